@@ -6,7 +6,7 @@ import os
 from training_service.auth.operator_token import FILE_NAME
 from training_service.settings import Settings
 from training_service.settings.addresses import is_loopback
-from training_service.settings.protection import is_encrypted, is_open
+from training_service.settings.protection import is_encrypted, is_open, runs_programs
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ def log_exposure(settings: Settings) -> None:
         )
     if at := server.tls.certificate_address:
         log.info("server.tls.certificate_address %s: callers need a client certificate", at)
+    if runs_programs(settings):
+        log.info("programs.enabled: callers with the role submitter can upload programs and run them")
     listen = settings.reports.listen
     if listen and not encrypted and not is_loopback(listen):
         log.warning("server.insecure: reports and their tokens are not encrypted on their way to %s", listen)

@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
@@ -103,7 +104,7 @@ def _file(line: bytes, number: int) -> File:
     found = _LINE.fullmatch(line)
     if found is None:
         raise _refused(
-            f"line {number}, {_shown(line)}, is not allowed: use `MODE SIZE SHA256 PATH`, with mode 644 or 755"
+            f"line {number}, {_shown(line)}, is not allowed: use `MODE SIZE SHA256 PATH`; MODE is 644 or 755"
         )
     mode, size, sha256, path = found.groups()
     try:
@@ -114,10 +115,10 @@ def _file(line: bytes, number: int) -> File:
 
 
 def _check_order(files: Sequence[File]) -> None:
-    for before, after in zip(files, files[1:], strict=False):
+    for before, after in pairwise(files):
         if before.path.encode() >= after.path.encode():
             raise _refused(
-                f"{quoted(after.path)} follows {quoted(before.path)}; list each path once, ordered by its bytes"
+                f"{quoted(after.path)} follows {quoted(before.path)}; list each path once, ordered by bytes"
             )
 
 
@@ -162,8 +163,8 @@ def _check_distinct(path: str, folded: dict[str, str]) -> None:
     other = folded.setdefault(key, path)
     if other != path:
         raise _refused(
-            f"{quoted(other)} and {quoted(path)} differ only in case or in their Unicode normal form, so they "
-            "would be one file on some machines; rename one of them"
+            f"{quoted(other)} and {quoted(path)} differ only in case or in their Unicode normal form, so "
+            "they would be one file on some machines; rename one of them"
         )
 
 

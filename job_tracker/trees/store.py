@@ -350,9 +350,10 @@ def _times(place: Place) -> list[tuple[str, float]]:
         return []
     try:
         found = []
-        for name in sorted(os.listdir(folder)):
-            with suppress(FileNotFoundError):
-                found.append((name, os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime))
-        return found
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found.append((entry.name, entry.stat(follow_symlinks=False).st_mtime))
+        return sorted(found)
     finally:
         os.close(folder)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
+from threading import Lock
 from typing import Any
 
 from job_tracker.domain.errors import InvalidField, LimitExceeded, UnknownReference
@@ -41,7 +42,7 @@ class _Incoming:
 
 
 class Upload:
-    """The upload of contents of one tree. Its calls access the disk: make them in a thread, one at a time."""
+    """The upload of contents of one tree. Its calls access the disk: make them in a thread."""
 
     def __init__(self, trees: ProjectTrees, tree: str) -> None:
         """Raises UnknownReference if the tree has no manifest."""
@@ -56,6 +57,9 @@ class Upload:
         self._incoming = trees.incoming.open_folder()
         self._current: _Incoming | None = None
         self._complete: list[_Incoming] = []
+        # A call that was cancelled leaves its thread behind, and closes the upload while that still writes.
+        self._in_use = Lock()
+        self._is_closed = False
         self._syncs = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync of uploaded files")
 
     def write(self, sha256: str, offset: int, content: bytes) -> None:
@@ -66,18 +70,18 @@ class Upload:
         """
         if sha256 not in self._of_tree:
             raise InvalidField("pieces.sha256", "it is not the SHA-256 of a file of the tree")
-        size = self._sizes.get(sha256)
-        if size is None:
-            return
-        with self._faults():
+        with self._in_use, self._faults():
+            size = self._sizes.get(sha256)
+            if size is None or self._is_closed:
+                return
             current = self._opened(sha256, offset)
             if current is None:
                 return
             if offset > current.position or offset + len(content) > size:
                 raise InvalidField(
                     "pieces.offset",
-                    f"{offset} with {len(content)} bytes is not allowed: {current.position} of {size} bytes of "
-                    f"{sha256} have arrived; continue after them",
+                    f"{offset} with {len(content)} bytes is not allowed: {current.position} of {size} bytes "
+                    f"of {sha256} have arrived; continue after them",
                 )
             new = content[current.position - offset :]
             _write(current.file, new)
@@ -93,18 +97,22 @@ class Upload:
 
     def finish(self) -> TreeStatus:
         """Keep everything that has arrived, durably, and return what is still missing."""
-        with self._faults():
+        with self._in_use, self._faults():
             self._move()
         return self._trees.find(self._tree)
 
     def close(self) -> None:
         """End the upload. What has arrived of incomplete contents stays for the next one."""
-        for each in (*self._complete, *([self._current] if self._current else [])):
-            self._release(each)
-        self._complete, self._current = [], None
-        self._syncs.shutdown()
-        os.close(self._blobs)
-        os.close(self._incoming)
+        with self._in_use:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            for each in (*self._complete, *([self._current] if self._current else [])):
+                self._release(each)
+            self._complete, self._current = [], None
+            self._syncs.shutdown()
+            os.close(self._blobs)
+            os.close(self._incoming)
 
     def _opened(self, sha256: str, offset: int) -> _Incoming | None:
         """Return the content, open for a piece at `offset`; None if another upload has completed it."""

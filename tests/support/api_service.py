@@ -31,9 +31,11 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 from training_service.access_opening import open_access
 from training_service.api.access import AccessServicer
 from training_service.api.interceptors import CallInterceptor
+from training_service.api.programs import ProgramServicer
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.metrics import Metrics
+from training_service.program_opening import open_programs
 from training_service.serving import Listener, Servicers, make_server
 from training_service.settings import Settings
 
@@ -88,6 +90,7 @@ class Service:
         """Serve on a free port. Without tracking, jobs keep their state."""
         backend = FakeBackend(self.world)
         self.access = await open_access(self.settings, self.store)
+        programs = open_programs(self.settings, self.access.projects.limits_of)
         jobs = main.make_jobs(
             self.settings,
             self.store,
@@ -95,6 +98,7 @@ class Service:
             Opened(backend=backend, spool=self.world),
             self.metrics,
             self.access.projects,
+            programs,
         )
         callers = self.access.callers
         callers.on_change(lambda: jobs.streams.recheck(callers.remembering()))
@@ -103,7 +107,8 @@ class Service:
         self.tokens = ReportTokens(await self.store.secret())
         reporter = ReporterServicer(self.tokens, self.reports)
         interceptor = CallInterceptor(self.metrics.observe_call, self.access.authenticator)
-        servicers = Servicers(self.servicer, AccessServicer(self.access.operations), reporter)
+        access = AccessServicer(self.access.operations)
+        servicers = Servicers(self.servicer, access, reporter, ProgramServicer(programs))
         self.server = make_server(servicers, interceptor, descriptors=1024)
         self.health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)

@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import TypeAdapter
 
 from job_tracker.admission.admission import JobRequest
+from job_tracker.admission.programs import ProgramRequest
 from job_tracker.backends.shared.log_ends import line_of_cause
 from job_tracker.common.printable import printable, quoted
 from job_tracker.domain import naming
@@ -71,6 +72,17 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
         deadlines={
             descriptor.name: _seconds(duration) for descriptor, duration in message.deadlines.ListFields()
         },
+        program=_program_of(message.program) if message.HasField("program") else None,
+    )
+
+
+def _program_of(message: pb.Program) -> ProgramRequest:
+    return ProgramRequest(
+        tree=message.tree,
+        command=tuple(message.command),
+        framework=message.framework,
+        environment=dict(message.environment),
+        version=message.version,
     )
 
 
@@ -359,7 +371,7 @@ def _request_of(spec: JobSpec) -> pb.TrainRequest:
     retry, deadlines = spec.retry, spec.deadlines
     return pb.TrainRequest(
         metadata=pb.TrainingJobMetadata(
-            algorithm=spec.algorithm,
+            algorithm="" if spec.program else spec.algorithm,
             dataset_id=spec.dataset_id,
             name=spec.name,
             train_data_version_hash=spec.dataset_version,
@@ -376,6 +388,19 @@ def _request_of(spec: JobSpec) -> pb.TrainRequest:
         deadlines=pb.Deadlines(
             queue=_duration(deadlines.queue), start=_duration(deadlines.start), run=_duration(deadlines.run)
         ),
+        program=_program(spec),
+    )
+
+
+def _program(spec: JobSpec) -> pb.Program | None:
+    if spec.program is None:
+        return None
+    return pb.Program(
+        tree=spec.program.tree,
+        command=spec.group.trainers.command,
+        framework=spec.group.framework,
+        environment=spec.program.environment,
+        version=spec.code_version,
     )
 
 

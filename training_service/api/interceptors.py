@@ -5,7 +5,7 @@ import contextvars
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -28,6 +28,7 @@ _SERVICE = "/training."
 _CHANGING = (
     *("/Train", "/CancelTraining", "/CreateToken", "/RevokeToken"),
     *("/SetProject", "/DeleteProject", "/SetMember", "/RemoveMember"),
+    *("/PutManifest", "/UploadFiles"),
 )
 _LONGEST_REQUEST_ID = 64
 # Parsing blocks the event loop, and a map with many small entries is slow. Admission allows far less.
@@ -84,6 +85,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler.unary_stream is not None:
             stream = self._stream(method, parse, handler.unary_stream)
             return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
+        if handler.stream_unary is not None:
+            upload = self._upload(method, parse, handler.stream_unary)
+            return grpc.stream_unary_rpc_method_handler(upload, None, handler.response_serializer)
         assert handler.unary_unary is not None
         assert handler.response_serializer is not None
         unary = self._unary(method, parse, handler.unary_unary)
@@ -101,6 +105,24 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             try:
                 call = await self._call_of(method, context, metadata)
                 message = await behaviour(_parsed(parse, data), call)
+                supervision.code = grpc.StatusCode.OK
+                return message
+            except Exception as error:
+                supervision.explain(error)
+            finally:
+                supervision.end(self._observe)
+            return await supervision.abort()
+
+        return answer
+
+    def _upload(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
+        async def answer(messages: AsyncIterator[bytes], context: Context) -> Any:
+            metadata = metadata_of(context)
+            supervision = _Supervision(method, context, metadata)
+            try:
+                call = await self._call_of(method, context, metadata)
+                async with _identified(call), aclosing(_each_parsed(parse, messages)) as requests:
+                    message = await behaviour(requests, call)
                 supervision.code = grpc.StatusCode.OK
                 return message
             except Exception as error:
@@ -220,6 +242,13 @@ def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
             f"{MAX_PARAMETER_BYTES} of them for parameters",
         )
     return parse(data)
+
+
+async def _each_parsed(
+    parse: Callable[[bytes], Any], messages: AsyncIterator[bytes]
+) -> AsyncGenerator[Any, None]:
+    async for data in messages:
+        yield _parsed(parse, data)
 
 
 def _clipped(message: str) -> str:

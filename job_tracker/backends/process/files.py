@@ -27,6 +27,7 @@ from typing import Any
 
 from job_tracker.backends.process import records
 from job_tracker.backends.process.records import Damaged, ExitRecord, GroupRecord, KeepRecord, ProcessRecord
+from job_tracker.backends.process.working_copies import Unpack, make_copy
 from job_tracker.common.local_faults import hinders_reading
 from job_tracker.domain import naming
 from job_tracker.domain.group import GroupRef
@@ -124,11 +125,19 @@ class RankFolder:
         memory: int | None,
         most_log: int,
         restarts: int = 0,
+        unpack: Unpack | None = None,
     ) -> None:
-        """Make the folder ready for a supervisor. `most_log` is the number of bytes of log to keep."""
+        """Make the folder ready for a supervisor. `most_log` is the number of bytes of log to keep.
+
+        `unpack` writes the files of an uploaded program.
+        """
         # Without parents: that would bring back a group that another service has stopped in the meantime.
-        for place in (self.place, self.place / "work", self.place / "tmp"):
-            place.make_folder(parents=False)
+        self.place.make_folder(parents=False)
+        (self.place / "tmp").make_folder(parents=False)
+        if unpack is None:
+            (self.place / "work").make_folder(parents=False)
+        else:
+            make_copy(self.place, unpack)
         if restarts:
             (self.place / "restarts").publish(str(restarts).encode())
         limit = "" if memory is None else str(memory)

@@ -85,7 +85,7 @@ def test_two_uploads_of_one_tree_do_not_disturb_each_other(
         upload.write(sha256_of(b""), 0, b"")
         assert upload.finish().is_complete
     assert is_whole(trees, tmp_path)
-    assert os.listdir(trees.incoming.path) == []
+    assert trees.incoming.names(9) == []
 
 
 def test_an_upload_continues_after_what_another_one_is_writing(
@@ -130,7 +130,7 @@ def test_a_content_with_another_hash_is_refused_and_nothing_of_it_stays(trees: P
     with pytest.raises(InvalidField, match="may have changed while it was read; send it again"):
         upload.write(HASH, len(CONTENT) - 1, b"!")
     upload.close()
-    assert os.listdir(trees.incoming.path) == os.listdir(trees.blobs.path) == []
+    assert trees.incoming.names(9) == trees.blobs.names(9) == []
 
 
 def test_pieces_out_of_order_too_long_or_of_other_files_are_refused(trees: ProjectTrees) -> None:
@@ -168,7 +168,7 @@ def test_a_full_disk_is_a_clear_error_and_gets_its_space_back(
         patch.setattr(os, "write", full)
         with pytest.raises(LimitExceeded, match="the disk is full; free some space"):
             upload.write(HASH, 1000, CONTENT[1000:])
-    assert os.listdir(trees.incoming.path) == []
+    assert trees.incoming.names(9) == []
     upload.write(HASH, 0, CONTENT)
     upload.write(sha256_of(b""), 0, b"")
     with monkeypatch.context() as patch:

@@ -1,0 +1,30 @@
+"""Opens uploaded programs, as the settings want them."""
+
+from collections.abc import Callable
+
+from job_tracker.domain.policies import ProjectLimits
+from job_tracker.store.base import Store
+from job_tracker.trees.operations import Programs
+from job_tracker.trees.store import TreeStore
+from job_tracker.trees.sweeping import TreeSweeper
+from training_service.settings import Settings
+from training_service.settings.protection import runs_programs
+
+
+def open_trees(settings: Settings) -> TreeStore:
+    """The uploaded trees of this service."""
+    return TreeStore(
+        settings.storage.data_dir.absolute() / "programs",
+        settings.programs.limits,
+        max_stored_bytes=settings.programs.max_stored_bytes,
+    )
+
+
+def open_programs(settings: Settings, limits_of: Callable[[str], ProjectLimits | None]) -> Programs:
+    """The operations on uploaded programs."""
+    return Programs(open_trees(settings), enabled=runs_programs(settings), limits_of=limits_of)
+
+
+def tree_sweeper(settings: Settings, store: Store) -> TreeSweeper:
+    """The removal of unused trees."""
+    return TreeSweeper(store, open_trees(settings), settings.programs.keep_unused)
