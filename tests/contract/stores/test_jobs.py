@@ -10,7 +10,7 @@ import pytest
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
 from job_tracker.domain.group import Phase, RankStatus
-from job_tracker.domain.job import Ending, Job, JobState, Program, Progress, TRANSITIONS
+from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, Program, Progress
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.base import Store
