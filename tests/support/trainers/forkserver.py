@@ -9,6 +9,7 @@ imports nothing of ours either: it is the `__main__` that a program finds until 
 """
 
 import ctypes
+import faulthandler
 import gc
 import importlib
 import json
@@ -170,6 +171,8 @@ def _move(order: Mapping[str, Any], stdout: int, stderr: int) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.path[:0] = [place for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    if "PYTHONFAULTHANDLER" in os.environ:
+        faulthandler.enable()
     random.seed()
     sys.modules["numpy"].random.seed()
 

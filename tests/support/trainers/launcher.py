@@ -1,10 +1,12 @@
 """Real training processes, started as by the service: controlled only by their environment."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,6 +59,7 @@ class Launcher:
             "HOME": str(self._folder),
             "OMP_NUM_THREADS": "1",
             "GROUP_TIMEOUT": "60",
+            "PYTHONFAULTHANDLER": "1",  # see end_of
             **variables,
         }
         process: subprocess.Popen[str]
@@ -126,6 +129,8 @@ def train(launcher: Launcher, size: int, data: str, model: Path, **variables: st
 def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
     """Wait for the end of the process, and return it with the output that was not read yet.
 
+    What does not end in time is aborted, so that it writes where each of its threads stands.
+
     `communicate` would bypass the buffers, and lose lines that a fast process wrote ahead of its reader.
     """
     assert process.stdout
@@ -135,6 +140,9 @@ def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
         try:
             process.wait(within)
         except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
             process.kill()
             raise AssertionError(
                 f"{process.args!r} still runs after {within} s. Its output: {stdout.result()!r}, "

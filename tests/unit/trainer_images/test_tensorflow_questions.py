@@ -83,7 +83,7 @@ def test_a_chief_that_lost_its_servers_fails_within_its_time_out(
 
 def test_missing_parameter_servers_are_reported_at_once(tensorflow: Launcher) -> None:
     [alone] = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(worker=1))["worker"]
-    end = end_of(alone, SOON)
+    end = end_of(alone)
     assert end.code == 1
     assert end.stderr.endswith("PARALLEL_INSTANCES must be 2 or more, and PS_INSTANCES 1 or more\n")
 

@@ -10,7 +10,7 @@ from tests.support.trainers.frameworks import ENDLESS, GROUP_BATCH, Trained, awa
 from tests.support.trainers.launcher import Launcher, end_of
 
 SOON = 30
-"""Seconds until processes that lost a peer have ended on a slow machine."""
+"""Seconds until processes that lost a peer have ended on a slow machine. See PATIENCE for a start."""
 
 
 def start_group(
@@ -130,14 +130,14 @@ def test_sigterm_ends_a_process_that_waits_for_a_silent_peer(horovod: Launcher) 
 
 def test_a_process_without_a_master_gives_up(horovod: Launcher) -> None:
     port = free_port()
-    ended = end_of(start(horovod, 2, 1, port, *code("pass"), GROUP_TIMEOUT="1"), SOON)
+    ended = end_of(start(horovod, 2, 1, port, *code("pass"), GROUP_TIMEOUT="1"))
     assert ended.code == 1
     assert ended.stderr.startswith(f"error: could not reach the master at 127.0.0.1:{port} within 1 s: ")
 
 
 def test_a_master_reports_missing_workers(horovod: Launcher) -> None:
     port = free_port()
-    ended = end_of(start(horovod, 3, 0, port, *code("pass"), GROUP_TIMEOUT="1"), SOON)
+    ended = end_of(start(horovod, 3, 0, port, *code("pass"), GROUP_TIMEOUT="1"))
     assert ended.code == 1
     assert ended.stderr == (
         f"error: 2 of 3 processes did not connect to 127.0.0.1:{port} within 1 s: ranks 1, 2\n"

@@ -50,7 +50,7 @@ def test_a_process_without_a_coordinator_fails_within_its_time_out(jax: Launcher
         JAX_PROCESS_ID="1",
         GROUP_TIMEOUT="3",
     )
-    end = end_of(alone, SOON)
+    end = end_of(alone)
     assert end.code != 0
     assert "DEADLINE_EXCEEDED" in end.stderr
 

@@ -74,28 +74,28 @@ def test_each_instance_hosts_its_own_processes_and_all_are_one_world(mpi: Launch
     places = "world.gather((world.rank, world.size, os.environ['MPI_INSTANCE']))"
     body = f"places = {places}\nif world.rank == 0: print(places)"
     master, worker = Group(mpi, 2, MPI_SLOTS="2").start_all(*program(body))
-    assert end_of(worker, SOON) == (0, "", "")
-    ended = end_of(master, SOON)
+    assert end_of(worker) == (0, "", "")
+    ended = end_of(master)
     assert (ended.code, ended.stdout) == (0, "[(0, 4, '0'), (1, 4, '0'), (2, 4, '1'), (3, 4, '1')]\n")
 
 
 def test_a_dedicated_launcher_hosts_no_process(mpi: Launcher) -> None:
     group = Group(mpi, 2, MPI_LAUNCHER_SLOTS="0")
     master, worker = group.start_all(*program("print(world.size, os.environ['MPI_INSTANCE'])"))
-    assert end_of(worker, SOON) == (0, "", "")
-    assert end_of(master, SOON)[:2] == (0, "1 1\n")
+    assert end_of(worker) == (0, "", "")
+    assert end_of(master)[:2] == (0, "1 1\n")
 
 
 def test_the_launcher_exits_with_the_code_of_a_failed_process(mpi: Launcher) -> None:
     body = "world.Barrier()\nif world.rank == 1: os._exit(7)\nworld.Barrier()"
     master, worker = Group(mpi, 2).start_all(*program(body))
-    assert end_of(master, SOON).code == 7
+    assert end_of(master).code == 7
     assert end_of(worker, SOON).code == 0
 
 
 def test_an_exception_in_one_process_ends_all(mpi: Launcher) -> None:
     master, worker = Group(mpi, 2).start_all(*program("if world.rank == 1: 1 / 0\nworld.Barrier()"))
-    ended = end_of(master, SOON)
+    ended = end_of(master)
     assert ended.code == 1
     assert "ZeroDivisionError" in ended.stdout + ended.stderr
     assert end_of(worker, SOON).code == 0
@@ -143,7 +143,7 @@ def test_an_instance_with_another_token_is_refused_and_counts_as_missing(mpi: La
     group = Group(mpi, 2, GROUP_TIMEOUT="3")
     master = group.start(0, *program(""))
     guesser = group.start(1, *program(""), GROUP_TOKEN="a guess")
-    refused, alone = end_of(guesser, SOON), end_of(master, SOON)
+    refused, alone = end_of(guesser), end_of(master)
     assert refused.code == alone.code == 1
     assert refused.stderr.startswith(
         f"error: could not authenticate the launcher at 127.0.0.1:{group.port}: "
@@ -155,7 +155,7 @@ def test_an_instance_with_another_token_is_refused_and_counts_as_missing(mpi: La
 
 def test_a_worker_without_a_launcher_gives_up(mpi: Launcher) -> None:
     group = Group(mpi, 2, GROUP_TIMEOUT="1")
-    ended = end_of(group.start(1, *program("")), SOON)
+    ended = end_of(group.start(1, *program("")))
     assert ended.code == 1
     assert ended.stderr.startswith(
         f"error: could not reach the master at 127.0.0.1:{group.port} within 1 s: "
@@ -166,7 +166,7 @@ def test_a_worker_without_a_launcher_gives_up(mpi: Launcher) -> None:
     ("variable", "value"), [("GROUP_TOKEN", ""), ("MPI_INSTANCE", "2"), ("MPI_SLOTS", "0")]
 )
 def test_an_invalid_variable_is_named(mpi: Launcher, variable: str, value: str) -> None:
-    ended = end_of(Group(mpi, 2).start(0, *program(""), **{variable: value}), SOON)
+    ended = end_of(Group(mpi, 2).start(0, *program(""), **{variable: value}))
     assert ended.code == 1
     assert re.fullmatch(f"error: {variable} .*\n", ended.stderr)
 
@@ -200,7 +200,7 @@ def test_connections_without_the_token_have_no_effect(mpi: Launcher) -> None:
     for stranger, rubbish in zip(strangers, RUBBISH, strict=False):
         send_whatever_it_takes(stranger, rubbish)
     worker = group.start(1, *program(""))
-    ended = end_of(master, SOON)
+    ended = end_of(master)
     assert (ended.code, ended.stdout) == (0, "2\n")
     assert end_of(worker, SOON) == (0, "", "")
     for stranger in strangers:
