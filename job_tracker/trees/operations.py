@@ -54,30 +54,34 @@ class Programs:
         self,
         store: TreeStore,
         *,
-        enabled: bool,
         limits_of: Callable[[str], ProjectLimits | None],
+        refusal: str = "",
         patience: float = _PATIENCE_SECONDS,
         most_seconds: float = _MOST_SECONDS,
     ) -> None:
-        """An upload ends if no message comes for `patience` seconds, or after `most_seconds`."""
+        """`refusal` says why the service runs no uploaded programs; empty: it does.
+
+        An upload ends if no message comes for `patience` seconds, or after `most_seconds`.
+        """
         self._store = store
-        self._enabled = enabled
+        self._refusal = refusal
         self._limits_of = limits_of
         self._patience = patience
         self._most_seconds = most_seconds
-        self._turns = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
+        self._lookups = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
+        self._uploads = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
 
     async def find_tree(self, caller: Caller, tree: str) -> TreeStatus:
         """Return what is here of a tree. This counts as a use of it."""
         self._check(caller, "find_tree")
-        async with self._turn(caller):
+        async with _turn(self._lookups, caller):
             return await asyncio.to_thread(self._store.of(caller.default_project).find, tree)
 
     async def put_manifest(self, caller: Caller, parts: AsyncIterator[tuple[str, bytes]]) -> TreeStatus:
         """Keep a manifest that comes in parts, with the tree's name in the first. Raises InvalidField."""
         self._check(caller, "put_manifest")
         most = self._store.limits.max_manifest
-        async with self._turn(caller), self._bounded():
+        async with _turn(self._uploads, caller), self._bounded():
             tree, text = "", bytearray()
             while (part := await self._next(parts)) is not None:
                 tree = tree or part[0]
@@ -90,7 +94,7 @@ class Programs:
     async def upload_files(self, caller: Caller, messages: AsyncIterator[Pieces]) -> TreeStatus:
         """Take contents of one tree, and return what is still missing. See Upload for its errors."""
         self._check(caller, "upload_files")
-        async with self._turn(caller), self._bounded():
+        async with _turn(self._uploads, caller), self._bounded():
             first = await self._next(messages)
             if first is None:
                 raise InvalidField("tree", "it is empty; send the name of a tree in the first message")
@@ -119,10 +123,8 @@ class Programs:
         self._check_enabled()
 
     def _check_enabled(self) -> None:
-        if not self._enabled:
-            raise Forbidden(
-                "this service runs no uploaded programs (programs.enabled); use a configured algorithm"
-            )
+        if self._refusal:
+            raise Forbidden(f"{self._refusal}; use a configured algorithm")
 
     async def _next(self, items: AsyncIterator[T]) -> T | None:
         try:
@@ -136,14 +138,6 @@ class Programs:
             ) from None
 
     @asynccontextmanager
-    async def _turn(self, caller: Caller) -> AsyncIterator[None]:
-        await self._turns.take(caller.key)
-        try:
-            yield
-        finally:
-            self._turns.give(caller.key)
-
-    @asynccontextmanager
     async def _bounded(self) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._most_seconds) as limit:
@@ -154,6 +148,15 @@ class Programs:
             raise UploadTooLong(
                 f"the upload took {self._most_seconds:g} s; continue with a new call"
             ) from None
+
+
+@asynccontextmanager
+async def _turn(turns: FairTurns, caller: Caller) -> AsyncIterator[None]:
+    await turns.take(caller.key)
+    try:
+        yield
+    finally:
+        turns.give(caller.key)
 
 
 def _write(upload: Upload, pieces: tuple[Piece, ...]) -> None:

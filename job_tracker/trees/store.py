@@ -31,7 +31,7 @@ from job_tracker.domain.errors import (
     UnknownReference,
 )
 from job_tracker.files.untrusted import Place, Suspicious, open_regular
-from job_tracker.trees.manifest import FIELD, Manifest, TreeLimits, is_tree, parsed
+from job_tracker.trees.manifest import FIELD, File, Manifest, TreeLimits, is_tree, parsed
 
 _MANY = 1_000_000
 _PIECE = 1 << 20
@@ -122,6 +122,7 @@ class ProjectTrees:
         with self._access():
             self._make_folders()
             with self._locked():
+                self._check_sizes(manifest)
                 missing = self._missing(manifest)
                 self._check_room(missing)
                 (self._trees / tree).publish(text)
@@ -175,7 +176,7 @@ class ProjectTrees:
                     if file.is_executable:
                         os.fchmod(copy.fileno(), 0o700)
                     digest = hashlib.sha256()
-                    for piece in _content(blobs, file.sha256):
+                    for piece in _content(blobs, file):
                         digest.update(piece)
                         copy.write(piece)
                 if digest.hexdigest() != file.sha256:
@@ -251,11 +252,24 @@ class ProjectTrees:
             return tuple(
                 Missing(sha256, size, min(size, _size(incoming, sha256) or 0))
                 for sha256, size in manifest.sizes.items()
-                if _size(blobs, sha256) is None
+                # A content of another size is not the one that the manifest claims.
+                if _size(blobs, sha256) != size
             )
         finally:
             os.close(blobs)
             os.close(incoming)
+
+    def _check_sizes(self, manifest: Manifest) -> None:
+        """Raise InvalidField for a content that is here and has another size than the manifest says."""
+        blobs = self.blobs.open_folder()
+        try:
+            for sha256, size in manifest.sizes.items():
+                if _size(blobs, sha256) not in (None, size):
+                    raise InvalidField(
+                        FIELD, f"the content {sha256} does not have {size} bytes; send the size"
+                    )
+        finally:
+            os.close(blobs)
 
     def _check_room(self, missing: Iterable[Missing]) -> None:
         wanted = sum(each.size - each.received for each in missing)
@@ -316,13 +330,16 @@ def explained_faults(path: Path) -> Iterator[None]:
         raise StorageUnavailable(f"uploaded files cannot be accessed: {error}") from error
 
 
-def _content(blobs: int, sha256: str) -> Iterator[bytes]:
+def _content(blobs: int, file: File) -> Iterator[bytes]:
+    """Yield the content of a file, not more than its size and a byte."""
     try:
-        file = open_regular(sha256, blobs)
+        content = open_regular(file.sha256, blobs)
     except (FileNotFoundError, Suspicious) as error:
-        raise TreeDamaged(f"content {sha256} is gone from the service's disk") from error
-    with file:
-        while piece := file.read(_PIECE):
+        raise TreeDamaged(f"the content of {file.path} is gone from the service's disk") from error
+    left = file.size + 1
+    with content:
+        while left and (piece := content.read(min(_PIECE, left))):
+            left -= len(piece)
             yield piece
 
 

@@ -120,6 +120,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             metadata = metadata_of(context)
             supervision = _Supervision(method, context, metadata)
             try:
+                if _name_of(method) not in rights.RPCS:
+                    parse(b"")  # denied, even if no message comes
                 call = await self._call_of(method, context, metadata)
                 async with _identified(call), aclosing(_each_parsed(parse, messages)) as requests:
                     message = await behaviour(requests, call)

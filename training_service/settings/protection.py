@@ -32,14 +32,6 @@ def is_open(settings: Settings) -> bool:
     return settings.auth.loopback == "open" and (server.insecure or is_loopback(server.address))
 
 
-def runs_programs(settings: Settings) -> bool:
-    """Whether callers may upload programs, which are code of their own that jobs run."""
-    wanted = settings.programs.enabled
-    if wanted is None:
-        return is_authenticated(settings) or is_loopback(settings.server.address)
-    return wanted
-
-
 def unprotected(settings: Settings) -> Iterator[Problem]:
     """The settings that open the service to others without protection, and contradictions about TLS."""
     server, reports = settings.server, settings.reports

@@ -4,6 +4,8 @@ live/<group>/group.json             the launched group; written first
 live/<group>/stop.json              the order to stop; written before any process is ended
 live/<group>/<rank>/command         input of the supervisor; see supervisor.py
 live/<group>/<rank>/restarts        how often the rank was restarted; written before `command`
+live/<group>/<rank>/work/           where the rank starts: empty, or the files of its uploaded program
+live/<group>/<rank>/unpacked        see working_copies.py
 live/<group>/<rank>/…               output of the supervisor; see supervisor.py
 kept/<group>/                       a stopped group, without `command`, which holds secrets
 kept/<group>/keep.json              how long it stays unchanged; written before the group moves here

@@ -40,8 +40,8 @@ def store(tmp_path: Path) -> TreeStore:
 async def test_an_upload_that_stalls_ends_and_keeps_what_has_arrived(
     store: TreeStore, bound: dict[str, float], error: type[Exception]
 ) -> None:
-    await Programs(store, enabled=True, limits_of=unlimited).put_manifest(CALLER, once((TREE, TEXT)))
-    slow = Programs(store, enabled=True, limits_of=unlimited, **bound)
+    await Programs(store, limits_of=unlimited).put_manifest(CALLER, once((TREE, TEXT)))
+    slow = Programs(store, limits_of=unlimited, **bound)
     with pytest.raises(error, match="continue with a new call"):
         await slow.upload_files(CALLER, half_and_nothing_more())
     [missing] = (await slow.find_tree(CALLER, TREE)).missing
@@ -49,11 +49,12 @@ async def test_an_upload_that_stalls_ends_and_keeps_what_has_arrived(
 
 
 async def test_uploads_of_one_caller_leave_turns_for_others(store: TreeStore) -> None:
-    programs = Programs(store, enabled=True, limits_of=unlimited)
+    programs = Programs(store, limits_of=unlimited)
     await programs.put_manifest(CALLER, once((TREE, TEXT)))
     uploads = [asyncio.create_task(programs.upload_files(CALLER, half_and_nothing_more())) for _ in range(20)]
     other = caller_with(Role.SUBMITTER, name="bob")
-    assert (await programs.find_tree(other, TREE)).is_known
+    assert (await programs.put_manifest(other, once((TREE, TEXT)))).is_known
+    assert (await programs.find_tree(CALLER, TREE)).is_known, "a look never waits for uploads"
     for upload in uploads:
         upload.cancel()
     await asyncio.gather(*uploads, return_exceptions=True)
@@ -61,6 +62,6 @@ async def test_uploads_of_one_caller_leave_turns_for_others(store: TreeStore) ->
 
 
 async def test_only_projects_that_exist_have_trees(store: TreeStore) -> None:
-    programs = Programs(store, enabled=True, limits_of=lambda _: None)
+    programs = Programs(store, limits_of=lambda _: None)
     with pytest.raises(UnknownReference, match="vision doesn't exist"):
         await programs.find_tree(CALLER, TREE)

@@ -186,3 +186,18 @@ def test_lower_limits_do_not_harm_trees_that_were_accepted(root: Path, tmp_path:
     strict.remove_unused(0, ())
     strict.require(tree)
     strict.unpack(tree, Place(tmp_path, ("copy",)))
+
+
+def test_a_manifest_cannot_claim_that_a_large_content_is_small(trees: ProjectTrees, tmp_path: Path) -> None:
+    large = b"x" * 1000
+    liar = line("a", sha256=sha256_of(large), size=1) + line("b", sha256=sha256_of(large), size=1)
+    tree = sha256_of(liar)
+    trees.put(tree, liar)
+    put(trees, {"large": large})
+    with pytest.raises(InvalidField, match="does not have 1 bytes"):
+        trees.put(tree, liar)
+    with pytest.raises(UnknownReference, match="is not complete"):
+        trees.require(tree)
+    with pytest.raises(TreeDamaged, match="was changed"):
+        trees.unpack(tree, Place(tmp_path, ("copy",)))
+    assert sum(path.stat().st_size for path in (tmp_path / "copy").iterdir()) <= 2
