@@ -163,10 +163,10 @@ class Upload:
 
     def _is_there(self, sha256: str) -> bool:
         try:
-            os.stat(sha256, dir_fd=self._blobs, follow_symlinks=False)
+            there = os.stat(sha256, dir_fd=self._blobs, follow_symlinks=False)
         except FileNotFoundError:
             return False
-        return True
+        return stat.S_ISREG(there.st_mode) and there.st_size == self._sizes[sha256]
 
     def _check(self, complete: _Incoming) -> None:
         found = complete.digest.hexdigest()

@@ -87,6 +87,16 @@ def test_a_content_that_a_job_has_changed_is_never_unpacked(trees: ProjectTrees,
     assert send(trees, tree, [FILES["train.py"]]).is_complete, "the next upload sends it again"
 
 
+def test_a_content_that_was_cut_is_sent_again(trees: ProjectTrees, tmp_path: Path) -> None:
+    tree = put(trees, FILES)
+    (trees.blobs / sha256_of(FILES["train.py"])).path.write_bytes(b"")
+    with pytest.raises(TreeDamaged, match=r"train\.py was changed"):
+        trees.unpack(tree, Place(tmp_path, ("copy",)))
+    assert [each.sha256 for each in trees.find(tree).missing] == [sha256_of(FILES["train.py"])]
+    assert send(trees, tree, [FILES["train.py"]]).is_complete
+    trees.unpack(tree, Place(tmp_path, ("whole",)))
+
+
 def test_a_content_that_is_a_link_is_never_followed(trees: ProjectTrees, tmp_path: Path) -> None:
     tree = put(trees, {"secret": b"secret"})
     (tmp_path / "elsewhere").write_bytes(b"secret")
