@@ -1,11 +1,12 @@
 """The operations on uploaded trees behind the API, independent of its protocol."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
+from job_tracker.common.tasks import end
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain import rights
 from job_tracker.domain.caller import Caller
@@ -18,6 +19,8 @@ from job_tracker.trees.uploads import Upload
 T = TypeVar("T")
 
 _AT_ONCE, _OF_ONE_CALLER = 8, 6
+_READ_AHEAD = 8
+"""Messages that wait while earlier ones are written."""
 _PATIENCE_SECONDS = 60.0
 _MOST_SECONDS = 600.0
 
@@ -100,13 +103,16 @@ class Programs:
                 raise InvalidField("tree", "it is empty; send the name of a tree in the first message")
             trees = self._store.of(caller.default_project)
             upload = await asyncio.to_thread(Upload, trees, first.tree)
+            writing = _Writing(upload)
             try:
                 message: Pieces | None = first
                 while message is not None:
-                    await asyncio.to_thread(_write, upload, message.pieces)
+                    await writing.add(message.pieces)
                     message = await self._next(messages)
+                await writing.end()
                 return await asyncio.to_thread(upload.finish)
             finally:
+                await writing.cancel()
                 # A cancelled call does not wait for its thread, which may still write.
                 await asyncio.shield(asyncio.to_thread(upload.close))
 
@@ -159,6 +165,39 @@ async def _turn(turns: FairTurns, caller: Caller) -> AsyncIterator[None]:
         turns.give(caller.key)
 
 
-def _write(upload: Upload, pieces: tuple[Piece, ...]) -> None:
+class _Writing:
+    """Writes pieces in a thread, in order, while the next ones arrive."""
+
+    def __init__(self, upload: Upload) -> None:
+        self._upload = upload
+        self._waiting: list[Piece] = []
+        self._messages = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def add(self, pieces: Iterable[Piece]) -> None:
+        """Write the pieces soon. Raises the errors of earlier ones."""
+        self._waiting += pieces
+        self._messages += 1
+        if self._task is None or self._task.done() or self._messages >= _READ_AHEAD:
+            await self._next()
+
+    async def end(self) -> None:
+        """Wait until all pieces are written. Raises their errors."""
+        await self._next()
+        await self._next()
+
+    async def cancel(self) -> None:
+        """Forget the pieces that are not written yet."""
+        if self._task is not None:
+            await end(self._task)
+
+    async def _next(self) -> None:
+        if self._task is not None:
+            await self._task
+        pieces, self._waiting, self._messages = self._waiting, [], 0
+        self._task = asyncio.create_task(asyncio.to_thread(_write, self._upload, pieces))
+
+
+def _write(upload: Upload, pieces: Iterable[Piece]) -> None:
     for piece in pieces:
         upload.write(piece.sha256, piece.offset, piece.content)

@@ -275,7 +275,7 @@ class ProcessBackend:
             log.warning("group %s cannot be observed now: %s", group.folder.path, error)
 
 
-def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int, unpack: Unpack | None = None) -> None:
+def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int, unpack: Unpack | None) -> None:
     for rank, restarts in enumerate(plan.restarts):
         place = folder.rank(rank)
         if place.processes() is None:

@@ -1,13 +1,15 @@
 """Uploads of programs, and jobs that run them, on a real server with a real store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+from job_tracker.domain.errors import StorageUnavailable
+from job_tracker.trees.uploads import Upload
 from tests.support.access import Entry, failure
 from tests.support.api_service import Serve, Service, metadata
 from tests.support.catalog import algorithm_of
@@ -15,6 +17,8 @@ from tests.support.trees import FILES, line, manifest_of, sha256_of
 from training_service._generated import program_service_pb2 as pb
 from training_service._generated import training_service_pb2 as tpb
 from training_service._generated.program_service_pb2_grpc import ProgramServiceStub
+from training_service.client import AsyncTrainingClient, InvalidRequest, TrainingClient
+from training_service.client.run.working_tree import read_folder
 
 TREE, MANIFEST = manifest_of(FILES)
 Sent = list[tuple[str, str]]
@@ -285,3 +289,76 @@ async def test_a_repeated_request_gets_its_job_without_its_tree(uploader: Upload
     request.program.command.append("--lr")
     code, _ = await failure(uploader.service.stub.Train(request))
     assert code is grpc.StatusCode.ALREADY_EXISTS
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text("print()")
+    (folder / "model.bin").write_bytes(b"x" * 1_000_000)
+    for number in range(50):
+        (folder / f"{number}.txt").write_text(str(number))
+    return folder
+
+
+Run = Callable[..., Awaitable[int]]
+
+
+@pytest.fixture(params=["asyncio", "plain"])
+async def run(request: pytest.FixtureRequest, untracked: Service) -> AsyncIterator[Run]:
+    """Runs a program with one of the clients."""
+    if request.param == "asyncio":
+        async with AsyncTrainingClient(untracked.address) as client:
+            yield client.run
+        return
+    with TrainingClient(untracked.address) as plain:
+        yield lambda *arguments, **options: asyncio.to_thread(plain.run, *arguments, **options)
+
+
+async def test_the_clients_upload_a_folder_and_submit_its_program(
+    run: Run, untracked: Service, folder: Path
+) -> None:
+    shown: list[tuple[int, int]] = []
+
+    def show(sent: int, total: int) -> None:
+        shown.append((sent, total))
+
+    assert await run(["python", "train.py"], folder=folder, instances=2, on_progress=show) == 1
+    spec = (await untracked.store.get(1)).spec
+    assert (spec.group.size, spec.group.trainers.command) == (2, ("python", "train.py"))
+    assert shown[-1] == (1_000_097, 1_000_097)
+    shown.clear()
+    (folder / "train.py").write_text("print(1)")
+    assert await run(["python", "train.py"], folder=folder, on_progress=show) == 2
+    assert shown == [(8, 8)], "only the file that was changed is sent"
+    assert await run(["python", "train.py"], folder=folder, on_progress=show) == 3
+    assert shown == [(8, 8)], "nothing is sent for the same files"
+
+
+async def test_a_client_continues_an_upload_that_was_cut_and_sends_nothing_twice(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, written, cuts = Upload.write, [0], [3, 2]
+
+    def cut(upload: Upload, sha256: str, offset: int, content: bytes) -> None:
+        if len(content) > 100_000 and cuts:
+            cuts[0] -= 1
+            if not cuts[0]:
+                cuts.pop(0)
+                raise StorageUnavailable("as if the connection broke")
+        write(upload, sha256, offset, content)
+        written[0] += len(content)
+
+    monkeypatch.setattr(Upload, "write", cut)
+    assert await run(["python", "train.py"], folder=folder) == 1
+    assert not cuts
+    assert written[0] == sum(path.stat().st_size for path in folder.iterdir())
+
+
+async def test_a_file_that_changes_while_it_is_sent_is_named(run: Run, folder: Path) -> None:
+    files = read_folder(folder)
+    (folder / "train.py").write_text("PRINT()")
+    with pytest.raises(InvalidRequest, match=r"train\.py changed while the files were sent"):
+        await run(["python", "train.py"], folder=files)
+    assert await run(["python", "train.py"], folder=folder) == 1

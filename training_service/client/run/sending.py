@@ -17,7 +17,7 @@ _MESSAGE = 240 * 1024
 """Bytes of content in a message; the service takes 256 KiB."""
 _PIECES = 512
 _NAMED = 5
-_CALL = 64 << 20
+_CALL = 256 << 20
 """Bytes of content in a call: each call proves again that the caller may upload."""
 
 OnProgress = Callable[[int, int], None]
