@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,7 +39,7 @@ def store(tmp_path: Path) -> TreeStore:
     ("bound", "error"), [({"patience": 0.2}, LimitExceeded), ({"most_seconds": 0.2}, UploadTooLong)]
 )
 async def test_an_upload_that_stalls_ends_and_keeps_what_has_arrived(
-    store: TreeStore, bound: dict[str, float], error: type[Exception]
+    store: TreeStore, bound: dict[str, Any], error: type[Exception]
 ) -> None:
     await Programs(store, limits_of=unlimited).put_manifest(CALLER, once((TREE, TEXT)))
     slow = Programs(store, limits_of=unlimited, **bound)
