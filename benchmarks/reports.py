@@ -29,7 +29,8 @@ from benchmarks.support import (
     service,
     workspace,
 )
-from job_tracker.reports import ReportTokens
+from job_tracker.domain.report_key import FIRST_KEY, ReportKey
+from job_tracker.reports.tokens import token_with
 from training_service._generated import training_service_pb2 as pb
 
 _JOBS = 100
@@ -80,8 +81,9 @@ def running_jobs(server: Server, folder: Path) -> list[str]:
         while len(stub.ListTrainingJobs(wanted).jobs) < _JOBS:
             time.sleep(0.05)
     with closing(sqlite3.connect(folder / "jobs.db")) as database:
-        secret = database.execute("SELECT value FROM secrets").fetchone()[0]
-    return [ReportTokens(secret).issue(job_id, 1) for job_id in range(1, _JOBS + 1)]
+        [secret] = database.execute("SELECT secret FROM report_keys").fetchone()
+    key = ReportKey(id=FIRST_KEY, secret=secret)
+    return [token_with(key, job_id, 1) for job_id in range(1, _JOBS + 1)]
 
 
 def steps(server: Server, token: str, rounds: int) -> list[list[float]]:

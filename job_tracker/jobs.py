@@ -74,6 +74,7 @@ class Jobs:
         limits_of: Callable[[str], ProjectLimits | None] = unlimited,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
+        streams: OpenStreams | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
@@ -90,7 +91,7 @@ class Jobs:
         self._clock = clock
         self._on_save = on_save
         self._queue_moves = QueueMoves(store)
-        self.streams = OpenStreams()
+        self.streams = streams or OpenStreams()
         """The open streams of callers. Its `recheck` ends those that callers may no longer read."""
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:

@@ -28,6 +28,9 @@ pytest.register_assert_rewrite("tests.support")
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
+# Tests share the cores. Two threads of PyTorch that wait for each other spin, which takes four times the CPU.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A shell that runs us with & has us ignore it, and our children would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

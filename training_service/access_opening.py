@@ -35,12 +35,14 @@ async def open_access(settings: Settings, store: Store) -> OpenedAccess:
     projects = Projects(store)
     await projects.load()
     projects.declare(_declared(settings, projects))
-    callers = Callers(store, projects, operators=settings.auth.operators)
+    callers = Callers(
+        store, projects, operators=settings.auth.operators, failures=settings.limits.failed_tokens
+    )
     await callers.refresh()
     return OpenedAccess(
         projects=projects,
         callers=callers,
-        operations=Access(store, projects, callers),
+        operations=Access(store, projects, callers, limits=settings.limits.of_tokens),
         authenticator=Proofs(
             callers,
             identity_of if settings.server.tls.client_ca else None,

@@ -6,7 +6,9 @@ The context is the job and its attempt during work on a job, and the request id 
 import json
 import logging
 import sys
+import time
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from job_tracker.common import log_context
@@ -17,17 +19,21 @@ from training_service.settings import LoggingSettings
 
 class _Console(logging.Formatter):
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s %(about)s%(message)s")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
-        about = " ".join(f"{name}={value!s:.8}" for name, value in _context().items())
-        record.about = f"[{about}] " if about else ""
-        record.message = printable(record.message)
-        return super().formatMessage(record)
+        super().__init__()
+        self._second = lru_cache(1)(lambda second: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second)))
 
     def format(self, record: logging.LogRecord) -> str:
+        second, fraction = divmod(record.created, 1)
+        about = " ".join(f"{name}={value!s:.8}" for name, value in _context().items())
+        line = (
+            f"{self._second(second)},{int(fraction * 1000):03d} {record.levelname:<7} {record.name} "
+            f"{f'[{about}] ' if about else ''}{printable(record.getMessage())}"
+        )
+        if not record.exc_info:
+            return line
         # Mark the lines of a traceback: they may contain text from users that looks like a record.
-        return "\n    | ".join(printable(line) for line in super().format(record).splitlines())
+        trace = self.formatException(record.exc_info).splitlines()
+        return "\n    | ".join([line, *map(printable, trace)])
 
 
 class _Json(logging.Formatter):
@@ -61,4 +67,5 @@ def set_up(settings: LoggingSettings) -> None:
     logging.basicConfig(level=settings.level, handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     # Neither format has these, and every call that changes something logs a line.
+    logging._srcfile = None  # "Optimization" in the logging HOWTO: records without file and line
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -11,20 +11,23 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from job_tracker.access.projects import Projects
+from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.admission.admission import Admission
 from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import Opened
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
+from job_tracker.domain.call_kinds import CallKind
 from job_tracker.domain.errors import StoreLost
 from job_tracker.domain.job import Job
+from job_tracker.domain.open_streams import OpenStreams
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
-from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportTokens
+from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
 from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
@@ -33,6 +36,7 @@ from job_tracker.trees.operations import Programs
 from training_service import log_setup as service_logs
 from training_service.access_opening import OpenedAccess, open_access
 from training_service.api.access import AccessServicer
+from training_service.api.limits import CallLimits
 from training_service.api.programs import ProgramServicer
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
@@ -83,7 +87,9 @@ async def serve(settings: Settings) -> None:
         access = await _access(settings, store)
         metrics.observe_store(store, settings.scheduling.capacity, access.projects.names)
         store_id = await store.store_id()
-        tokens = ReportTokens(await store.secret())
+        keys = await ReportKeys.open(store)
+        stack.push_async_callback(end, background(keys.follow(), "keys of report tokens"))
+        tokens = ReportTokens(keys)
         report_environment = ReportEnvironment(
             tokens, settings.reports.address, certificates.report_ca if certificates else None
         )
@@ -95,7 +101,7 @@ async def serve(settings: Settings) -> None:
         collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
         stack.push_async_callback(end, background(collector.run(), "collection of logs"))
-        leadership = make_leadership(settings, store, opened, collector, reports, metrics)
+        leadership = make_leadership(settings, store, opened, collector, reports, metrics, keys)
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
@@ -107,18 +113,21 @@ async def serve(settings: Settings) -> None:
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
         stack.push_async_callback(end, background(access.callers.follow(), "changes of tokens and roles"))
+        limits = call_limits(settings)
         servicer = TrainingServicer(jobs, cancelled_as_failure=settings.server.cancelled_as_failure)
         servers = Servers(
             settings,
             certificates.tls if certificates else None,
             Servicers(
                 servicer,
-                AccessServicer(access.operations),
-                ReporterServicer(tokens, reports),
+                AccessServicer(access.operations, ReportKeyAccess(store, keys)),
+                ReporterServicer(tokens, reports, limits),
                 ProgramServicer(programs),
             ),
             access.authenticator,
             metrics.observe_call,
+            limits,
+            metrics.observe_refusal,
         )
         _offer_operator_token(settings, access, servers.port)
         report_environment.address = _address_for_ranks(settings, servers, certificates)
@@ -182,7 +191,13 @@ def make_jobs(
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
         on_save=metrics.observe_job,
+        streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller),
     )
+
+
+def call_limits(settings: Settings) -> CallLimits:
+    """The limits on calls by caller and kind."""
+    return CallLimits({kind: settings.limits.rate_of(kind) for kind in CallKind})
 
 
 def log_archive(settings: Settings) -> LogArchive:
@@ -198,6 +213,7 @@ def make_leadership(
     logs: LogCollector,
     reports: ReportBuffer,
     metrics: Metrics,
+    keys: ReportKeys,
 ) -> Leadership:
     """The leadership of this replica, which runs the tracker during its terms."""
     options, resolver = tracker_options(settings), make_resolver(settings)
@@ -219,6 +235,7 @@ def make_leadership(
             on_save=saved,
             models=models,
             resolve=resolver.completed,
+            before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
         )
         with metrics.observing(tracker):
             await tracker.run()

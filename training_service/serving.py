@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import resource
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
 from training_service._generated import (
     access_service_pb2,
@@ -22,6 +24,7 @@ from training_service._generated.training_service_pb2_grpc import add_TrainingSe
 from training_service.api.access import AccessServicer
 from training_service.api.connections import call_options, connection_options
 from training_service.api.interceptors import LARGEST_MESSAGE, CallInterceptor, CallObserver
+from training_service.api.limits import CallLimits
 from training_service.api.programs import ProgramServicer
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
@@ -92,6 +95,8 @@ class Servers:
         servicers: Servicers,
         authenticator: Authenticator,
         observe: CallObserver,
+        limits: CallLimits,
+        observe_refusal: Callable[[str], None],
     ) -> None:
         """Listen at all addresses. Raises CannotServe if one cannot be used."""
         self._serving = health.aio.HealthServicer()
@@ -106,7 +111,7 @@ class Servers:
         listen = settings.reports.listen
         # All addresses together use no more descriptors than one would.
         descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // (len(api) + bool(listen))
-        interceptor = CallInterceptor(observe, authenticator)
+        self._interceptor = interceptor = CallInterceptor(observe, authenticator, limits, observe_refusal)
         self.port, *_ = self._bind(make_server(servicers, interceptor, descriptors), api)
         self.report_address = (server.address, self.port)
         """The listening address and the port of reports."""
@@ -121,7 +126,7 @@ class Servers:
             self._bind(made, [Listener("server.health_address", server.health_address)])
 
     def _bind(self, server: grpc.aio.Server, listeners: list[Listener]) -> list[int]:
-        health_pb2_grpc.add_HealthServicer_to_server(self._serving, server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._serving, self._interceptor.on(server))
         self._all.append(server)
         ports = [listener.bind(server) for listener in listeners]
         self._others += [
@@ -156,21 +161,21 @@ def make_server(
 ) -> grpc.aio.Server:
     """A server of these services with its limits, which may use this number of descriptors."""
     server = grpc.aio.server(
-        interceptors=[interceptor],
         options=[
             *connection_options(descriptors),
             *call_options(LARGEST_MESSAGE),
             ("grpc.so_reuseport", 0),  # a second service on this port must fail to start
         ],
     )
-    if servicers.reporter is not None:
-        add_TrainingReporterServicer_to_server(servicers.reporter, server)
-    if servicers.access is not None:
-        add_AccessServiceServicer_to_server(servicers.access, server)
-    if servicers.programs is not None:
-        add_ProgramServiceServicer_to_server(servicers.programs, server)
+    intercepted = interceptor.on(server)
     if servicers.api is not None:
-        add_TrainingServiceServicer_to_server(servicers.api, server)
+        add_TrainingServiceServicer_to_server(servicers.api, intercepted)
         names = (*SERVICE_NAMES, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, server)
+        add_ServerReflectionServicer_to_server(reflection.aio.ReflectionServicer(names), intercepted)
+    if servicers.reporter is not None:
+        add_TrainingReporterServicer_to_server(servicers.reporter, intercepted)
+    if servicers.access is not None:
+        add_AccessServiceServicer_to_server(servicers.access, intercepted)
+    if servicers.programs is not None:
+        add_ProgramServiceServicer_to_server(servicers.programs, intercepted)
     return server

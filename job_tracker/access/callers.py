@@ -5,17 +5,18 @@ import hmac
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from job_tracker.access import tokens
 from job_tracker.access.projects import Projects
+from job_tracker.common.rates import Rate
 from job_tracker.domain.access import Token
 from job_tracker.domain.caller import ALL_PROJECTS, Caller, Means, Role
-from job_tracker.domain.errors import NotAllowed, StoreUnavailable
+from job_tracker.domain.errors import NotAllowed, RateExceeded, StoreUnavailable
 from job_tracker.domain.naming import DEFAULT_PROJECT
 from job_tracker.store.access import AccessStore
 
@@ -45,6 +46,10 @@ class Callers:
     """Identifies callers. What it remembers is at most a second old, also for tokens that were revoked.
 
     If the store does not answer, tokens cannot be checked: calls then raise StoreUnavailable.
+
+    Invalid tokens are counted by address. Beyond their rate, tokens from that address are refused unchecked,
+    except for those that have been valid here before: so a stranger behind the same proxy as others can lock
+    out only tokens that have never been used, and only at that address.
     """
 
     def __init__(
@@ -53,16 +58,19 @@ class Callers:
         projects: Projects,
         *,
         operators: frozenset[str] = frozenset(),
+        failures: Rate | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`operators` are names of callers that are operators, by certificate or by a token without a role.
 
-        `clock` gives Unix time.
+        `failures` counts invalid tokens by address; None: any number is checked. `clock` gives Unix time.
         """
         self._store = store
         self._projects = projects
         self._operators = operators
+        self._failures = failures
+        self._proven: dict[bytes, None] = {}  # the digests of tokens that have been valid, the oldest first
         self._operator_token: bytes | None = None
         self._clock = clock
         self._monotonic = monotonic
@@ -79,15 +87,15 @@ class Callers:
         self._touched_at = monotonic()
 
     async def by_token(self, text: str, address: str) -> Caller:
-        """Return the caller with this token. Raises NotAllowed and StoreUnavailable."""
+        """Return the caller with this token. Raises NotAllowed, RateExceeded and StoreUnavailable."""
         await self._look_if_stale()
         digest = tokens.digest_of(text)
         known = self._known.get(digest)
         if known is None:
-            token_id = tokens.id_of(text)
-            if token_id == tokens.OPERATOR_ID:
-                return self._operator(digest, address)
-            known = await self._find(token_id, digest)
+            if self._is_operator(digest):
+                return _operator_at(address)
+            with self._counting_failures(digest, address):
+                known = await self._find(tokens.id_of(text), digest)
         now = self._clock()
         if now >= known.ends_at:
             raise _ended(known.token)
@@ -220,16 +228,33 @@ class Callers:
             self._by_certificate.clear()
         self._checked_at = begun
 
-    def _operator(self, digest: bytes, address: str) -> Caller:
-        if self._operator_token is None or not hmac.compare_digest(digest, self._operator_token):
-            raise NotAllowed(tokens.REFUSED)
-        return Caller(
-            name="operator",
-            means=Means.TOKEN,
-            roles=_OPERATOR,
-            credential=tokens.OPERATOR_ID,
-            address=address,
-        )
+    def _is_operator(self, digest: bytes) -> bool:
+        return self._operator_token is not None and hmac.compare_digest(digest, self._operator_token)
+
+    @contextmanager
+    def _counting_failures(self, digest: bytes, address: str) -> Iterator[None]:
+        """Check a token in the body, and count the address if it is invalid. Raises RateExceeded."""
+        failures = self._failures if digest not in self._proven else None
+        if failures is not None and (wait := failures.take(address)):
+            raise RateExceeded(
+                f"too many calls with invalid tokens from this address: {failures.per_second:g} a second are "
+                f"checked, and {failures.burst} after a pause",
+                setting="limits.failed_token_rate",
+                wait=wait,
+            )
+        try:
+            yield
+        except NotAllowed:
+            raise
+        except BaseException:  # nothing is known of the token
+            if failures is not None:
+                failures.give_back(address)
+            raise
+        if failures is not None:
+            failures.give_back(address)
+        self._proven[digest] = None
+        if len(self._proven) > _REMEMBERED:
+            del self._proven[next(iter(self._proven))]
 
     async def _find(self, token_id: str, digest: bytes) -> _Known:
         generation = self._generation
@@ -271,6 +296,17 @@ class Callers:
 
 
 _OPERATOR: Final = {ALL_PROJECTS: Role.OPERATOR}
+
+
+def _operator_at(address: str) -> Caller:
+    """The caller with the token in the file of the service."""
+    return Caller(
+        name="operator",
+        means=Means.TOKEN,
+        roles=_OPERATOR,
+        credential=tokens.OPERATOR_ID,
+        address=address,
+    )
 
 
 async def _nothing() -> None:

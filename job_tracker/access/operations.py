@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from job_tracker.access import tokens
 from job_tracker.access.callers import Callers
@@ -17,6 +17,7 @@ from job_tracker.domain.access import (
     TOKEN_NAME_RULE,
     Project,
     Token,
+    TokenLimits,
     is_token_name,
 )
 from job_tracker.domain.caller import Caller, Role
@@ -28,16 +29,11 @@ from job_tracker.domain.errors import (
     UnknownReference,
 )
 from job_tracker.domain.policies import ProjectLimits
-from job_tracker.store.access import AccessStore
-from job_tracker.store.queue import QueueView
+from job_tracker.store.access import UNLIMITED, AccessStore
 
 LONGEST_LIFETIME: Final = timedelta(days=3650)
 _KEPT_AFTER_THEIR_END = timedelta(days=30)
 _TRIES = 20
-
-
-class _Store(AccessStore, QueueView, Protocol):
-    """The parts of a store that the operations use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,22 +57,25 @@ class Access:
 
     def __init__(
         self,
-        store: _Store,
+        store: AccessStore,
         projects: Projects,
         callers: Callers,
         clock: Callable[[], datetime] = utc_now,
+        limits: TokenLimits = UNLIMITED,
     ) -> None:
         self._store = store
         self._projects = projects
         self._callers = callers
         self._clock = clock
+        self._limits = limits
 
     async def create_token(
         self, caller: Caller, name: str, project: str, role: Role | None, lifetime: timedelta | None
     ) -> tuple[tokens.NewToken, Token]:
         """Create a token, and return it with its text, which is not stored. See Token for the arguments.
 
-        Without a project, only operators may do this. Raises InvalidField and UnknownReference.
+        Without a project, only operators may do this. Raises InvalidField, UnknownReference and
+        TooManyTokens.
         """
         if project:
             rights.check(caller, "create_token", project)
@@ -107,7 +106,7 @@ class Access:
                 created_by=caller.name,
                 expires_at=now + lifetime if lifetime else None,
             )
-            if await self._store.add_token(token, purge_before=now - _KEPT_AFTER_THEIR_END):
+            if await self._store.add_token(token, self._limits, purge_before=now - _KEPT_AFTER_THEIR_END):
                 return made, token
 
     async def list_tokens(
@@ -169,14 +168,13 @@ class Access:
             raise NotPossible(f"project {name} always exists; remove its members instead")
         self._existing(name)
         self._check_not_declared(name)
-        counts = (await self._store.tallies_of([name]))[name]
-        left = sum(jobs for state, jobs in counts.items() if not state.is_terminal)
+        left = await self._store.delete_project(name, self._clock())
+        if left is None:
+            raise _unknown(name)
         if left:
             raise NotPossible(
                 f"project {name} has {left} jobs that have not ended; cancel them, or wait for their end"
             )
-        if not await self._store.delete_project(name, self._clock()):
-            raise _unknown(name)
         await self._callers.announce()
 
     async def set_member(self, caller: Caller, project: str, member: str, role: Role) -> Project:
@@ -195,7 +193,10 @@ class Access:
         def change(before: Project) -> Project:
             members = {**before.members, member: role}
             if len(members) > MOST_MEMBERS:
-                raise LimitExceeded(f"project {project} has {MOST_MEMBERS} members, which is the limit")
+                raise LimitExceeded(
+                    f"project {project} has {MOST_MEMBERS} members, which is the limit",
+                    limit="projects.members",
+                )
             return replace(before, members=members)
 
         return await self._change(project, change)

@@ -62,6 +62,14 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenLimits:
+    """The largest numbers of stored tokens. None: no limit."""
+
+    in_all: int | None = None
+    of_project: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
     """A project with its members."""
 

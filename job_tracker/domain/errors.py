@@ -6,7 +6,9 @@ TrackerError
 ├── JobNotFound
 ├── RequestKeyConflict       the request key was used for another request
 ├── LimitExceeded            a limit of the service is reached
-│   └── QueueFull            ... of queued jobs, in all or of a project
+│   ├── QueueFull            ... of queued jobs, in all or of a project
+│   ├── RateExceeded         ... of calls of one caller in a time
+│   └── TooManyTokens        ... of tokens, in all or of a project
 ├── NotAllowed               the caller did not prove that it may do this
 ├── Forbidden                the caller is known, but its role does not allow this
 ├── NotPossible              the present state of the object does not allow this
@@ -26,7 +28,12 @@ TrackerError
 └── LogsNotFound             the log does not exist yet, or was deleted
 """
 
+from typing import Final
+
 from job_tracker.domain.diagnosis import Diagnosis
+
+_QUEUE_SECONDS: Final = 60.0
+_SHORTEST_WAIT: Final = 0.1
 
 
 class TrackerError(Exception):
@@ -67,6 +74,12 @@ class RequestKeyConflict(TrackerError):
 class LimitExceeded(TrackerError):
     """A limit of the service is reached. The message names the limit and says what to do."""
 
+    def __init__(self, message: str, *, limit: str, retry_after: float | None = None) -> None:
+        """`limit` is the setting, without names of users. `retry_after` is in seconds; None: unknown."""
+        super().__init__(message)
+        self.limit = limit
+        self.retry_after = retry_after
+
 
 class QueueFull(LimitExceeded):
     """As many jobs are queued as the service allows, or as the project allows."""
@@ -75,7 +88,33 @@ class QueueFull(LimitExceeded):
         setting = f"projects.{project}.max_queued" if project else "scheduling.max_queued"
         super().__init__(
             f"{queued} jobs{f' of project {project}' if project else ''} are queued, which is the limit "
-            f"({setting}); try again when some have run"
+            f"({setting}); try again when some have run",
+            limit="projects.max_queued" if project else "scheduling.max_queued",
+            retry_after=_QUEUE_SECONDS,
+        )
+
+
+class RateExceeded(LimitExceeded):
+    """A caller makes more calls in a time than it may. The call has done nothing."""
+
+    def __init__(self, problem: str, *, setting: str, wait: float) -> None:
+        """`wait` is the number of seconds until the next call is allowed."""
+        # Calls that are refused together would all come back for the first free place.
+        seconds = max(wait, _SHORTEST_WAIT)
+        super().__init__(
+            f"{problem} ({setting}); try again in {seconds:.1f} s", limit=setting, retry_after=seconds
+        )
+
+
+class TooManyTokens(LimitExceeded):
+    """As many tokens are valid as the service allows, or as it allows a project."""
+
+    def __init__(self, most: int, project: str = "") -> None:
+        setting = "limits.tokens_of_project" if project else "limits.tokens"
+        super().__init__(
+            f"there are {most} tokens{f' of project {project}' if project else ''}, which is the limit "
+            f"({setting}); revoke some with `trainctl token revoke`",
+            limit=setting,
         )
 
 

@@ -1,16 +1,19 @@
-"""The open streams of callers, which end when a caller loses its right to read them."""
+"""The open streams of callers: how many there may be, and their end when a caller loses its right."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from job_tracker.domain import rights
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import Forbidden, NotAllowed
+from job_tracker.domain.errors import Forbidden, LimitExceeded, NotAllowed
 
 T = TypeVar("T")
+
+_STREAM_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +28,22 @@ class StreamUse:
 class OpenStreams:
     """Passes on the items of streams. `recheck` ends those that their callers may no longer read."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None, most_of_one: int | None = None) -> None:
+        """At most `most` streams may be open, and `most_of_one` of one caller. None: any number."""
+        self._most = most
+        self._most_of_one = most_of_one
         self._open: set[_OpenStream] = set()
+        self._of = Counter[str]()
 
     async def read(
         self, begin: Callable[[], Awaitable[tuple[StreamUse, AsyncGenerator[T, None]]]]
     ) -> AsyncGenerator[T, None]:
-        """Yield the items of the stream that `begin` gives, and close it."""
+        """Yield the items of the stream that `begin` gives, and close it. Raises LimitExceeded."""
         use, items = await begin()
-        stream = _OpenStream(use)
+        stream, who = _OpenStream(use), use.caller.key
+        self._check_number(who)
         self._open.add(stream)
+        self._of[who] += 1
         try:
             async with aclosing(items):
                 while True:
@@ -44,6 +53,22 @@ class OpenStreams:
             return
         finally:
             self._open.discard(stream)
+            self._of[who] -= 1
+            if not self._of[who]:
+                del self._of[who]
+
+    def _check_number(self, who: str) -> None:
+        for number, most, of, setting in (
+            (self._of[who], self._most_of_one, f"by {who} ", "open_streams_of_caller"),
+            (len(self._open), self._most, "", "open_streams"),
+        ):
+            if most is not None and number >= most:
+                raise LimitExceeded(
+                    f"{number} streams are open {of}(watches, logs and files), which is the limit "
+                    f"(limits.{setting}); end some, or try again when others have ended",
+                    limit=f"limits.{setting}",
+                    retry_after=_STREAM_SECONDS,
+                )
 
     async def recheck(self, current: Callable[[Caller], Awaitable[Caller]]) -> None:
         """End the streams whose callers have lost their right. Call it when roles may have changed.

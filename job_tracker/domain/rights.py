@@ -1,4 +1,5 @@
-"""The table of rights: the least role for each operation of `Jobs`, `Access` and `Programs`, and its call.
+"""The table of rights: the least role for each operation of `Jobs`, `Access`, `ReportKeyAccess` and
+`Programs`, and its call in the API.
 
 An operation or a call without a row is denied to everybody. A test compares the rows with these classes and
 with the proto files, so a new call without a row fails the checks.
@@ -50,8 +51,11 @@ ACCESS_RIGHTS: Mapping[str, Right] = {
     "delete_project": Right("DeleteProject", "delete projects", Role.OPERATOR),
     "set_member": Right("SetMember", "set members", Role.ADMIN),
     "remove_member": Right("RemoveMember", "remove members", Role.ADMIN),
+    "list_report_keys": Right("ListReportKeys", "list the keys of reports", Role.OPERATOR),
+    "rotate_report_key": Right("RotateReportKey", "rotate the keys of reports", Role.OPERATOR),
+    "remove_report_key": Right("RemoveReportKey", "remove keys of reports", Role.OPERATOR),
 }
-"""By operation of `Access`."""
+"""By operation of `Access` and `ReportKeyAccess`."""
 
 PROGRAM_RIGHTS: Mapping[str, Right] = {
     "find_tree": Right("FindTree", "upload programs", Role.SUBMITTER),

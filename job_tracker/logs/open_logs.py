@@ -49,7 +49,8 @@ class OpenLogs:
                 raise LimitExceeded(
                     f"{most} logs of {self._kind} jobs are being read {what}, which is the limit (with "
                     "all_ranks, each rank counts). End some of these calls, read single ranks, or try "
-                    "again later"
+                    "again later",
+                    limit="logs",
                 )
         self._open.update(list(limits))
         try:

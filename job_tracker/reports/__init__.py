@@ -2,8 +2,9 @@
 
 from job_tracker.reports.buffer import ReportBuffer
 from job_tracker.reports.follower import LogFollower
+from job_tracker.reports.keys import ReportKeys
 from job_tracker.reports.report import Report
 from job_tracker.reports.report_environment import ReportEnvironment
 from job_tracker.reports.tokens import ReportTokens
 
-__all__ = ["LogFollower", "Report", "ReportBuffer", "ReportEnvironment", "ReportTokens"]
+__all__ = ["LogFollower", "Report", "ReportBuffer", "ReportEnvironment", "ReportKeys", "ReportTokens"]

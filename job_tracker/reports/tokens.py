@@ -7,42 +7,74 @@ import re
 from functools import lru_cache
 
 from job_tracker.domain.errors import NotAllowed
+from job_tracker.domain.report_key import FIRST_KEY, ReportKey
+from job_tracker.reports.keys import ReportKeys
 
-_FORM = re.compile(r"(\d{1,10})\.(\d{1,6})\.([A-Za-z0-9_-]{43})", re.ASCII)
+_FORM = re.compile(r"(\d{1,10})\.(\d{1,6})\.(?:(\d{1,9})\.)?([A-Za-z0-9_-]{43})", re.ASCII)
 
 
 class ReportTokens:
-    """Issues and checks tokens. All replicas issue the same tokens, since the secret is in the store.
+    """Issues and checks tokens. All replicas issue the same tokens, since the keys are in the store.
 
-    A token is JOB.ATTEMPT.MAC. The MAC is an HMAC (RFC 2104, with SHA-256) of job and attempt, so tokens need
+    A token is JOB.ATTEMPT.KEY.MAC, where KEY is the id of a key. Tokens of the first key are without KEY, as
+    those of earlier versions. The MAC is an HMAC (RFC 2104, with SHA-256) of job and attempt, so tokens need
     not be stored.
     """
 
-    def __init__(self, secret: bytes) -> None:
-        self._secret = secret
-        self.read = lru_cache(maxsize=4096)(self._read)
+    def __init__(self, keys: ReportKeys) -> None:
+        self._keys = keys
 
     def issue(self, job_id: int, attempt: int) -> str:
-        """The report token of an attempt; always the same."""
-        claim = f"{job_id}.{attempt}"
-        return f"{claim}.{self._mac('report', claim)}"
+        """The report token of an attempt. It is always the same until its key is removed."""
+        key = self._keys.of(job_id, attempt)
+        if key.removed_at is not None:
+            key = self._keys.current
+        return token_with(key, job_id, attempt)
 
     def group(self, job_id: int, attempt: int) -> str:
-        """The shared secret of the processes of an attempt."""
-        return self._mac("group", f"{job_id}.{attempt}")
+        """The shared secret of the processes of an attempt; always the same."""
+        return _mac(self._keys.of(job_id, attempt).secret, "group", f"{job_id}.{attempt}")
 
-    def _mac(self, purpose: str, claim: str) -> str:
-        mac = hmac.digest(self._secret, f"{purpose} {claim}".encode(), hashlib.sha256)
-        return base64.urlsafe_b64encode(mac).decode().rstrip("=")
+    async def read(self, token: str) -> tuple[int, int]:
+        """The job and the attempt of a token.
 
-    def _read(self, token: str) -> tuple[int, int]:
-        """The job and the attempt of a token. Raises NotAllowed for a token that was not issued here."""
+        Raises NotAllowed if it was not issued here, or its key was removed. Raises StoreUnavailable if its
+        key is not known and the store does not answer.
+        """
         form = _FORM.fullmatch(token)
         if form is None:
             raise NotAllowed(
                 "the report token is malformed; send the value of the environment variable REPORT_TOKEN"
             )
-        job_id, attempt = int(form[1]), int(form[2])
-        if not hmac.compare_digest(self.issue(job_id, attempt), token):
+        job, attempt, named, mac = form.groups()
+        key_id = int(named or FIRST_KEY)
+        key = await self._keys.find(key_id)
+        if key is None:
+            raise NotAllowed(
+                f"the report token is of key {key_id}, which this service does not have: it was removed, or "
+                "the service was restored from an earlier backup. This attempt can report by calls no more; "
+                "the next attempt gets a new token"
+            )
+        claim = f"{int(job)}.{int(attempt)}"
+        expected = f"{claim}.{_mac(key.secret, 'report', claim)}"
+        if not hmac.compare_digest(expected, f"{job}.{attempt}.{mac}"):
             raise NotAllowed("this service did not issue the report token; send the value of REPORT_TOKEN")
-        return job_id, attempt
+        if key.removed_at is not None:
+            raise NotAllowed(
+                f"an operator removed key {key_id} of report tokens at {key.removed_at:%Y-%m-%d %H:%M:%S} "
+                "UTC. This attempt can report by calls no more; the next attempt gets a new token"
+            )
+        return int(job), int(attempt)
+
+
+def token_with(key: ReportKey, job_id: int, attempt: int) -> str:
+    """Return the report token of an attempt with this key."""
+    claim = f"{job_id}.{attempt}"
+    named = claim if key.id == FIRST_KEY else f"{claim}.{key.id}"
+    return f"{named}.{_mac(key.secret, 'report', claim)}"
+
+
+@lru_cache(maxsize=4096)
+def _mac(secret: bytes, purpose: str, claim: str) -> str:
+    mac = hmac.digest(secret, f"{purpose} {claim}".encode(), hashlib.sha256)
+    return base64.urlsafe_b64encode(mac).decode().rstrip("=")

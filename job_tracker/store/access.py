@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, Protocol
 
-from job_tracker.domain.access import Project, Token
+from job_tracker.domain.access import Project, Token, TokenLimits
 
+UNLIMITED: Final = TokenLimits()
 ENDED_TOKENS_PURGED: Final = 100
 """The number of tokens that `add_token` deletes at most."""
 
@@ -21,10 +22,14 @@ class AccessStore(Protocol):
         """Return a number that differs after each change of tokens or projects, except for `touch_tokens`."""
         ...
 
-    async def add_token(self, token: Token, *, purge_before: datetime) -> bool:
+    async def add_token(
+        self, token: Token, limits: TokenLimits = UNLIMITED, *, purge_before: datetime
+    ) -> bool:
         """Store a new token. Return False, and change nothing, if its id is in use.
 
-        Also deletes some of the tokens that ended before `purge_before`.
+        Also deletes some of the tokens that ended before `purge_before`. If a limit is reached, the token
+        that ended first is deleted, in all or of the project. Raises TooManyTokens, and changes nothing, if
+        none has ended when the new one was created.
         """
         ...
 
@@ -55,6 +60,9 @@ class AccessStore(Protocol):
         """
         ...
 
-    async def delete_project(self, name: str, at: datetime) -> bool:
-        """Delete a project, and revoke its tokens. Return False if it is not stored."""
+    async def delete_project(self, name: str, at: datetime) -> int | None:
+        """Delete a project, and revoke its tokens, unless it has jobs that have not ended.
+
+        Return their number; if it is not 0, nothing was changed. Return None if the project is not stored.
+        """
         ...

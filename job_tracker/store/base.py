@@ -9,6 +9,7 @@ from job_tracker.store.access import AccessStore
 from job_tracker.store.jobs import JobStore
 from job_tracker.store.lease import LeaseStore
 from job_tracker.store.queue import QueueView
+from job_tracker.store.report_keys import ReportKeyStore
 from job_tracker.store.reports import ReportStore
 
 
@@ -19,12 +20,10 @@ class StoreIdentity(Protocol):
         """Return the store's id: 8 lower-case hex digits. It is created with the store and never changes."""
         ...
 
-    async def secret(self) -> bytes:
-        """Return 32 random bytes. They are created with the store and never change."""
-        ...
 
-
-class Store(JobStore, QueueView, ReportStore, LeaseStore, AccessStore, StoreIdentity, Protocol):
+class Store(
+    JobStore, QueueView, ReportStore, LeaseStore, AccessStore, ReportKeyStore, StoreIdentity, Protocol
+):
     """All operations of a store. The suite in tests/contract/stores specifies each method in detail.
 
     Every write is atomic, and durable when it returns. Any call may raise StoreUnavailable. A write with a

@@ -7,7 +7,7 @@ is simply taken again.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -87,6 +87,10 @@ class _Store(JobStore, QueueView, Protocol):
     """The parts of a store that the tracker uses."""
 
 
+async def _nothing() -> None:
+    """Do nothing."""
+
+
 class Tracker:
     """Moves jobs from state to state until `run` is cancelled. Their groups then continue to run.
 
@@ -107,10 +111,12 @@ class Tracker:
         on_save: JobObserver = ignore_job,
         models: ModelFiles | None = None,
         resolve: Callable[[JobSpec], JobSpec] = lambda spec: spec,
+        before_launch: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
         """Without `models`, `has_model` of succeeded jobs stays unknown.
 
         `resolve` completes specs that are not resolved for this backend; it raises LaunchFailed.
+        `before_launch` is called before each launch, when the job is stored as live.
         """
         self._store = store
         self._backend = backend
@@ -121,6 +127,7 @@ class Tracker:
         self._on_save = on_save
         self._models = models
         self._resolve = resolve
+        self._before_launch = before_launch
         self._has_model: dict[GroupRef, bool | None] = {}
         self.looked_at = clock()
         """The time of the last look at all jobs; before the first look, the time when the tracker was
@@ -323,6 +330,7 @@ class Tracker:
     async def _launch(self, job: Job) -> Job:
         try:
             job = replace(job, spec=self._resolve(job.spec))
+            await self._before_launch()
             self._tenure.check()
             self._seen[job.group] = await self._backend.launch(job)
             self._launched.add(job.group)

@@ -140,7 +140,8 @@ class Programs:
             if not limit.expired():
                 raise
             raise LimitExceeded(
-                f"no part of the upload came for {self._patience:g} s; continue with a new call"
+                f"no part of the upload came for {self._patience:g} s; continue with a new call",
+                limit="the time of uploads",
             ) from None
 
     @asynccontextmanager
@@ -152,7 +153,8 @@ class Programs:
             if not limit.expired():
                 raise
             raise UploadTooLong(
-                f"the upload took {self._most_seconds:g} s; continue with a new call"
+                f"the upload took {self._most_seconds:g} s; continue with a new call",
+                limit="the time of uploads",
             ) from None
 
 

@@ -34,6 +34,7 @@ from job_tracker.files.untrusted import Place, Suspicious, open_regular
 from job_tracker.trees.manifest import FIELD, File, Manifest, TreeLimits, is_tree, parsed
 
 _MANY = 1_000_000
+_DISK = "storage.data_dir"
 _PIECE = 1 << 20
 _ANY_TREE = TreeLimits(max_bytes=1 << 60, max_files=_MANY)
 """The limits of trees that were accepted before: the configured ones may have become lower since."""
@@ -280,12 +281,14 @@ class ProjectTrees:
             raise LimitExceeded(
                 f"project {self._project}: its uploaded files have {stored} bytes, and this tree needs "
                 f"{wanted} more; at most {self._max_stored} are allowed (programs.max_stored_bytes). Send "
-                "fewer files, or wait until unused ones are removed (programs.keep_unused)"
+                "fewer files, or wait until unused ones are removed (programs.keep_unused)",
+                limit="programs.max_stored_bytes",
             )
         if wanted > (free := shutil.disk_usage(self._root).free):
             raise LimitExceeded(
                 f"the tree needs {wanted} bytes, and the service's disk has {free} left; free some space in "
-                "its storage.data_dir"
+                "its storage.data_dir",
+                limit=_DISK,
             )
 
     def _make_folders(self) -> None:
@@ -326,7 +329,9 @@ def explained_faults(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise LimitExceeded(f"uploaded files cannot be kept: {remedy_of(error)} ({path})") from error
+            raise LimitExceeded(
+                f"uploaded files cannot be kept: {remedy_of(error)} ({path})", limit=_DISK
+            ) from error
         raise StorageUnavailable(f"uploaded files cannot be accessed: {error}") from error
 
 

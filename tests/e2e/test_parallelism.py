@@ -32,16 +32,12 @@ ALL = {
 }
 TRAINED = (
     "one process",
-    "DDP, activations recomputed",
     "DDP, attention recomputed",
     "DDP, activations offloaded",
     "layer by layer (L2L)",
-    "naive model parallelism",
-    "interleaved 1F1B",
     "PipeDream",
     "tensor, sequence, loss",
     "ZeRO-3 x tensor, sequence",
-    "ZeRO-2 x tensor",
     "1F1B x ZeRO-1",
     "parameter server",
     "all-reduce by hand, a ring",

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2_grpc
 
+from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.registry import Opened
 from job_tracker.catalog import Parameter
@@ -17,7 +18,7 @@ from job_tracker.common.clock import utc_now
 from job_tracker.domain.job import JobState
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
-from job_tracker.reports import ReportBuffer, ReportTokens
+from job_tracker.reports import ReportBuffer, ReportKeys, ReportTokens
 from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter
@@ -104,10 +105,14 @@ class Service:
         callers.on_change(lambda: jobs.streams.recheck(callers.remembering()))
         self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)
         self.reports = ReportBuffer(self.store, utc_now)
-        self.tokens = ReportTokens(await self.store.secret())
-        reporter = ReporterServicer(self.tokens, self.reports)
-        interceptor = CallInterceptor(self.metrics.observe_call, self.access.authenticator)
-        access = AccessServicer(self.access.operations)
+        self.keys = await ReportKeys.open(self.store)
+        self.tokens = ReportTokens(self.keys)
+        limits = main.call_limits(self.settings)
+        reporter = ReporterServicer(self.tokens, self.reports, limits)
+        interceptor = CallInterceptor(
+            self.metrics.observe_call, self.access.authenticator, limits, self.metrics.observe_refusal
+        )
+        access = AccessServicer(self.access.operations, ReportKeyAccess(self.store, self.keys))
         servicers = Servicers(self.servicer, access, reporter, ProgramServicer(programs))
         self.server = make_server(servicers, interceptor, descriptors=1024)
         self.health = health.aio.HealthServicer()

@@ -23,14 +23,19 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, kept: list[Tensor], host: Host | None = None) -> None:
         """`kept` are tensors that exist all the time, even if no operation takes them."""
         super().__init__()  # type: ignore[no-untyped-call]
-        self._storages: dict[int, weakref.ref[torch.UntypedStorage]] = {}
-        self._on_host: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._host = host
-        self.peak = 0
-        """The peak memory of the device in bytes."""
-        self.host_peak = 0
-        """The peak memory of the host in bytes."""
+        self._of_device, self._of_host = _Storages(), _Storages()
         self._see(kept)
+
+    @property
+    def peak(self) -> int:
+        """Return the peak memory of the device in bytes."""
+        return self._of_device.peak
+
+    @property
+    def host_peak(self) -> int:
+        """Return the peak memory of the host in bytes."""
+        return self._of_host.peak
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count an operation. PyTorch repeats an operation on DTensors with their local tensors."""
@@ -39,7 +44,7 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if self._host is not None and self._is_for_host(self._host, (args, kwargs)):
             self._host.keep(_tensors_in(result))
-        self._see((args, result))
+        self._see((args, kwargs, result))
         return result
 
     @staticmethod
@@ -53,10 +58,46 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for tensor in _tensors_in(tensors):
             storage = local(tensor).untyped_storage()
             is_host = self._host is not None and self._host.holds(tensor)
-            (self._on_host if is_host else self._storages)[storage._cdata] = weakref.ref(storage)
-            (self._storages if is_host else self._on_host).pop(storage._cdata, None)
-        self.peak = max(self.peak, _size_of_alive(self._storages))
-        self.host_peak = max(self.host_peak, _size_of_alive(self._on_host))
+            here, there = (self._of_host, self._of_device) if is_host else (self._of_device, self._of_host)
+            here.add(storage)
+            there.remove(storage)
+        self._of_device.measure()
+        self._of_host.measure()
+
+
+class _Storages:
+    """The storages of the tensors in one memory, and the peak of their sizes.
+
+    Sizes change: fully_shard resizes the storages of gathered parameters.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[torch.UntypedStorage], int]] = {}
+        self._at_most = 0
+        self.peak = 0
+
+    def add(self, storage: torch.UntypedStorage) -> None:
+        """Add a storage, or record the size that it has now."""
+        _, before = self._known.get(storage._cdata, (None, 0))
+        self._known[storage._cdata] = weakref.ref(storage), (size := storage.nbytes())
+        self._at_most += size - before
+
+    def remove(self, storage: torch.UntypedStorage) -> None:
+        """Remove the storage if it is one of these."""
+        _, size = self._known.pop(storage._cdata, (None, 0))
+        self._at_most -= size
+
+    def measure(self) -> None:
+        """Raise the peak to the present sum of the sizes."""
+        # Look for storages that are gone only if the peak may have risen, since there are many.
+        if self._at_most <= self.peak:
+            return
+        alive = {key: (each, each()) for key, (each, _) in self._known.items()}
+        self._known = {
+            key: (each, found.nbytes()) for key, (each, found) in alive.items() if found is not None
+        }
+        self._at_most = sum(size for _, size in self._known.values())
+        self.peak = max(self.peak, self._at_most)
 
 
 def _tensors_in(values: Any) -> list[Tensor]:
@@ -65,11 +106,6 @@ def _tensors_in(values: Any) -> list[Tensor]:
         for leaf in tree_leaves(values)
         if isinstance(leaf, Tensor) and leaf.layout is torch.strided and leaf.device.type != "meta"
     ]
-
-
-def _size_of_alive(storages: dict[int, weakref.ref[torch.UntypedStorage]]) -> int:
-    """Return the present size of the storages. fully_shard resizes those of gathered parameters."""
-    return sum(found.nbytes() for each in storages.values() if (found := each()) is not None)
 
 
 def parameters_of(model: nn.Module) -> list[Tensor]:

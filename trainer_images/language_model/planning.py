@@ -43,9 +43,15 @@ class Choice:
     @property
     def parameters(self) -> dict[str, str]:
         """The parameters of the layout, without those of the model and without defaults."""
-        names = ("strategy", "pipeline", "tensor", "sequence_parallel", "loss_parallel", "micro_batches")
-        values = {name: getattr(self.layout, name) for name in (*names, "checkpointing", "offload")}
-        plain = {"pipeline": 1, "tensor": 1, "micro_batches": 1, "checkpointing": "none", "offload": "none"}
+        names = (
+            *("strategy", "pipeline", "tensor", "sequence_parallel", "loss_parallel", "micro_batches"),
+            *("checkpointing", "offload", "precision"),
+        )
+        values = {name: getattr(self.layout, name) for name in names}
+        plain = {
+            **{"pipeline": 1, "tensor": 1, "micro_batches": 1},
+            **{"checkpointing": "none", "offload": "none", "precision": Precision.FP32},
+        }
         return {
             name.upper(): "1" if value is True else str(value)
             for name, value in values.items()
@@ -119,7 +125,16 @@ def plan(
     except ParameterError as error:
         raise ValueError(str(error)) from error
     found = choices(model, instances, device_memory)
-    return found, None if found else least(model, instances)
+    if found:
+        return found, None
+    smallest = least(model, instances)
+    if smallest is None:
+        raise ValueError(
+            f"no layout of this model is valid on {instances} devices, with any memory: they must be a "
+            f"product of data ranks that divide --batch {batch}, tensor ranks that divide --heads {heads} "
+            f"and --sequence {sequence}, and pipeline ranks that divide --layers {layers}"
+        )
+    return found, smallest
 
 
 def choices(model: Layout, ranks: int, device: float) -> list[Choice]:

@@ -146,9 +146,7 @@ def bubble(layout: Layout) -> float:
 def activations(layout: Layout) -> float:
     """Return the peak memory of activations in bytes, for the pipeline rank that needs the most.
 
-    With 1F1B, a rank holds one micro-batch for itself and each later rank; with GPipe, all micro-batches;
-    with PipeDream, as many batches as versions of weights. With OFFLOAD=layers, this includes the weights and
-    gradients of the layer on the device.
+    With OFFLOAD=layers, this includes the weights and gradients of the layer on the device.
     """
     if layout.is_layer_by_layer:
         return activation_theory.layer_by_layer(layout)
@@ -159,15 +157,34 @@ def activations(layout: Layout) -> float:
     for rank in range(layout.pipeline):
         layers = sum(len(stage) for stage in stages[rank :: layout.pipeline])
         numbers = 0.0 if is_on_host else activation_theory.kept(layout, layers, has_embedding=rank == 0)
-        waiting = layout.pipeline - rank if layout.schedule is not Schedule.GPIPE else layout.micro_batches
-        held = min(waiting, layout.micro_batches) if layout.pipeline > 1 else 1
-        if layout.is_asynchronous:
-            held = weight_versions(layout, rank)
+        held = micro_batches_held(layout, rank)
         tokens = layout.batch_size / layout.data / layout.micro_batches * layout.context
         head = activation_theory.of_head(layout) if rank == layout.pipeline - 1 else 0.0
         # The head is done before the first layer is recomputed.
         most = max(most, tokens * (held * numbers + max(head, again)) * FLOAT)
     return most * (0.5 if layout.precision is not Precision.FP32 else 1.0)
+
+
+def micro_batches_held(layout: Layout, rank: int) -> float:
+    """Return the micro-batches whose activations a pipeline rank holds at most, in all of its layers.
+
+    With 1F1B, a rank holds one for itself and one for each later rank; with GPipe, all; with PipeDream, as
+    many batches as versions of weights. Interleaved, it holds parts of them: before its first backward pass,
+    it does (v-1) p + 2 (p-1-rank) + 1 forward passes of a v-th of its layers. On the first rank, that is
+    1 + (p-1)/(p v) times the memory of 1F1B (Narayanan et al., 2021; Korthikanti et al., 2022).
+    """
+    if layout.pipeline == 1:
+        return 1
+    if layout.is_asynchronous:
+        return weight_versions(layout, rank)
+    if layout.schedule is Schedule.GPIPE:
+        return layout.micro_batches
+    later = layout.pipeline - 1 - rank
+    if layout.is_interleaved:
+        parts = layout.stages // layout.pipeline
+        passes = (parts - 1) * layout.pipeline + 2 * later + 1
+        return min(passes / parts, layout.micro_batches)
+    return min(later + 1, layout.micro_batches)
 
 
 def offloaded(layout: Layout) -> tuple[float, float]:

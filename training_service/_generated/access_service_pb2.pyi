@@ -581,3 +581,131 @@ class RemoveMemberRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RemoveMemberRequest: _TypeAlias = RemoveMemberRequest  # noqa: Y015
+
+@_typing.final
+class ListReportKeysRequest(_message.Message):
+    """Asks for the keys of report tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReportKeysRequest: _TypeAlias = ListReportKeysRequest  # noqa: Y015
+
+@_typing.final
+class ListReportKeysResponse(_message.Message):
+    """The keys of report tokens. There are at most 32."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportKey]:
+        """The keys, by id."""
+
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[Global___ReportKey] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListReportKeysResponse: _TypeAlias = ListReportKeysResponse  # noqa: Y015
+
+@_typing.final
+class RotateReportKeyRequest(_message.Message):
+    """Asks for a new key of report tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RotateReportKeyRequest: _TypeAlias = RotateReportKeyRequest  # noqa: Y015
+
+@_typing.final
+class RemoveReportKeyRequest(_message.Message):
+    """Names a key to remove."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """The id of the key."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveReportKeyRequest: _TypeAlias = RemoveReportKeyRequest  # noqa: Y015
+
+@_typing.final
+class ReportKey(_message.Message):
+    """A key of report tokens, without its secret."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    MADE_AT_FIELD_NUMBER: _builtins.int
+    MADE_BY_FIELD_NUMBER: _builtins.int
+    REPLACED_AT_FIELD_NUMBER: _builtins.int
+    REMOVED_AT_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """Counts the keys of a store. Tokens of the first key, 1, do not name it."""
+    made_by: _builtins.str
+    """The name of the caller that made it."""
+    attempts: _builtins.int
+    """The number of live attempts that were live when it was replaced, and so may use it. 0 for the current one."""
+    @_builtins.property
+    def made_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was made. Absent for the first key, which is as old as the store."""
+
+    @_builtins.property
+    def replaced_at(self) -> _timestamp_pb2.Timestamp:
+        """When the next key was made. Absent for the current one."""
+
+    @_builtins.property
+    def removed_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was removed by a call. It is deleted once no live attempt uses it."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        made_at: _timestamp_pb2.Timestamp | None = ...,
+        made_by: _builtins.str = ...,
+        replaced_at: _timestamp_pb2.Timestamp | None = ...,
+        removed_at: _timestamp_pb2.Timestamp | None = ...,
+        attempts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["made_at", b"made_at", "removed_at", b"removed_at", "replaced_at", b"replaced_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "id", b"id", "made_at", b"made_at", "made_by", b"made_by", "removed_at", b"removed_at", "replaced_at", b"replaced_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReportKey: _TypeAlias = ReportKey  # noqa: Y015

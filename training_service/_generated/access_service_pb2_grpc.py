@@ -80,6 +80,21 @@ class AccessServiceStub:
                 request_serializer=training__service_dot___generated_dot_access__service__pb2.RemoveMemberRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_access__service__pb2.Project.FromString,
                 _registered_method=True)
+        self.ListReportKeys = channel.unary_unary(
+                '/training.AccessService/ListReportKeys',
+                request_serializer=training__service_dot___generated_dot_access__service__pb2.ListReportKeysRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_access__service__pb2.ListReportKeysResponse.FromString,
+                _registered_method=True)
+        self.RotateReportKey = channel.unary_unary(
+                '/training.AccessService/RotateReportKey',
+                request_serializer=training__service_dot___generated_dot_access__service__pb2.RotateReportKeyRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_access__service__pb2.ReportKey.FromString,
+                _registered_method=True)
+        self.RemoveReportKey = channel.unary_unary(
+                '/training.AccessService/RemoveReportKey',
+                request_serializer=training__service_dot___generated_dot_access__service__pb2.RemoveReportKeyRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_access__service__pb2.ReportKey.FromString,
+                _registered_method=True)
 
 
 class AccessServiceServicer:
@@ -172,6 +187,35 @@ class AccessServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListReportKeys(self, request, context):
+        """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
+        current one. Only operators may call it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RotateReportKey(self, request, context):
+        """Makes a new key, from which attempts that begin later get their tokens. Live attempts keep the key that they
+        have; it is deleted when the last of them has ended. Only operators may call it.
+
+        Errors: RESOURCE_EXHAUSTED if live attempts use 32 keys.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveReportKey(self, request, context):
+        """Refuses reports with the tokens of a replaced key, within a second and for ever. Live attempts that use it go
+        on, but can report only by printed lines, and only if they have not reported by calls. It may be repeated
+        while the key exists. Only operators may call it.
+
+        Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AccessServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -219,6 +263,21 @@ def add_AccessServiceServicer_to_server(servicer, server):
                     servicer.RemoveMember,
                     request_deserializer=training__service_dot___generated_dot_access__service__pb2.RemoveMemberRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_access__service__pb2.Project.SerializeToString,
+            ),
+            'ListReportKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReportKeys,
+                    request_deserializer=training__service_dot___generated_dot_access__service__pb2.ListReportKeysRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_access__service__pb2.ListReportKeysResponse.SerializeToString,
+            ),
+            'RotateReportKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RotateReportKey,
+                    request_deserializer=training__service_dot___generated_dot_access__service__pb2.RotateReportKeyRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_access__service__pb2.ReportKey.SerializeToString,
+            ),
+            'RemoveReportKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveReportKey,
+                    request_deserializer=training__service_dot___generated_dot_access__service__pb2.RemoveReportKeyRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_access__service__pb2.ReportKey.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -465,6 +524,87 @@ class AccessService:
             '/training.AccessService/RemoveMember',
             training__service_dot___generated_dot_access__service__pb2.RemoveMemberRequest.SerializeToString,
             training__service_dot___generated_dot_access__service__pb2.Project.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReportKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.AccessService/ListReportKeys',
+            training__service_dot___generated_dot_access__service__pb2.ListReportKeysRequest.SerializeToString,
+            training__service_dot___generated_dot_access__service__pb2.ListReportKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RotateReportKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.AccessService/RotateReportKey',
+            training__service_dot___generated_dot_access__service__pb2.RotateReportKeyRequest.SerializeToString,
+            training__service_dot___generated_dot_access__service__pb2.ReportKey.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveReportKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.AccessService/RemoveReportKey',
+            training__service_dot___generated_dot_access__service__pb2.RemoveReportKeyRequest.SerializeToString,
+            training__service_dot___generated_dot_access__service__pb2.ReportKey.FromString,
             options,
             channel_credentials,
             insecure,

@@ -86,6 +86,23 @@ class AccessServiceStub:
     Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
     the service declares the project.
     """
+    ListReportKeys: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListReportKeysRequest, _access_service_pb2.ListReportKeysResponse]
+    """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
+    current one. Only operators may call it.
+    """
+    RotateReportKey: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.RotateReportKeyRequest, _access_service_pb2.ReportKey]
+    """Makes a new key, from which attempts that begin later get their tokens. Live attempts keep the key that they
+    have; it is deleted when the last of them has ended. Only operators may call it.
+
+    Errors: RESOURCE_EXHAUSTED if live attempts use 32 keys.
+    """
+    RemoveReportKey: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.RemoveReportKeyRequest, _access_service_pb2.ReportKey]
+    """Refuses reports with the tokens of a replaced key, within a second and for ever. Live attempts that use it go
+    on, but can report only by printed lines, and only if they have not reported by calls. It may be repeated
+    while the key exists. Only operators may call it.
+
+    Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
+    """
 
 @_typing.type_check_only
 class AccessServiceAsyncStub(AccessServiceStub):
@@ -139,6 +156,23 @@ class AccessServiceAsyncStub(AccessServiceStub):
 
     Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
     the service declares the project.
+    """
+    ListReportKeys: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListReportKeysRequest, _access_service_pb2.ListReportKeysResponse]  # type: ignore[assignment]
+    """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
+    current one. Only operators may call it.
+    """
+    RotateReportKey: _aio.UnaryUnaryMultiCallable[_access_service_pb2.RotateReportKeyRequest, _access_service_pb2.ReportKey]  # type: ignore[assignment]
+    """Makes a new key, from which attempts that begin later get their tokens. Live attempts keep the key that they
+    have; it is deleted when the last of them has ended. Only operators may call it.
+
+    Errors: RESOURCE_EXHAUSTED if live attempts use 32 keys.
+    """
+    RemoveReportKey: _aio.UnaryUnaryMultiCallable[_access_service_pb2.RemoveReportKeyRequest, _access_service_pb2.ReportKey]  # type: ignore[assignment]
+    """Refuses reports with the tokens of a replaced key, within a second and for ever. Live attempts that use it go
+    on, but can report only by printed lines, and only if they have not reported by calls. It may be repeated
+    while the key exists. Only operators may call it.
+
+    Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
     """
 
 class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -244,6 +278,41 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: NOT_FOUND if the project does not exist, or the caller is no member. FAILED_PRECONDITION if a file of
         the service declares the project.
+        """
+
+    @_abc_1.abstractmethod
+    def ListReportKeys(
+        self,
+        request: _access_service_pb2.ListReportKeysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_service_pb2.ListReportKeysResponse, _abc.Awaitable[_access_service_pb2.ListReportKeysResponse]]:
+        """Lists the keys from which the tokens of training processes (REPORT_TOKEN) are made, by id. The last one is the
+        current one. Only operators may call it.
+        """
+
+    @_abc_1.abstractmethod
+    def RotateReportKey(
+        self,
+        request: _access_service_pb2.RotateReportKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_service_pb2.ReportKey, _abc.Awaitable[_access_service_pb2.ReportKey]]:
+        """Makes a new key, from which attempts that begin later get their tokens. Live attempts keep the key that they
+        have; it is deleted when the last of them has ended. Only operators may call it.
+
+        Errors: RESOURCE_EXHAUSTED if live attempts use 32 keys.
+        """
+
+    @_abc_1.abstractmethod
+    def RemoveReportKey(
+        self,
+        request: _access_service_pb2.RemoveReportKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_service_pb2.ReportKey, _abc.Awaitable[_access_service_pb2.ReportKey]]:
+        """Refuses reports with the tokens of a replaced key, within a second and for ever. Live attempts that use it go
+        on, but can report only by printed lines, and only if they have not reported by calls. It may be repeated
+        while the key exists. Only operators may call it.
+
+        Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
         """
 
 def add_AccessServiceServicer_to_server(servicer: AccessServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -9,26 +9,29 @@ from typing import Final
 from google.protobuf.duration_pb2 import Duration
 
 from job_tracker.access.operations import Access, ProjectView
+from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.common.printable import quoted
 from job_tracker.domain.access import Project, Token
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.policies import ProjectLimits
+from job_tracker.domain.report_key import ReportKey
 from training_service._generated import access_service_pb2 as pb
 from training_service._generated.access_service_pb2_grpc import AccessServiceServicer
 from training_service.api.caller import Call
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
-_MEMBERS_OF_A_PAGE: Final = 10_000
-"""The number of members after which a page of projects ends."""
+_LARGEST_ANSWER: Final = 2 << 20
+"""Bytes at which a page of projects ends: many clients read at most 4 MiB. One project can have as many."""
 _LARGEST_INT32 = 2**31 - 1
 
 
 class AccessServicer(AccessServiceServicer):
     """Converts messages and calls the domain. The interceptor handles errors."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, report_keys: ReportKeyAccess) -> None:
         self._access = access
+        self._report_keys = report_keys
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, call: Call) -> pb.WhoAmIResponse:
         caller = call.caller
@@ -59,16 +62,17 @@ class AccessServicer(AccessServiceServicer):
         return _token(await self._access.revoke_token(call.caller, request.id))
 
     async def ListProjects(self, request: pb.ListProjectsRequest, call: Call) -> pb.ListProjectsResponse:
-        limit, members = _page_size(request.page_size), 0
+        limit, size = _page_size(request.page_size), 0
         answer = pb.ListProjectsResponse()
         for view in await self._access.list_projects(call.caller):
             if view.project.name <= request.page_token:
                 continue
-            if len(answer.projects) == limit or members > _MEMBERS_OF_A_PAGE:
+            project = _project(view)
+            size += project.ByteSize()
+            if answer.projects and (len(answer.projects) == limit or size > _LARGEST_ANSWER):
                 answer.next_page_token = answer.projects[-1].name
                 break
-            members += len(view.project.members)
-            answer.projects.append(_project(view))
+            answer.projects.append(project)
         return answer
 
     async def SetProject(self, request: pb.SetProjectRequest, call: Call) -> pb.Project:
@@ -91,6 +95,18 @@ class AccessServicer(AccessServiceServicer):
     async def RemoveMember(self, request: pb.RemoveMemberRequest, call: Call) -> pb.Project:
         project = await self._access.remove_member(call.caller, request.project, request.member)
         return self._changed(call, project)
+
+    async def ListReportKeys(
+        self, request: pb.ListReportKeysRequest, call: Call
+    ) -> pb.ListReportKeysResponse:
+        keys = await self._report_keys.list_report_keys(call.caller)
+        return pb.ListReportKeysResponse(keys=map(_report_key, keys))
+
+    async def RotateReportKey(self, request: pb.RotateReportKeyRequest, call: Call) -> pb.ReportKey:
+        return _report_key(await self._report_keys.rotate_report_key(call.caller))
+
+    async def RemoveReportKey(self, request: pb.RemoveReportKeyRequest, call: Call) -> pb.ReportKey:
+        return _report_key(await self._report_keys.remove_report_key(call.caller, request.id))
 
     @staticmethod
     def _changed(call: Call, project: Project) -> pb.Project:
@@ -125,6 +141,17 @@ def _token(token: Token) -> pb.Token:
         message.revoked_at.FromDatetime(token.revoked_at)
     if token.used_at is not None:
         message.used_at.FromDatetime(token.used_at)
+    return message
+
+
+def _report_key(key: ReportKey) -> pb.ReportKey:
+    message = pb.ReportKey(id=key.id, made_by=key.made_by, attempts=len(key.attempts))
+    if key.made_at is not None:
+        message.made_at.FromDatetime(key.made_at)
+    if key.replaced_at is not None:
+        message.replaced_at.FromDatetime(key.replaced_at)
+    if key.removed_at is not None:
+        message.removed_at.FromDatetime(key.removed_at)
     return message
 
 

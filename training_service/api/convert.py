@@ -68,10 +68,12 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
             if message.HasField("pod_options")
             else {}
         ),
-        retry=dict(_retry_of(message.retry_policy)),
-        deadlines={
-            descriptor.name: _seconds(duration) for descriptor, duration in message.deadlines.ListFields()
-        },
+        retry=dict(_retry_of(message.retry_policy)) if message.HasField("retry_policy") else {},
+        deadlines=(
+            {field.name: _seconds(duration) for field, duration in message.deadlines.ListFields()}
+            if message.HasField("deadlines")
+            else {}
+        ),
         program=_program_of(message.program) if message.HasField("program") else None,
     )
 

@@ -5,18 +5,24 @@ import contextvars
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from job_tracker.admission.admission import MAX_PARAMETER_BYTES
+from job_tracker.common.printable import printable
+from job_tracker.common.rates import Rate
 from job_tracker.domain import rights
-from job_tracker.domain.errors import Forbidden, InvalidField, TrackerError
+from job_tracker.domain.call_kinds import CHANGING, KINDS
+from job_tracker.domain.caller import Caller
+from job_tracker.domain.errors import Forbidden, InvalidField, LimitExceeded, RateExceeded, TrackerError
 from training_service.api.caller import Call, Context, Metadata, call_by_report_token, call_of, metadata_of
 from training_service.api.errors import status_of
+from training_service.api.limits import CallLimits
+from training_service.api.retry_info import retry_info
 from training_service.auth.authenticator import Authenticator
 
 log = logging.getLogger("training_service.access")
@@ -25,11 +31,6 @@ REQUEST_ID_HEADER = "x-request-id"
 request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 
 _SERVICE = "/training."
-_CHANGING = (
-    *("/Train", "/CancelTraining", "/CreateToken", "/RevokeToken"),
-    *("/SetProject", "/DeleteProject", "/SetMember", "/RemoveMember"),
-    *("/PutManifest", "/UploadFiles"),
-)
 _LONGEST_REQUEST_ID = 64
 # Parsing blocks the event loop, and a map with many small entries is slow. Admission allows far less.
 _LARGEST_REQUEST = 4 * MAX_PARAMETER_BYTES
@@ -38,6 +39,9 @@ LARGEST_MESSAGE = 2 * _LARGEST_REQUEST
 # An error message is a percent-encoded header, and clients accept 8 KiB of headers. With more, they get
 # neither the message nor the code.
 _LONGEST_MESSAGE = 2048
+_LONGEST_NAME = 100
+# Log lines of one caller about calls beyond its rate: a second, and at once.
+_REFUSALS_LOGGED, _REFUSALS_AT_ONCE = 0.1, 5
 
 if TYPE_CHECKING:
     _Handler = grpc.RpcMethodHandler[Any, Any]
@@ -55,32 +59,32 @@ class CallObserver(Protocol):
         ...
 
 
-class CallInterceptor(grpc.aio.ServerInterceptor):
+class CallInterceptor:
     """Wraps the calls of our own services, but not those of health and reflection."""
 
-    def __init__(self, observe: CallObserver, authenticator: Authenticator) -> None:
+    def __init__(
+        self,
+        observe: CallObserver,
+        authenticator: Authenticator,
+        limits: CallLimits | None = None,
+        observe_refusal: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`observe_refusal` is called with the name of a limit when a call is beyond it."""
         self._observe = observe
         self._authenticator = authenticator
-        self._wrapped: dict[str, _Handler] = {}
+        self._limits = limits or CallLimits()
+        self._observe_refusal = observe_refusal
+        self._logged = Rate(_REFUSALS_LOGGED, _REFUSALS_AT_ONCE)
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> _Handler | None:
-        """See grpc.aio.ServerInterceptor. Each method is wrapped only once."""
-        method = handler_call_details.method
-        if method in self._wrapped:
-            return self._wrapped[method]
-        handler = await continuation(handler_call_details)
-        if handler is None or not method.startswith(_SERVICE):
-            return handler
-        self._wrapped[method] = self._wrap(method, handler)
-        return self._wrapped[method]
+    def on(self, server: grpc.aio.Server) -> grpc.aio.Server:
+        """Return what the generated code adds services to, so that `server` gets them wrapped."""
+        return cast(grpc.aio.Server, _Wrapping(server, self._wrap))
 
     def _wrap(self, method: str, handler: _Handler) -> _Handler:
+        if not method.startswith(_SERVICE):
+            return handler
         # Parse requests here, so that malformed bytes give INVALID_ARGUMENT.
-        parse = handler.request_deserializer if _name_of(method) in rights.RPCS else _denied(method)
+        parse = handler.request_deserializer if _is_known(_name_of(method)) else _denied(method)
         assert parse is not None
         if handler.unary_stream is not None:
             stream = self._stream(method, parse, handler.unary_stream)
@@ -93,24 +97,40 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         unary = self._unary(method, parse, handler.unary_unary)
         return grpc.unary_unary_rpc_method_handler(unary, None, _serializer(handler.response_serializer))
 
-    async def _call_of(self, method: str, context: Context, metadata: Metadata) -> Call:
-        if _name_of(method) in rights.BY_REPORT_TOKEN:
+    async def _call_of(self, supervision: "_Supervision", context: Context, metadata: Metadata) -> Call:
+        name = supervision.name
+        if name in rights.BY_REPORT_TOKEN:
             return call_by_report_token(context, metadata)
-        return await call_of(context, metadata, self._authenticator)
+        call = await call_of(context, metadata, self._authenticator)
+        supervision.caller = call.caller
+        self._limits.check(name, call.caller)
+        return call
+
+    def _end(self, supervision: "_Supervision") -> None:
+        """Count the call. Log it if it failed or changed something, but not each one beyond a rate."""
+        name, code = supervision.name, supervision.code
+        seconds = supervision.seconds
+        self._observe(name, code, seconds)
+        if supervision.limit:
+            self._observe_refusal(supervision.limit)
+        is_logged = code is not grpc.StatusCode.OK or name in CHANGING
+        if is_logged and not (supervision.is_beyond_rate and self._logged.take(supervision.who)):
+            supervision.log(seconds)
+        supervision.end()
 
     def _unary(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
         async def answer(data: bytes, context: Context) -> Any:
             metadata = metadata_of(context)
             supervision = _Supervision(method, context, metadata)
             try:
-                call = await self._call_of(method, context, metadata)
+                call = await self._call_of(supervision, context, metadata)
                 message = await behaviour(_parsed(parse, data), call)
                 supervision.code = grpc.StatusCode.OK
                 return message
             except Exception as error:
                 supervision.explain(error)
             finally:
-                supervision.end(self._observe)
+                self._end(supervision)
             return await supervision.abort()
 
         return answer
@@ -120,9 +140,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             metadata = metadata_of(context)
             supervision = _Supervision(method, context, metadata)
             try:
-                if _name_of(method) not in rights.RPCS:
+                if not _is_known(supervision.name):
                     parse(b"")  # denied, even if no message comes
-                call = await self._call_of(method, context, metadata)
+                call = await self._call_of(supervision, context, metadata)
                 async with _identified(call), aclosing(_each_parsed(parse, messages)) as requests:
                     message = await behaviour(requests, call)
                 supervision.code = grpc.StatusCode.OK
@@ -130,7 +150,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except Exception as error:
                 supervision.explain(error)
             finally:
-                supervision.end(self._observe)
+                self._end(supervision)
             return await supervision.abort()
 
         return answer
@@ -140,7 +160,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             metadata = metadata_of(context)
             supervision = _Supervision(method, context, metadata)
             try:
-                call = await self._call_of(method, context, metadata)
+                call = await self._call_of(supervision, context, metadata)
                 async with _identified(call), aclosing(behaviour(_parsed(parse, data), call)) as messages:
                     async for message in messages:
                         await _send(context, message)
@@ -150,43 +170,89 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             except Exception as error:
                 supervision.explain(error)
             finally:
-                supervision.end(self._observe)
+                self._end(supervision)
             await supervision.abort()
 
         return answer
 
 
+class _Wrapping:
+    """Adds the wrapped handlers of services to a server.
+
+    Neither interceptors of gRPC nor methods that are registered one by one are used. With each call, the
+    first make grpc.aio look for the handler in coroutines, and the others make it wait for one task per
+    method. Both together take a quarter of the time of an empty call.
+    """
+
+    def __init__(self, server: grpc.aio.Server, wrap: Callable[[str, _Handler], _Handler]) -> None:
+        self._server = server
+        self._wrap = wrap
+
+    def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
+        """Do nothing: the generated code adds the same handlers with their names."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, _Handler]) -> None:
+        """Add the handlers of a service, by the names of their methods."""
+        wrapped = {name: self._wrap(f"/{service}/{name}", handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, wrapped),))
+
+
 class _Supervision:
     """One call from its start to its end. It must be fast, since every call uses it."""
 
-    __slots__ = ("_context", "_identity", "_message", "_method", "_started", "_token", "code")
+    __slots__ = (
+        *("_context", "_identity", "_message", "_method", "_retry_after", "_started", "_token"),
+        *("caller", "code", "is_beyond_rate", "limit", "name"),
+    )
 
     def __init__(self, method: str, context: Context, metadata: Metadata) -> None:
         self._started = time.perf_counter()
         self._method = method
+        self.name = _name_of(method)
         self._context = context
         self._identity = _request_id(metadata)
         self._token = request_id.set(self._identity)
         context.set_trailing_metadata(((REQUEST_ID_HEADER, self._identity),))
         self._message = ""
         self.code = grpc.StatusCode.CANCELLED
+        self.caller: Caller | None = None
+        self.limit = ""
+        self.is_beyond_rate = False
+        self._retry_after: float | None = None
 
     def explain(self, error: Exception) -> None:
         """Keep the status code and the message for an error of the handler."""
         self.code, self._message = _explain(error, self._method, self._identity)
+        if isinstance(error, LimitExceeded):  # the error itself would keep this frame alive
+            self.limit, self._retry_after = error.limit, error.retry_after
+            self.is_beyond_rate = isinstance(error, RateExceeded)
 
     async def abort(self) -> NoReturn:
         """End the call with its error and the request id. The log has its line by then."""
-        metadata = ((REQUEST_ID_HEADER, self._identity),)
-        await self._context.abort(self.code, _clipped(self._message), metadata)
+        message = _clipped(self._message)
+        metadata: tuple[tuple[str, str | bytes], ...] = ((REQUEST_ID_HEADER, self._identity),)
+        if self._retry_after is not None:
+            metadata += retry_info(self.code, message, self._retry_after)
+        await self._context.abort(self.code, message, metadata)
 
-    def end(self, observe: CallObserver) -> None:
-        """Count the call. Log it if it failed or changed something."""
-        seconds = time.perf_counter() - self._started
-        observe(_name_of(self._method), self.code, seconds)
-        if self.code is not grpc.StatusCode.OK or self._method.endswith(_CHANGING):
-            reason = f": {self._message}" if self._message else ""
-            log.info("%s %s %.1f ms%s", self._method, self.code.name, seconds * 1000, reason)
+    @property
+    def who(self) -> str:
+        """The name of the caller, for the log; empty if it is unknown."""
+        return printable(self.caller.name[:_LONGEST_NAME]) if self.caller else ""
+
+    def log(self, seconds: float) -> None:
+        """Write the call's line in the log."""
+        by = f" by {self.who}" if self.who else ""
+        reason = f": {self._message}" if self._message else ""
+        log.info("%s %s %.1f ms%s%s", self._method, self.code.name, seconds * 1000, by, reason)
+
+    @property
+    def seconds(self) -> float:
+        """The time since the call began."""
+        return time.perf_counter() - self._started
+
+    def end(self) -> None:
+        """Leave the context of the call."""
         with suppress(ValueError):  # a cancelled stream is closed in another context
             request_id.reset(self._token)
 
@@ -220,6 +286,10 @@ async def _send(context: Context, message: Any) -> None:
 def _name_of(method: str) -> str:
     """The name of a method without its service, such as "Train"."""
     return method.rpartition("/")[2]
+
+
+def _is_known(name: str) -> bool:
+    return name in rights.RPCS and name in KINDS
 
 
 def _denied(method: str) -> Callable[[bytes], NoReturn]:

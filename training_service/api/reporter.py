@@ -15,6 +15,7 @@ from job_tracker.reports.report import COUNTS, ReportReader
 from training_service._generated import training_reporter_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterServicer
 from training_service.api.caller import Call, Metadata
+from training_service.api.limits import CallLimits
 
 _SCHEME = "bearer "
 _SHORTEST_PAUSE = 1.0
@@ -24,12 +25,14 @@ _REPORTS_A_SECOND = 500  # the limit of one replica; with more reporters, each h
 class ReporterServicer(TrainingReporterServicer):
     """Converts messages and calls the domain. The interceptor handles errors."""
 
-    def __init__(self, tokens: ReportTokens, buffer: ReportBuffer) -> None:
+    def __init__(self, tokens: ReportTokens, buffer: ReportBuffer, limits: CallLimits | None = None) -> None:
+        self._limits = limits or CallLimits()
         self._tokens = tokens
         self._buffer = buffer
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
-        attempt = self._tokens.read(_token_of(call.metadata))
+        attempt = await self._tokens.read(_token_of(call.metadata))
+        self._limits.check_report(*attempt)
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)
         await self._buffer.take(attempt, report, by_call=True)

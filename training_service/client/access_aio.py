@@ -3,22 +3,28 @@
 The class for plain programs, access_sync.py, is generated from this file by scripts/generate-client.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 
 from training_service._generated.access_service_pb2 import (
     CreateTokenRequest,
     CreateTokenResponse,
     DeleteProjectRequest,
     ListProjectsRequest,
+    ListReportKeysRequest,
     ListTokensRequest,
     Project,
     RemoveMemberRequest,
+    RemoveReportKeyRequest,
+    ReportKey,
     RevokeTokenRequest,
     Role,
+    RotateReportKeyRequest,
     SetMemberRequest,
     SetProjectRequest,
     Token,
@@ -26,9 +32,11 @@ from training_service._generated.access_service_pb2 import (
     WhoAmIResponse,
 )
 from training_service._generated.access_service_pb2_grpc import AccessServiceStub
+from training_service.client.calls_aio import answer_of
 from training_service.client.credentials import Credentials
 from training_service.client.requests import encoded
-from training_service.client.translation import translated_errors
+
+T = TypeVar("T")
 
 
 class AsyncAccess:
@@ -47,10 +55,7 @@ class AsyncAccess:
 
     async def whoami(self) -> WhoAmIResponse:
         """Return who the caller is, as the service sees it."""
-        with translated_errors(self._address):
-            return await self._stub.WhoAmI(
-                WhoAmIRequest(), timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return await self._answer_of(self._stub.WhoAmI, WhoAmIRequest())
 
     async def create_token(
         self,
@@ -72,19 +77,13 @@ class AsyncAccess:
             duration = Duration()
             duration.FromTimedelta(lifetime)
             request.lifetime.CopyFrom(duration)
-        with translated_errors(self._address):
-            return await self._stub.CreateToken(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return await self._answer_of(self._stub.CreateToken, request)
 
     async def tokens(self, project: str = "") -> AsyncIterator[Token]:
         """Yield the tokens of a project, or all for operators, by id."""
         request = encoded(lambda: ListTokensRequest(project=project, page_size=1000))
         while True:
-            with translated_errors(self._address):
-                page = await self._stub.ListTokens(
-                    request, timeout=self._timeout, metadata=self._credentials.metadata()
-                )
+            page = await self._answer_of(self._stub.ListTokens, request)
             for token in page.tokens:
                 yield token
             if not page.next_page_token:
@@ -94,19 +93,13 @@ class AsyncAccess:
     async def revoke_token(self, token_id: str) -> Token:
         """Revoke a token by its id, for ever. It may be repeated. Raises NotFound."""
         request = encoded(lambda: RevokeTokenRequest(id=token_id))
-        with translated_errors(self._address):
-            return await self._stub.RevokeToken(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return await self._answer_of(self._stub.RevokeToken, request)
 
     async def projects(self) -> AsyncIterator[Project]:
         """Yield the projects in which the caller has a role, by name."""
         request = ListProjectsRequest(page_size=1000)
         while True:
-            with translated_errors(self._address):
-                page = await self._stub.ListProjects(
-                    request, timeout=self._timeout, metadata=self._credentials.metadata()
-                )
+            page = await self._answer_of(self._stub.ListProjects, request)
             for project in page.projects:
                 yield project
             if not page.next_page_token:
@@ -116,10 +109,7 @@ class AsyncAccess:
     async def set_project(self, name: str, *, max_queued: int = 0) -> Project:
         """Declare a project, or replace its limits. `max_queued` 0: no limit of its own."""
         request = encoded(lambda: SetProjectRequest(name=name, max_queued=max_queued))
-        with translated_errors(self._address):
-            return await self._stub.SetProject(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return await self._answer_of(self._stub.SetProject, request)
 
     async def delete_project(self, name: str) -> None:
         """Delete a project, and revoke its tokens.
@@ -127,23 +117,37 @@ class AsyncAccess:
         Raises NotFound, and FailedPrecondition if the project has jobs that have not ended.
         """
         request = encoded(lambda: DeleteProjectRequest(name=name))
-        with translated_errors(self._address):
-            await self._stub.DeleteProject(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        await self._answer_of(self._stub.DeleteProject, request)
 
     async def set_member(self, project: str, member: str, role: Role.ValueType) -> Project:
         """Give a caller a role in a project, in place of the one that it has."""
         request = encoded(lambda: SetMemberRequest(project=project, member=member, role=role))
-        with translated_errors(self._address):
-            return await self._stub.SetMember(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return await self._answer_of(self._stub.SetMember, request)
 
     async def remove_member(self, project: str, member: str) -> Project:
         """Take the role of a caller in a project away. Raises NotFound."""
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
-        with translated_errors(self._address):
-            return await self._stub.RemoveMember(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return await self._answer_of(self._stub.RemoveMember, request)
+
+    async def report_keys(self) -> Sequence[ReportKey]:
+        """Return the keys of report tokens, by id. The last one is the current one."""
+        answer = await self._answer_of(self._stub.ListReportKeys, ListReportKeysRequest())
+        return answer.keys
+
+    async def rotate_report_key(self) -> ReportKey:
+        """Make a new key of report tokens. Live attempts keep the key that they have.
+
+        This is not retried: after Unavailable, there may be a new key, which does no harm.
+        """
+        return await self._answer_of(self._stub.RotateReportKey, RotateReportKeyRequest())
+
+    async def remove_report_key(self, key_id: int) -> ReportKey:
+        """Refuse reports with the tokens of a replaced key. Live attempts that use it can report no more.
+
+        Raises NotFound, and FailedPrecondition for the current key.
+        """
+        request = encoded(lambda: RemoveReportKeyRequest(id=key_id))
+        return await self._answer_of(self._stub.RemoveReportKey, request)
+
+    async def _answer_of(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
+        return await answer_of(call, request, self._timeout, self._address, self._credentials.metadata)

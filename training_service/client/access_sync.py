@@ -3,22 +3,28 @@
 Generated from access_aio.py by scripts/generate-client: change it there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from typing import TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 
 from training_service._generated.access_service_pb2 import (
     CreateTokenRequest,
     CreateTokenResponse,
     DeleteProjectRequest,
     ListProjectsRequest,
+    ListReportKeysRequest,
     ListTokensRequest,
     Project,
     RemoveMemberRequest,
+    RemoveReportKeyRequest,
+    ReportKey,
     RevokeTokenRequest,
     Role,
+    RotateReportKeyRequest,
     SetMemberRequest,
     SetProjectRequest,
     Token,
@@ -26,9 +32,11 @@ from training_service._generated.access_service_pb2 import (
     WhoAmIResponse,
 )
 from training_service._generated.access_service_pb2_grpc import AccessServiceStub
+from training_service.client.calls_sync import answer_of
 from training_service.client.credentials import Credentials
 from training_service.client.requests import encoded
-from training_service.client.translation import translated_errors
+
+T = TypeVar("T")
 
 
 class Access:
@@ -45,10 +53,7 @@ class Access:
 
     def whoami(self) -> WhoAmIResponse:
         """Return who the caller is, as the service sees it."""
-        with translated_errors(self._address):
-            return self._stub.WhoAmI(
-                WhoAmIRequest(), timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return self._answer_of(self._stub.WhoAmI, WhoAmIRequest())
 
     def create_token(
         self,
@@ -70,19 +75,13 @@ class Access:
             duration = Duration()
             duration.FromTimedelta(lifetime)
             request.lifetime.CopyFrom(duration)
-        with translated_errors(self._address):
-            return self._stub.CreateToken(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return self._answer_of(self._stub.CreateToken, request)
 
     def tokens(self, project: str = "") -> Iterator[Token]:
         """Yield the tokens of a project, or all for operators, by id."""
         request = encoded(lambda: ListTokensRequest(project=project, page_size=1000))
         while True:
-            with translated_errors(self._address):
-                page = self._stub.ListTokens(
-                    request, timeout=self._timeout, metadata=self._credentials.metadata()
-                )
+            page = self._answer_of(self._stub.ListTokens, request)
             yield from page.tokens
             if not page.next_page_token:
                 return
@@ -91,19 +90,13 @@ class Access:
     def revoke_token(self, token_id: str) -> Token:
         """Revoke a token by its id, for ever. It may be repeated. Raises NotFound."""
         request = encoded(lambda: RevokeTokenRequest(id=token_id))
-        with translated_errors(self._address):
-            return self._stub.RevokeToken(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return self._answer_of(self._stub.RevokeToken, request)
 
     def projects(self) -> Iterator[Project]:
         """Yield the projects in which the caller has a role, by name."""
         request = ListProjectsRequest(page_size=1000)
         while True:
-            with translated_errors(self._address):
-                page = self._stub.ListProjects(
-                    request, timeout=self._timeout, metadata=self._credentials.metadata()
-                )
+            page = self._answer_of(self._stub.ListProjects, request)
             yield from page.projects
             if not page.next_page_token:
                 return
@@ -112,10 +105,7 @@ class Access:
     def set_project(self, name: str, *, max_queued: int = 0) -> Project:
         """Declare a project, or replace its limits. `max_queued` 0: no limit of its own."""
         request = encoded(lambda: SetProjectRequest(name=name, max_queued=max_queued))
-        with translated_errors(self._address):
-            return self._stub.SetProject(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return self._answer_of(self._stub.SetProject, request)
 
     def delete_project(self, name: str) -> None:
         """Delete a project, and revoke its tokens.
@@ -123,19 +113,37 @@ class Access:
         Raises NotFound, and FailedPrecondition if the project has jobs that have not ended.
         """
         request = encoded(lambda: DeleteProjectRequest(name=name))
-        with translated_errors(self._address):
-            self._stub.DeleteProject(request, timeout=self._timeout, metadata=self._credentials.metadata())
+        self._answer_of(self._stub.DeleteProject, request)
 
     def set_member(self, project: str, member: str, role: Role.ValueType) -> Project:
         """Give a caller a role in a project, in place of the one that it has."""
         request = encoded(lambda: SetMemberRequest(project=project, member=member, role=role))
-        with translated_errors(self._address):
-            return self._stub.SetMember(request, timeout=self._timeout, metadata=self._credentials.metadata())
+        return self._answer_of(self._stub.SetMember, request)
 
     def remove_member(self, project: str, member: str) -> Project:
         """Take the role of a caller in a project away. Raises NotFound."""
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
-        with translated_errors(self._address):
-            return self._stub.RemoveMember(
-                request, timeout=self._timeout, metadata=self._credentials.metadata()
-            )
+        return self._answer_of(self._stub.RemoveMember, request)
+
+    def report_keys(self) -> Sequence[ReportKey]:
+        """Return the keys of report tokens, by id. The last one is the current one."""
+        answer = self._answer_of(self._stub.ListReportKeys, ListReportKeysRequest())
+        return answer.keys
+
+    def rotate_report_key(self) -> ReportKey:
+        """Make a new key of report tokens. Live attempts keep the key that they have.
+
+        This is not retried: after Unavailable, there may be a new key, which does no harm.
+        """
+        return self._answer_of(self._stub.RotateReportKey, RotateReportKeyRequest())
+
+    def remove_report_key(self, key_id: int) -> ReportKey:
+        """Refuse reports with the tokens of a replaced key. Live attempts that use it can report no more.
+
+        Raises NotFound, and FailedPrecondition for the current key.
+        """
+        request = encoded(lambda: RemoveReportKeyRequest(id=key_id))
+        return self._answer_of(self._stub.RemoveReportKey, request)
+
+    def _answer_of(self, call: Callable[..., T], request: Message) -> T:
+        return answer_of(call, request, self._timeout, self._address, self._credentials.metadata)

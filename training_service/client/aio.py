@@ -5,11 +5,13 @@ The client for plain programs, sync.py, is generated from this file by scripts/g
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+from google.protobuf.message import Message
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
@@ -25,17 +27,20 @@ from training_service._generated.training_service_pb2 import (
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.client import requests
 from training_service.client.access_aio import AsyncAccess
+from training_service.client.calls_aio import answer_of
 from training_service.client.channel import open_async_channel
 from training_service.client.connection import connection, project_or_default
 from training_service.client.credentials import Credentials
-from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
+from training_service.client.errors import DeadlineExceeded, ResourceExhausted, Unavailable, WaitTimedOut
 from training_service.client.programs_aio import AsyncPrograms
 from training_service.client.requests import Metadata, Parameters
 from training_service.client.run.sending import OnProgress
 from training_service.client.run.working_tree import WorkingTree, read_folder, version_of
 from training_service.client.stream_retry import StreamRetry
-from training_service.client.translation import reading, translated_errors
+from training_service.client.translation import reading
 from training_service.client.watching import LogReading, Watch, has_ended
+
+T = TypeVar("T")
 
 
 class AsyncTrainingClient:
@@ -66,9 +71,11 @@ class AsyncTrainingClient:
     stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
     machine. `access` has the operations on tokens and projects.
 
-    If the service does not answer, a call is retried for about 3 s with growing pauses. Every method raises
-    TrainingServiceError (see `training_service.client.errors`). Methods that return an iterator raise it
-    during the iteration.
+    If the service does not answer, a call is retried for about 3 s with growing pauses. A call that a limit
+    refuses is repeated when the service says, within `timeout`, or `patience` for streams.
+
+    Every method raises TrainingServiceError (see `training_service.client.errors`). Methods that return an
+    iterator raise it during the iteration.
     """
 
     def __init__(
@@ -210,10 +217,7 @@ class AsyncTrainingClient:
     async def status(self, job_id: int) -> GetTrainingStatusResponse:
         """Return the job's current status. Raises NotFound if there is no such job."""
         request = requests.status(job_id)
-        with translated_errors(self.address):
-            return await self._stub.GetTrainingStatus(
-                request, timeout=self._timeout, metadata=self._metadata(requests.KNOWS_CANCELLED)
-            )
+        return await self._answer_of(self._stub.GetTrainingStatus, request, requests.KNOWS_CANCELLED)
 
     async def list(
         self,
@@ -240,10 +244,7 @@ class AsyncTrainingClient:
             page_size=page_size,
         )
         while True:
-            with translated_errors(self.address):
-                page = await self._stub.ListTrainingJobs(
-                    request, timeout=self._timeout, metadata=self._metadata(self._in_project)
-                )
+            page = await self._answer_of(self._stub.ListTrainingJobs, request, self._in_project)
             for job in page.jobs:
                 yield job
             if not page.next_page_token:
@@ -257,8 +258,7 @@ class AsyncTrainingClient:
         not change a job that has ended. Raises NotFound if there is no such job.
         """
         request = requests.cancel(job_id)
-        with translated_errors(self.address):
-            return await self._stub.CancelTraining(request, timeout=self._timeout, metadata=self._metadata())
+        return await self._answer_of(self._stub.CancelTraining, request)
 
     def watch(self, job_id: int) -> AsyncIterator[GetTrainingStatusResponse]:
         """Yield the current status, then the new one at every change, until the job has ended.
@@ -344,7 +344,8 @@ class AsyncTrainingClient:
             self._messages(
                 lambda: self._stub.GetTrainingMetrics(
                     request, timeout=self._timeout, metadata=self._metadata()
-                )
+                ),
+                self._timeout,
             )
         ) as found:
             async for series in found:
@@ -353,10 +354,7 @@ class AsyncTrainingClient:
     async def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
         """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
-        with translated_errors(self.address):
-            return await self._stub.GetTrainingArtifacts(
-                request, timeout=self._timeout, metadata=self._metadata()
-            )
+        return await self._answer_of(self._stub.GetTrainingArtifacts, request)
 
     async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
         """Yield the content of one fetchable artifact in pieces.
@@ -371,11 +369,7 @@ class AsyncTrainingClient:
                 yield piece.content
 
     async def _train(self, request: TrainRequest) -> int:
-        with translated_errors(self.address):
-            response = await self._stub.Train(
-                request, timeout=self._timeout, metadata=self._metadata(self._in_project)
-            )
-        return response.job_id
+        return (await self._answer_of(self._stub.Train, request, self._in_project)).job_id
 
     async def _watch(self, job_id: int, *, timeout: float | None) -> AsyncIterator[GetTrainingStatusResponse]:
         request = requests.watch(job_id)
@@ -386,7 +380,8 @@ class AsyncTrainingClient:
                     self._messages(
                         lambda: self._stub.WatchTraining(
                             request, timeout=watch.time_left(), metadata=self._metadata()
-                        )
+                        ),
+                        watch.time_left(),
                     )
                 ) as statuses:
                     async for status in statuses:
@@ -402,9 +397,17 @@ class AsyncTrainingClient:
         """Return the metadata of a call, with the token of this moment."""
         return (*self._credentials.metadata(), *more)
 
-    async def _messages(self, begin: Callable[[], Any]) -> AsyncGenerator[Any, None]:
-        """Yield the messages of the stream that `begin` opens; retry it until its first message."""
-        retry = StreamRetry()
+    async def _answer_of(self, call: Callable[..., Awaitable[T]], request: Message, more: Metadata = ()) -> T:
+        return await answer_of(call, request, self._timeout, self.address, lambda: self._metadata(more))
+
+    async def _messages(
+        self, begin: Callable[[], Any], seconds: float | None = None
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the messages of the stream that `begin` opens; retry it until its first message.
+
+        If a limit refuses it, it is tried for `seconds`; None: for `patience`.
+        """
+        retry = StreamRetry(self._patience if seconds is None else seconds)
         while True:
             try:
                 with reading(begin(), self.address) as stream:
@@ -412,6 +415,6 @@ class AsyncTrainingClient:
                         retry.end()
                         yield message
                 return
-            except Unavailable as error:
+            except (Unavailable, ResourceExhausted) as error:
                 pause = retry.pause_after(error)
             await asyncio.sleep(pause)

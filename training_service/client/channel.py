@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import re
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ from training_service.client.errors import InvalidRequest
 _SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
 _ACCESS = access_service_pb2.DESCRIPTOR.services_by_name["AccessService"]
 _PROGRAMS = program_service_pb2.DESCRIPTOR.services_by_name["ProgramService"]
-_NOT_REPEATED = ("CreateToken", "DeleteProject", "RemoveMember")
+_NOT_REPEATED = ("CreateToken", "DeleteProject", "RemoveMember", "RotateReportKey")
 
 # These calls may be repeated: Train carries a request key, and the others are idempotent. For streams, see
 # `client.stream_retry` and `client.watching`. The four retries come after 0.2, 0.4, 0.8 and 1.6 s (±20 %,
@@ -62,7 +63,7 @@ _OPTIONS: list[tuple[str, str | int]] = [
 def open_channel(connection: Connection) -> grpc.Channel:
     """Open a channel for blocking calls. It connects at the first call.
 
-    Raises InvalidRequest for an invalid list of addresses (see `target_of`) or an unusable file.
+    Raises InvalidRequest for an invalid address (see `target_of`) or an unusable file.
     """
     target, options = target_of(connection.address), _options(connection)
     if credentials := connection.credentials:
@@ -83,9 +84,13 @@ def target_of(address: str) -> str:
 
     Several addresses, separated by commas, are the replicas of one service. They are IP addresses or
     `localhost`, since a gRPC target cannot list several names. A single name, `dns:///NAME:PORT`, may
-    resolve to several addresses. Raises InvalidRequest for an invalid list.
+    resolve to several addresses. Raises InvalidRequest for an invalid list, and for a host without a port:
+    gRPC would take port 443.
     """
     if "," not in address or address.startswith(("ipv4:", "ipv6:")):
+        if _is_host(host := address.removesuffix(":") if address.count(":") == 1 else address):
+            host = f"[{host}]" if ":" in host and "[" not in host else host
+            raise InvalidRequest(f"address: {address!r} has no port; write HOST:PORT, such as {host}:51001")
         return address
     places = [place.strip().replace("localhost", "127.0.0.1") for place in address.split(",")]
     hosts = [place.rpartition(":")[0].strip("[]") for place in places]
@@ -97,6 +102,15 @@ def target_of(address: str) -> str:
             "a host name must be the only address"
         ) from None
     return f"ipv{family}:" + ",".join(places)
+
+
+def _is_host(address: str) -> bool:
+    """Return whether this is a host name or an IP address alone, not HOST:PORT or a target with a scheme."""
+    try:
+        ipaddress.ip_address(address.strip("[]"))
+    except ValueError:
+        return re.fullmatch(r"[^:/\[\]]+", address) is not None
+    return True
 
 
 def _options(connection: Connection) -> list[tuple[str, str | int]]:

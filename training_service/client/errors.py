@@ -57,7 +57,12 @@ class AlreadyExists(TrainingServiceError):
 
 
 class ResourceExhausted(TrainingServiceError):
-    """The queue, the capacity or a quota is full, or the message is too large."""
+    """The queue, the capacity or a quota is full, too many calls were made, or the message is too large."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        """`retry_after` is the time in seconds after which the call may succeed; None: unknown."""
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class FailedPrecondition(TrainingServiceError):

@@ -10,7 +10,7 @@ import grpc
 
 from training_service._generated.program_service_pb2 import FindTreeRequest, TreeStatus
 from training_service._generated.program_service_pb2_grpc import ProgramServiceStub
-from training_service.client.errors import InvalidRequest, Unavailable
+from training_service.client.errors import InvalidRequest, ResourceExhausted, Unavailable
 from training_service.client.requests import Metadata
 from training_service.client.run.sending import OnProgress, Sending
 from training_service.client.run.working_tree import WorkingTree
@@ -42,21 +42,21 @@ class AsyncPrograms:
         If the connection breaks, this connects again, and sends nothing twice that has arrived. After about
         3 s without an answer, it raises Unavailable. Raises InvalidRequest if a file has changed meanwhile.
         """
-        sending, retry = Sending(files, on_progress), StreamRetry()
+        sending, retry = Sending(files, on_progress), StreamRetry(_UPLOAD_SECONDS)
         while True:
             try:
                 status = await self._find(sending, project)
                 if sending.advances(status):
-                    retry = StreamRetry()
+                    retry = StreamRetry(_UPLOAD_SECONDS)
                 while status.missing:
                     status = await self._send(sending, status, project)
                     sending.check_advance(status)
-                    retry = StreamRetry()
+                    retry = StreamRetry(_UPLOAD_SECONDS)
                 return
             except InvalidRequest:
                 sending.check_unchanged()
                 raise
-            except Unavailable as error:
+            except (Unavailable, ResourceExhausted) as error:
                 pause = retry.pause_after(error)
             await asyncio.sleep(pause)
 

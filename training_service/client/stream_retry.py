@@ -1,4 +1,4 @@
-"""Retries of a stream until its first message, as gRPC retries plain calls.
+"""Retries of a stream until its first message, as plain calls are retried.
 
 gRPC's own retries of streams are off: after the last of them has failed, its blocking client waits for a
 message forever (seen with 1.85). After the first message, only the reader knows how to continue, so errors
@@ -7,7 +7,8 @@ are passed on.
 
 import random
 
-from training_service.client.errors import Unavailable
+from training_service.client.errors import ResourceExhausted, Unavailable
+from training_service.client.limit_retry import LimitRetry
 
 PAUSES = (0.2, 0.4, 0.8, 1.6)
 """Seconds between tries, ±20 %, as in the channel's retry policy."""
@@ -16,15 +17,23 @@ PAUSES = (0.2, 0.4, 0.8, 1.6)
 class StreamRetry:
     """The retries of one stream, from its first try to its first message."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        """If a limit refuses the stream, it is tried for so many seconds."""
         self._pauses = iter(PAUSES)
+        self._seconds = seconds
+        self._limit: LimitRetry | None = None
 
     def end(self) -> None:
         """Stop retrying: a message has arrived."""
         self._pauses = iter(())
+        self._seconds = 0
+        self._limit = None
 
-    def pause_after(self, error: Unavailable) -> float:
+    def pause_after(self, error: Unavailable | ResourceExhausted) -> float:
         """Return the seconds until the next try. Raises `error` if no try is left."""
+        if isinstance(error, ResourceExhausted):
+            self._limit = self._limit or LimitRetry(self._seconds)
+            return self._limit.pause_after(error)
         for pause in self._pauses:
             return pause * random.uniform(0.8, 1.2)  # noqa: S311
         raise error

@@ -9,7 +9,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+from google.protobuf.message import Message
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
@@ -25,17 +27,20 @@ from training_service._generated.training_service_pb2 import (
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.client import requests
 from training_service.client.access_sync import Access
+from training_service.client.calls_sync import answer_of
 from training_service.client.channel import open_channel
 from training_service.client.connection import connection, project_or_default
 from training_service.client.credentials import Credentials
-from training_service.client.errors import DeadlineExceeded, Unavailable, WaitTimedOut
+from training_service.client.errors import DeadlineExceeded, ResourceExhausted, Unavailable, WaitTimedOut
 from training_service.client.programs_sync import Programs
 from training_service.client.requests import Metadata, Parameters
 from training_service.client.run.sending import OnProgress
 from training_service.client.run.working_tree import WorkingTree, read_folder, version_of
 from training_service.client.stream_retry import StreamRetry
-from training_service.client.translation import reading, translated_errors
+from training_service.client.translation import reading
 from training_service.client.watching import LogReading, Watch, has_ended
+
+T = TypeVar("T")
 
 
 class TrainingClient:
@@ -66,9 +71,11 @@ class TrainingClient:
     stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
     machine. `access` has the operations on tokens and projects.
 
-    If the service does not answer, a call is retried for about 3 s with growing pauses. Every method raises
-    TrainingServiceError (see `training_service.client.errors`). Methods that return an iterator raise it
-    during the iteration.
+    If the service does not answer, a call is retried for about 3 s with growing pauses. A call that a limit
+    refuses is repeated when the service says, within `timeout`, or `patience` for streams.
+
+    Every method raises TrainingServiceError (see `training_service.client.errors`). Methods that return an
+    iterator raise it during the iteration.
     """
 
     def __init__(
@@ -210,10 +217,7 @@ class TrainingClient:
     def status(self, job_id: int) -> GetTrainingStatusResponse:
         """Return the job's current status. Raises NotFound if there is no such job."""
         request = requests.status(job_id)
-        with translated_errors(self.address):
-            return self._stub.GetTrainingStatus(
-                request, timeout=self._timeout, metadata=self._metadata(requests.KNOWS_CANCELLED)
-            )
+        return self._answer_of(self._stub.GetTrainingStatus, request, requests.KNOWS_CANCELLED)
 
     def list(
         self,
@@ -240,10 +244,7 @@ class TrainingClient:
             page_size=page_size,
         )
         while True:
-            with translated_errors(self.address):
-                page = self._stub.ListTrainingJobs(
-                    request, timeout=self._timeout, metadata=self._metadata(self._in_project)
-                )
+            page = self._answer_of(self._stub.ListTrainingJobs, request, self._in_project)
             yield from page.jobs
             if not page.next_page_token:
                 return
@@ -256,8 +257,7 @@ class TrainingClient:
         not change a job that has ended. Raises NotFound if there is no such job.
         """
         request = requests.cancel(job_id)
-        with translated_errors(self.address):
-            return self._stub.CancelTraining(request, timeout=self._timeout, metadata=self._metadata())
+        return self._answer_of(self._stub.CancelTraining, request)
 
     def watch(self, job_id: int) -> Iterator[GetTrainingStatusResponse]:
         """Yield the current status, then the new one at every change, until the job has ended.
@@ -343,7 +343,8 @@ class TrainingClient:
             self._messages(
                 lambda: self._stub.GetTrainingMetrics(
                     request, timeout=self._timeout, metadata=self._metadata()
-                )
+                ),
+                self._timeout,
             )
         ) as found:
             yield from found
@@ -351,8 +352,7 @@ class TrainingClient:
     def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
         """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
-        with translated_errors(self.address):
-            return self._stub.GetTrainingArtifacts(request, timeout=self._timeout, metadata=self._metadata())
+        return self._answer_of(self._stub.GetTrainingArtifacts, request)
 
     def fetch(self, job_id: int, name: str) -> Iterator[bytes]:
         """Yield the content of one fetchable artifact in pieces.
@@ -367,11 +367,7 @@ class TrainingClient:
                 yield piece.content
 
     def _train(self, request: TrainRequest) -> int:
-        with translated_errors(self.address):
-            response = self._stub.Train(
-                request, timeout=self._timeout, metadata=self._metadata(self._in_project)
-            )
-        return response.job_id
+        return (self._answer_of(self._stub.Train, request, self._in_project)).job_id
 
     def _watch(self, job_id: int, *, timeout: float | None) -> Iterator[GetTrainingStatusResponse]:
         request = requests.watch(job_id)
@@ -382,7 +378,8 @@ class TrainingClient:
                     self._messages(
                         lambda: self._stub.WatchTraining(
                             request, timeout=watch.time_left(), metadata=self._metadata()
-                        )
+                        ),
+                        watch.time_left(),
                     )
                 ) as statuses:
                     for status in statuses:
@@ -398,9 +395,15 @@ class TrainingClient:
         """Return the metadata of a call, with the token of this moment."""
         return (*self._credentials.metadata(), *more)
 
-    def _messages(self, begin: Callable[[], Any]) -> Generator[Any, None, None]:
-        """Yield the messages of the stream that `begin` opens; retry it until its first message."""
-        retry = StreamRetry()
+    def _answer_of(self, call: Callable[..., T], request: Message, more: Metadata = ()) -> T:
+        return answer_of(call, request, self._timeout, self.address, lambda: self._metadata(more))
+
+    def _messages(self, begin: Callable[[], Any], seconds: float | None = None) -> Generator[Any, None, None]:
+        """Yield the messages of the stream that `begin` opens; retry it until its first message.
+
+        If a limit refuses it, it is tried for `seconds`; None: for `patience`.
+        """
+        retry = StreamRetry(self._patience if seconds is None else seconds)
         while True:
             try:
                 with reading(begin(), self.address) as stream:
@@ -408,6 +411,6 @@ class TrainingClient:
                         retry.end()
                         yield message
                 return
-            except Unavailable as error:
+            except (Unavailable, ResourceExhausted) as error:
                 pause = retry.pause_after(error)
             time.sleep(pause)

@@ -1,10 +1,11 @@
 """Translates errors of the gRPC library to errors of the client."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from training_service.client.errors import (
     AlreadyExists,
@@ -50,6 +51,7 @@ _UNTRUSTED = {
     "has, or give that name as server_name (--server-name)",
     "WRONG_VERSION_NUMBER": "it does not use TLS; leave out ca and cert (--ca, --cert)",
 }
+_DETAILS_HEADER = "grpc-status-details-bin"
 _CLOSED = "Socket closed"
 _MAY_NEED_TLS = (
     "it closed the connection; it may need TLS (--ca), or another client certificate (--cert, --key), or be "
@@ -62,6 +64,7 @@ class _Failure(Protocol):
 
     def code(self) -> grpc.StatusCode: ...
     def details(self) -> str | None: ...
+    def trailing_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
 
 class _Stream(Protocol):
@@ -103,7 +106,27 @@ def _translate(failure: _Failure, address: str) -> TrainingServiceError:
         return ServerError(
             f"the training service at {address} failed: {details or 'no details'} ({code.name})"
         )
+    if kind is ResourceExhausted:
+        return ResourceExhausted(details or code.name, _retry_after(failure))
     return kind(details or code.name)
+
+
+def _retry_after(failure: _Failure) -> float | None:
+    """The seconds in the google.rpc.RetryInfo of an error; None without one, or for one that is malformed."""
+    # Imported when it is needed: most programs never do.
+    from google.rpc.error_details_pb2 import RetryInfo
+    from google.rpc.status_pb2 import Status
+
+    info = RetryInfo()
+    for key, value in failure.trailing_metadata() or ():
+        if key == _DETAILS_HEADER and isinstance(value, bytes):
+            try:
+                found = any(detail.Unpack(info) for detail in Status.FromString(value).details)
+            except DecodeError:
+                return None
+            seconds: float = info.retry_delay.seconds + info.retry_delay.nanos / 1e9
+            return max(0.0, seconds) if found else None
+    return None
 
 
 def _unavailable(details: str, address: str) -> Unavailable:

@@ -21,6 +21,9 @@ class CallMetrics:
             "code",
             Histogram.DEFAULT_BUCKETS,
         ).observe
+        self._refused = Counter(
+            "training_service_calls_refused", "Calls refused by a limit", ["limit"], registry=registry
+        )
         self.went_outside = _Timed(
             "training_service_outside_call",
             "Calls of the store and of the backend",
@@ -37,6 +40,10 @@ class CallMetrics:
             "code",
             _OUTSIDE_SECONDS,
         ).observe
+
+    def refused(self, limit: str) -> None:
+        """Count a call that a limit refused. Limits are settings, so there are few."""
+        self._refused.labels(limit).inc()
 
 
 class _Timed:

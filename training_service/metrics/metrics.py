@@ -46,6 +46,10 @@ class Metrics:
         """Count one call of the API; see api.interceptors.CallObserver."""
         self._calls.answered(seconds, method, code.name)
 
+    def observe_refusal(self, limit: str) -> None:
+        """Count one call that was refused by a limit; `limit` is its setting."""
+        self._calls.refused(limit)
+
     def observe_request(self, request: str, code: str, seconds: float) -> None:
         """Count one request to the engine's API; see RequestObserver."""
         self._calls.requested(seconds, request, code)

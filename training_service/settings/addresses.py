@@ -1,21 +1,26 @@
 """Addresses to listen at, and which of them only this machine can reach."""
 
 import ipaddress
+import re
 import socket
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 _LAST_PORT = 65535
+_FORM = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\s]+):(\d{1,5})", re.ASCII)
 
 
 def _checked(address: str) -> str:
-    if int(address.rpartition(":")[2]) > _LAST_PORT:
+    form = _FORM.fullmatch(address)
+    if form is None:
+        raise ValueError("it must be HOST:PORT, such as 127.0.0.1:51001, localhost:51001 or [::1]:51001")
+    if int(form[2]) > _LAST_PORT:
         raise ValueError(f"the port must be from 0 to {_LAST_PORT}")
     return address
 
 
-Address = Annotated[str, Field(pattern=r"^(\[[0-9a-fA-F:.]+\]|[^:\s]+):\d{1,5}$"), AfterValidator(_checked)]
+Address = Annotated[str, AfterValidator(_checked)]
 """HOST:PORT. The brackets of IPv6 are part of the host."""
 
 

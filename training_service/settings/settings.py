@@ -22,6 +22,7 @@ from training_service.settings.jobs import (
     RetrySettings,
     SchedulingSettings,
 )
+from training_service.settings.limits import LimitSettings
 from training_service.settings.programs import ProgramSettings
 from training_service.settings.projects import ProjectTables
 from training_service.settings.service import (
@@ -69,6 +70,7 @@ class Settings(BaseSettings):
     reports: ReportSettings = ReportSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     auth: AuthSettings = AuthSettings()
+    limits: LimitSettings = LimitSettings()
     projects: ProjectTables = Field(
         default={},
         description="Projects, by name, besides `default`. Jobs of other projects are refused.",

@@ -4,17 +4,20 @@ from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from job_tracker.domain.access import Project, Token
+from job_tracker.domain.access import Project, Token, TokenLimits
 from job_tracker.domain.caller import Role
+from job_tracker.domain.errors import TooManyTokens
+from job_tracker.domain.job import JobState
 from job_tracker.store import encoding
-from job_tracker.store.access import ENDED_TOKENS_PURGED
+from job_tracker.store.access import ENDED_TOKENS_PURGED, UNLIMITED
 from job_tracker.store.redis import scripts
 from job_tracker.store.redis.scripts import Script
 
 _TOUCHED_AT_ONCE = 500
+_NOT_ENDED = [state.value for state in JobState if not state.is_terminal]
 
 
-class _Run(Protocol):
+class Run(Protocol):
     """Runs a script, and returns its answer."""
 
     def __call__(self, script: Script, *arguments: str | int) -> Awaitable[list[Any]]: ...
@@ -23,19 +26,24 @@ class _Run(Protocol):
 class RedisAccess:
     """The part of a store that keeps tokens and projects; see AccessStore."""
 
-    def __init__(self, run: _Run) -> None:
+    def __init__(self, run: Run) -> None:
         self.__run = run
 
     async def access_version(self) -> int:
         _, version = await self.__run(scripts.ACCESS_VERSION)
         return int(version)
 
-    async def add_token(self, token: Token, *, purge_before: datetime) -> bool:
-        [outcome] = await self.__run(
+    async def add_token(
+        self, token: Token, limits: TokenLimits = UNLIMITED, *, purge_before: datetime
+    ) -> bool:
+        outcome, *rest = await self.__run(
             *(scripts.TOKEN_ADD, token.id, token.project, _text(token.ends_at)),
-            *(_text(purge_before), ENDED_TOKENS_PURGED),
+            *(_text(purge_before), ENDED_TOKENS_PURGED, _text(token.created_at)),
+            *(limits.in_all or "", limits.of_project or ""),
             *_fields_of(token),
         )
+        if outcome == b"full":
+            raise TooManyTokens(int(rest[0]), rest[1].decode())
         return bool(outcome == b"done")
 
     async def token(self, token_id: str) -> Token | None:
@@ -70,9 +78,9 @@ class RedisAccess:
         answer = await self.__run(scripts.PROJECT_PUT, project.name, project.version, members, limits)
         return bool(answer[0] == b"done")
 
-    async def delete_project(self, name: str, at: datetime) -> bool:
-        [outcome] = await self.__run(scripts.PROJECT_DELETE, name, _text(at))
-        return bool(outcome == b"done")
+    async def delete_project(self, name: str, at: datetime) -> int | None:
+        outcome, *rest = await self.__run(scripts.PROJECT_DELETE, name, _text(at), *_NOT_ENDED)
+        return None if outcome == b"missing" else int(rest[0])
 
 
 def _fields_of(token: Token) -> list[str | int]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import secrets
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,6 +16,8 @@ from job_tracker.store.redis import keys, scripts
 from job_tracker.store.redis.connection import Connection, explain
 
 log = logging.getLogger(__name__)
+
+_SECRET_BYTES = 32
 
 
 async def open_checked(connection: Connection, memory: Path | None) -> str:
@@ -90,7 +93,8 @@ async def _open(connection: Connection, memory: Path | None) -> str:
     if remembered and not await connection.client.exists(keys.meta(address.prefix)):
         raise StoreRefused(_lost(connection, memory))
     answer = await connection.evaluate(
-        scripts.OPEN, keys.SCHEMA, str(uuid.uuid4()), datetime.now(UTC).isoformat()
+        *(scripts.OPEN, keys.SCHEMA, str(uuid.uuid4()), datetime.now(UTC).isoformat()),
+        secrets.token_hex(_SECRET_BYTES),
     )
     if answer[0] == b"damaged":
         raise StoreRefused(

@@ -25,14 +25,18 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
     {p}:tokens:PROJECT        sorted set, all scores 0: the ids of a project's tokens
     {p}:token-ends            sorted set: the ids of tokens that end, scored by that time (Unix time)
     {p}:projects              hash: NAME -> the version, the members and the limits of a project, a line each
+    {p}:report-keys           sorted set: the ids of the keys of report tokens, scored by id
+    {p}:report-key:ID         hash: one of these keys
+    {p}:report-key-attempts:ID
+                              hash: id of a job -> its attempt, which was live when this key was replaced
     {p}:tallies               hash: STATE:jobs and STATE:instances
     {p}:changes               channel: "ID STATE TOKEN" for each change
     {p}:resignations          channel: the number of a term whose leader has resigned
 """
 
-SCHEMA = 4
+SCHEMA = 5
 """The newest layout that this version knows: 2 adds attempts and reports, 3 specs with groups (specs.py), 4
-projects.
+projects, 5 more than one key of report tokens.
 """
 
 

@@ -1,7 +1,6 @@
 """A store on a Redis server, which any number of replicas may share."""
 
 import asyncio
-import secrets
 import uuid
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -38,6 +37,7 @@ from job_tracker.store.redis.access import RedisAccess
 from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.checks import open_checked
 from job_tracker.store.redis.connection import Address, Connection
+from job_tracker.store.redis.report_keys import RedisReportKeys
 from job_tracker.store.redis.scripts import Script
 
 _DELETED_AT_ONCE = 100
@@ -55,11 +55,12 @@ _SOURCES = {
 }
 
 
-class RedisStore(RedisAccess):
+class RedisStore(RedisAccess, RedisReportKeys):
     """Every change is one script, so it is atomic. Open it with `RedisStore.open`."""
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(self._run)
+        RedisAccess.__init__(self, self._run)
+        RedisReportKeys.__init__(self, self._run)
         self._connection = connection
         self._changes = ChangeFeed(connection, self._may_have_changed)
         self._last_seen = 0
@@ -175,10 +176,6 @@ class RedisStore(RedisAccess):
     async def store_id(self) -> str:
         """Return the first 8 digits of the id on the server, a UUID."""
         return self._connection.store_id[:8]
-
-    async def secret(self) -> bytes:
-        _, found = await self._run(scripts.SECRET, secrets.token_hex(32))
-        return bytes.fromhex(found.decode())
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:
         _, last = await self._run(scripts.SKIP_IDS, max(beyond, self._last_seen), number)

@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from job_tracker.domain.access import Project, Token
+from job_tracker.domain.access import Project, Token, TokenLimits
 from job_tracker.domain.caller import Role
+from job_tracker.domain.errors import TooManyTokens
+from job_tracker.domain.job import JobState
 from job_tracker.store import encoding
-from job_tracker.store.access import ENDED_TOKENS_PURGED
+from job_tracker.store.access import ENDED_TOKENS_PURGED, UNLIMITED
 from job_tracker.store.sqlite import rows
 from job_tracker.store.sqlite.writer import GroupCommitter
 
@@ -37,13 +39,16 @@ class SqliteAccess:
     async def access_version(self) -> int:
         return self.__version
 
-    async def add_token(self, token: Token, *, purge_before: datetime) -> bool:
+    async def add_token(
+        self, token: Token, limits: TokenLimits = UNLIMITED, *, purge_before: datetime
+    ) -> bool:
         values = _values_of(token)
         names = ", ".join(values)
 
         def write(db: sqlite3.Connection) -> bool:
             if db.execute("SELECT 1 FROM tokens WHERE id = ?", (token.id,)).fetchone():
                 return False
+            replaced = _replaced(db, token, limits)
             # Only names of columns are in the text; every value is bound.
             insertion = f"INSERT INTO tokens ({names}) VALUES ({', '.join('?' * len(values))})"  # noqa: S608
             db.execute(insertion, tuple(values.values()))
@@ -52,9 +57,10 @@ class SqliteAccess:
                 "(SELECT id FROM tokens WHERE ends_at < ? ORDER BY ends_at LIMIT ?)",
                 (purge_before.timestamp(), ENDED_TOKENS_PURGED),
             )
+            db.executemany("DELETE FROM tokens WHERE id = ?", replaced)
             return True
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
     async def token(self, token_id: str) -> Token | None:
         row = self.__read_one("SELECT * FROM tokens WHERE id = ?", token_id)
@@ -77,7 +83,7 @@ class SqliteAccess:
             row = db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone()
             return _token_of(row) if row else None
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
     async def touch_tokens(self, used: Mapping[str, datetime]) -> None:
         values = [(at.timestamp(), token_id) for token_id, at in used.items()]
@@ -108,23 +114,49 @@ class SqliteAccess:
                 db.execute("UPDATE projects SET version = ?, members = ?, limits = ? WHERE name = ?", values)
             return True
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
-    async def delete_project(self, name: str, at: datetime) -> bool:
+    async def delete_project(self, name: str, at: datetime) -> int | None:
 
-        def write(db: sqlite3.Connection) -> bool:
-            if not db.execute("DELETE FROM projects WHERE name = ?", (name,)).rowcount:
-                return False
+        def write(db: sqlite3.Connection) -> int | None:
+            if not db.execute("SELECT 1 FROM projects WHERE name = ?", (name,)).fetchone():
+                return None
+            tallies = db.execute("SELECT state, jobs FROM project_tallies WHERE project = ?", (name,))
+            left = sum(row["jobs"] for row in tallies if not JobState(row["state"]).is_terminal)
+            if left:
+                return int(left)
+            db.execute("DELETE FROM projects WHERE name = ?", (name,))
             db.execute(
                 "UPDATE tokens SET revoked_at = ? WHERE project = ? AND revoked_at IS NULL",
                 (at.timestamp(), name),
             )
-            return True
+            return 0
 
-        return await self.__writer.run(write, self.__changed)
+        return await self.__writer.run(write, self._access_changed)
 
-    def __changed(self, _outcome: object) -> None:
+    def _access_changed(self, _outcome: object) -> None:
         self.__version += 1
+
+
+def _replaced(db: sqlite3.Connection, token: Token, limits: TokenLimits) -> list[tuple[str]]:
+    """The ids of ended tokens that make room for a new one. Raises TooManyTokens."""
+    now, replaced = token.created_at.timestamp(), []
+    scopes = [("", limits.in_all)]
+    if token.project:
+        scopes.append((token.project, limits.of_project))
+    for project, most in scopes:
+        if most is None:
+            continue
+        of, values = ("WHERE project = ?", (project,)) if project else ("WHERE TRUE", ())
+        # Only the texts above are in these queries.
+        [number] = db.execute(f"SELECT count(*) FROM tokens {of}", values).fetchone()  # noqa: S608
+        if number >= most:
+            ended = f"SELECT id FROM tokens {of} AND ends_at <= ? ORDER BY ends_at LIMIT 1"  # noqa: S608
+            row = db.execute(ended, (*values, now)).fetchone()
+            if row is None:
+                raise TooManyTokens(number, project)
+            replaced.append((row["id"],))
+    return replaced
 
 
 def _values_of(token: Token) -> dict[str, Any]:

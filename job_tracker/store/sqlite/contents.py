@@ -37,7 +37,7 @@ class OpenContents:
         self._log = os.open(self._wal, os.O_RDONLY | os.O_CLOEXEC) if self._wal.exists() else None
         self._connection = connection
         [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
-        self._identity_page = 0
+        self._identity_page, self._page_size = 0, 0
         # The id may still be only in the log, if another process reads an older state. Then it is not
         # checked.
         self._has_identity = self._shows_identity()
@@ -88,15 +88,23 @@ class OpenContents:
 
     def _shows_identity(self) -> bool:
         """Return whether the database file itself has the id of this store."""
+        if self._identity in self._identity_page_content():
+            return True
+        # A vacuum may have moved the page.
         query = "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema WHERE name = ?"
         try:
-            page, size = self._connection.execute(query, ("identity",)).fetchone()
+            found = self._connection.execute(query, ("identity",)).fetchone()
+            self._identity_page, self._page_size = found
         except (sqlite3.DatabaseError, TypeError) as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _PASSING:
                 raise OSError(errno.EAGAIN, str(error)) from error
             return False
-        self._identity_page = page
-        return self._identity in os.pread(self._database, size, (page - 1) * size)
+        return self._identity in self._identity_page_content()
+
+    def _identity_page_content(self) -> bytes:
+        """Return the content of the page that last had the id; nothing before it is known."""
+        size = self._page_size
+        return os.pread(self._database, size, (self._identity_page - 1) * size) if size else b""
 
     def _known(self) -> tuple[int, int, int, bytes] | None:
         """Return the content of the index; None without one, or while another process writes it."""

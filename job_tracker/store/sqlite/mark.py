@@ -88,18 +88,26 @@ class Marker:
             _skip_ids(path, connection, last, before.last_id)
             last = before.last_id
         self._mark = Mark(store_id, last, is_exact=True)
+        # How many more ids the mark covers, at least: a reserved id is free again after a rollback.
+        self._free = 0
         if self._mark != before:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
         """Record durably that the next id may be in use, so that this is known even if the log is lost."""
-        following = self._last_id(connection) + 1
-        if following <= self._mark.last_id and not self._mark.is_exact:
-            return
-        try:
-            self._write(Mark(self._mark.store_id, following + _BLOCK - 1, is_exact=False))
-        except OSError as error:
-            raise StoreUnavailable(f"the job store cannot write: {error}") from error
+        if not self._free:
+            following = self._last_id(connection) + 1
+            if self._mark.is_exact or following > self._mark.last_id:
+                try:
+                    self._write(Mark(self._mark.store_id, following + _BLOCK - 1, is_exact=False))
+                except OSError as error:
+                    raise StoreUnavailable(f"the job store cannot write: {error}") from error
+            self._free = self._mark.last_id - following + 1
+        self._free -= 1
+
+    def ids_were_skipped(self) -> None:
+        """Look up the last id again before the next reservation."""
+        self._free = 0
 
     def settle(self, connection: sqlite3.Connection) -> None:
         """Record that the last id is exact. The log is about to be moved into the database."""
@@ -116,7 +124,7 @@ class Marker:
         file = files.mark_of(self._path)
         part = file.with_name(f"{file.name}.part")
         files.replace_durably(part, file, json.dumps(asdict(mark)).encode())
-        self._mark = mark
+        self._mark, self._free = mark, 0
 
 
 def has_content(file: Path) -> bool:

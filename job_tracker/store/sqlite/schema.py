@@ -194,6 +194,26 @@ MIGRATIONS: tuple[str, ...] = (
         limits  TEXT NOT NULL
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    -- The key with the highest id is the current one.
+    CREATE TABLE report_keys (
+        id          INTEGER PRIMARY KEY,
+        secret      BLOB NOT NULL,
+        made_at     REAL,
+        made_by     TEXT NOT NULL DEFAULT '',
+        replaced_at REAL,
+        removed_at  REAL
+    ) STRICT;
+    INSERT INTO report_keys (id, secret) SELECT 1, value FROM secrets;
+    DROP TABLE secrets;
+    -- The attempts that were live when a key was replaced.
+    CREATE TABLE report_key_attempts (
+        key     INTEGER NOT NULL,
+        job_id  INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        PRIMARY KEY (key, job_id)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 

@@ -30,6 +30,7 @@ from job_tracker.store.sqlite.access import SqliteAccess
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
+from job_tracker.store.sqlite.report_keys import SqliteReportKeys
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 
 
-class SqliteStore(SqliteAccess):
+class SqliteStore(SqliteAccess, SqliteReportKeys):
     """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
     Single rows are read on the event loop: in WAL mode a reader never waits, and such a read is faster than
@@ -56,7 +57,8 @@ class SqliteStore(SqliteAccess):
         self._connection = connection
         self._watch = LossWatch(path, connection)
         self._writer = GroupCommitter(connection, self._watch.check)
-        super().__init__(self._writer, self._one, self._read)
+        SqliteAccess.__init__(self, self._writer, self._one, self._read)
+        SqliteReportKeys.__init__(self, self._writer, self._read, self._access_changed)
         self._feed: Broadcast[int, JobState] = Broadcast()
         self._lease = Lease()
         self._resigned: Broadcast[int, None] = Broadcast()
@@ -192,11 +194,6 @@ class SqliteStore(SqliteAccess):
         assert row is not None
         return str(row["id"])
 
-    async def secret(self) -> bytes:
-        row = self._one("SELECT value FROM secrets")
-        assert row is not None
-        return bytes(row["value"])
-
     async def skip_ids(self, *, beyond: int, number: int) -> int:
 
         def write(db: sqlite3.Connection) -> int:
@@ -205,6 +202,7 @@ class SqliteStore(SqliteAccess):
             # SQLite creates the row with the first job, and reads it before each job (autoinc.html).
             db.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'")
             db.execute("INSERT INTO sqlite_sequence VALUES ('jobs', ?)", (last,))
+            self._marker.ids_were_skipped()
             return last
 
         return await self._writer.run(write)

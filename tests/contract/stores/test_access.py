@@ -7,11 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from job_tracker.domain.access import Project, Token
+from job_tracker.domain.access import Project, Token, TokenLimits
 from job_tracker.domain.caller import Role
+from job_tracker.domain.errors import TooManyTokens
+from job_tracker.domain.job import Ending, JobState
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.store.base import Store
-from tests.support.jobs import NOON
+from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
 
 LONG_AGO = NOON - timedelta(days=365)
@@ -144,11 +146,35 @@ async def test_a_deleted_project_leaves_no_valid_token(store: Store) -> None:
     await store.put_project(Project(name="vision"))
     await added(store, token("aaaaaaaa"), token("bbbbbbbb", project="speech"), token("cccccccc"))
     await store.revoke_token("cccccccc", NOON)
-    assert await store.delete_project("vision", LATER)
+    assert await store.delete_project("vision", LATER) == 0
     revoked = {each.id: each.revoked_at for each in await store.list_tokens(None, limit=9)}
     assert revoked == {"aaaaaaaa": LATER, "bbbbbbbb": None, "cccccccc": NOON}
     assert await store.projects() == []
-    assert not await store.delete_project("vision", LATER)
+    assert await store.delete_project("vision", LATER) is None
+
+
+async def test_a_project_with_jobs_that_have_not_ended_is_not_deleted(store: Store) -> None:
+    await store.put_project(Project(name="vision"))
+    await added(store, token())
+    await store.submit(spec(project="speech"), NOON, None, 100)
+    waiting = await store.submit(spec(project="vision"), NOON, None, 100)
+    running = await store.update(waiting.admitted(NOON))
+    await store.submit(spec(project="vision"), NOON, None, 100)
+    paused = await store.submit(spec(project="vision"), NOON, None, 100)
+    await store.update(replace(await store.update(paused.admitted(NOON)), state=JobState.BACKOFF))
+    assert await store.delete_project("vision", LATER) == 3
+    assert [project.name for project in await store.projects()] == ["vision"]
+    assert [each.revoked_at for each in await store.list_tokens("vision", limit=9)] == [None]
+    await store.update(running.ended(Ending(JobState.FAILED, NOON), NOON))
+    assert await store.delete_project("vision", LATER) == 2
+
+
+async def test_a_job_that_is_submitted_meanwhile_keeps_its_project(store: Store) -> None:
+    await store.put_project(Project(name="vision"))
+    _, left = await asyncio.gather(
+        store.submit(spec(project="vision"), NOON, None, 100), store.delete_project("vision", LATER)
+    )
+    assert (left, [project.name for project in await store.projects()]) == (1, ["vision"])
 
 
 async def test_each_change_has_a_version(store: Store) -> None:
@@ -162,3 +188,53 @@ async def test_each_change_has_a_version(store: Store) -> None:
     await store.delete_project("vision", NOON)
     versions.append(await store.access_version())
     assert len(set(versions)) == len(versions)
+
+
+async def limited(
+    store: Store, given: Token, in_all: int | None = None, of_project: int | None = None
+) -> bool:
+    limits = TokenLimits(in_all=in_all, of_project=of_project)
+    return await store.add_token(given, limits, purge_before=LONG_AGO)
+
+
+async def test_the_number_of_tokens_is_limited_in_all_and_by_project(store: Store) -> None:
+    for each in (token("aaaaaaaa"), token("bbbbbbbb"), token("cccccccc", project="speech")):
+        assert await limited(store, each, in_all=4, of_project=2)
+    before = await store.access_version()
+    with pytest.raises(TooManyTokens, match=r"are 2 tokens of project vision.*limits\.tokens_of_project"):
+        await limited(store, token("dddddddd"), in_all=4, of_project=2)
+    assert await limited(store, token("dddddddd", project="speech"), in_all=4, of_project=2)
+    with pytest.raises(TooManyTokens, match=r"there are 4 tokens, which is the limit \(limits\.tokens\)"):
+        await limited(store, token("eeeeeeee", project="", role=None), in_all=4, of_project=2)
+    assert await ids(store) == ["aaaaaaaa", "bbbbbbbb", "cccccccc", "dddddddd"]
+    assert await store.access_version() == before + 1
+
+
+async def test_tokens_that_ended_make_room_for_others_the_first_one_first(store: Store) -> None:
+    ended = [NOON - timedelta(hours=hours) for hours in (1, 3, 2)]
+    await added(
+        store,
+        token("revoked0"),
+        token("expired1", expires_at=ended[1]),
+        token("expired2", expires_at=ended[2], project="speech"),
+        token("valid000", expires_at=LATER),
+    )
+    await store.revoke_token("revoked0", ended[0])
+    assert await limited(store, token("new00000", project=""), in_all=4)
+    assert await ids(store) == ["expired2", "new00000", "revoked0", "valid000"]
+    assert await limited(store, token("new11111"), of_project=2)
+    assert await ids(store) == ["expired2", "new00000", "new11111", "valid000"]
+    assert await ids(store, "vision") == ["new11111", "valid000"]
+    with pytest.raises(TooManyTokens):
+        await limited(store, token("new22222"), of_project=2)
+    assert await limited(store, token("new22222", project="speech"), in_all=4, of_project=1)
+    assert await ids(store) == ["new00000", "new11111", "new22222", "valid000"]
+
+
+async def test_tokens_that_are_added_together_do_not_pass_the_limit(store: Store) -> None:
+    outcomes = await asyncio.gather(
+        *(limited(store, token(f"token{n:03}"), of_project=5) for n in range(20)), return_exceptions=True
+    )
+    assert outcomes.count(True) == 5
+    assert sum(isinstance(each, TooManyTokens) for each in outcomes) == 15
+    assert len(await ids(store, "vision")) == 5

@@ -111,9 +111,3 @@ async def test_the_id_of_a_store_does_not_change(store: Store, reopen: Reopen) -
     store_id = await store.store_id()
     assert re.fullmatch("[0-9a-f]{8}", store_id)
     assert store_id == await store.store_id() == await (await reopen()).store_id()
-
-
-async def test_the_secret_is_made_with_the_store(store: Store, reopen: Reopen) -> None:
-    secret = await store.secret()
-    assert len(secret) == 32
-    assert secret == await store.secret() == await (await reopen()).secret()

@@ -139,7 +139,8 @@ async def test_every_request_is_logged_with_its_own_id(
     assert sorted(line["request_id"] for line in lines) == sorted(ids)
     for line in lines:
         assert re.fullmatch(
-            r"/training.TrainingService/Train INVALID_ARGUMENT \d+\.\d ms: algorithm: must not be empty",
+            r"/training.TrainingService/Train INVALID_ARGUMENT \d+\.\d ms by operator: algorithm: must "
+            "not be empty",
             line["message"],
         )
 

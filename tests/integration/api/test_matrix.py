@@ -50,6 +50,9 @@ LEAST: dict[str, Least] = {
     "FindTree": Role.SUBMITTER,
     "PutManifest": Role.SUBMITTER,
     "UploadFiles": Role.SUBMITTER,
+    "ListReportKeys": Role.OPERATOR,
+    "RotateReportKey": Role.OPERATOR,
+    "RemoveReportKey": Role.OPERATOR,
 }
 HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
@@ -131,7 +134,9 @@ class Matrix:
                 return {"project": name, "member": "temporary"}
             case "SetProject" | "DeleteProject":
                 return {"name": name}
-            case "Report" | "WhoAmI" | "ListProjects":
+            case "RemoveReportKey":
+                return {"id": 1}
+            case "Report" | "WhoAmI" | "ListProjects" | "ListReportKeys" | "RotateReportKey":
                 return {}
             case _:
                 return {"job_id": job_id}

@@ -12,10 +12,11 @@ from job_tracker.access import callers as module
 from job_tracker.access import tokens
 from job_tracker.access.callers import Callers
 from job_tracker.access.projects import Projects
+from job_tracker.common.rates import Rate
 from job_tracker.common.tasks import background, end
 from job_tracker.domain.access import Project, Token
 from job_tracker.domain.caller import ALL_PROJECTS, BUILT_IN, Caller, Means, Role
-from job_tracker.domain.errors import NotAllowed, StoreUnavailable
+from job_tracker.domain.errors import NotAllowed, RateExceeded, StoreUnavailable
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 
@@ -283,3 +284,51 @@ async def test_it_follows_changes_until_it_is_cancelled(
         await heard.wait()
     await end(following)
     assert caplog.text.count("cannot be checked") == 1, "a lasting problem is logged once"
+
+
+def failing(desk: Desk, burst: int) -> Callers:
+    return Callers(desk.store, desk.projects, failures=Rate(0.001, burst, clock=lambda: 0.0))
+
+
+async def test_invalid_tokens_of_one_address_are_refused_unchecked_beyond_their_rate(desk: Desk) -> None:
+    callers, unknown = failing(desk, 2), tokens.new_token().text
+    for text in (unknown, "malformed"):
+        with pytest.raises(NotAllowed):
+            await callers.by_token(text, HERE)
+    with pytest.raises(RateExceeded, match=r"invalid tokens from this address.*limits\.failed_token_rate"):
+        await callers.by_token(unknown, HERE)
+    with pytest.raises(NotAllowed):
+        await callers.by_token(unknown, "ipv4:192.0.2.1")
+
+
+async def test_a_token_that_was_valid_before_is_checked_during_a_flood(desk: Desk) -> None:
+    callers, text = failing(desk, 1), await desk.token()
+    assert (await callers.by_token(text, HERE)).name == "alice"
+    with pytest.raises(NotAllowed):
+        await callers.by_token("malformed", HERE)
+    await desk.store.put_project(Project(name="vision"))
+    await callers.announce()
+    assert (await callers.by_token(text, HERE)).name == "alice"
+    await desk.store.revoke_token(tokens.id_of(text), NOON)
+    await callers.announce()
+    with pytest.raises(NotAllowed, match="was revoked"):
+        await callers.by_token(text, HERE)
+
+
+async def test_valid_tokens_and_those_that_cannot_be_checked_do_not_count(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers = failing(desk, 1)
+    for _ in range(3):
+        assert (await callers.by_token(await desk.token(), HERE)).name == "alice"
+
+    async def away(_: str) -> Token | None:
+        raise StoreUnavailable("the store does not answer")
+
+    with monkeypatch.context() as context:
+        context.setattr(desk.store, "token", away)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await callers.by_token(tokens.new_token().text, HERE)
+    with pytest.raises(NotAllowed):
+        await callers.by_token("malformed", HERE)

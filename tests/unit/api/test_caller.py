@@ -53,8 +53,10 @@ def asked() -> Asked:
 @pytest.fixture
 async def addresses(asked: Asked, tmp_path: Path) -> AsyncIterator[dict[str, str]]:
     """Addresses of the API, by the expected key of a caller that connects to each."""
-    server = grpc.aio.server(interceptors=[CallInterceptor(lambda *_: None, Open())])
-    add_TrainingServiceServicer_to_server(TrainingServicer(cast(Jobs, asked)), server)
+    server = grpc.aio.server()
+    add_TrainingServiceServicer_to_server(
+        TrainingServicer(cast(Jobs, asked)), CallInterceptor(lambda *_: None, Open()).on(server)
+    )
     port, socket = server.add_insecure_port("127.0.0.1:0"), f"unix:{tmp_path}/socket"
     server.add_insecure_port(socket)
     await server.start()

@@ -20,8 +20,10 @@ from training_service.api.servicer import TrainingServicer
 async def test_a_call_without_a_row_is_denied(monkeypatch: pytest.MonkeyPatch, rpc: str) -> None:
     monkeypatch.setattr(rights, "RPCS", rights.RPCS - {rpc})
     nothing: Any = None
-    server = grpc.aio.server(interceptors=[CallInterceptor(lambda *_: None, Open())])
-    add_TrainingServiceServicer_to_server(TrainingServicer(nothing), server)
+    server = grpc.aio.server()
+    add_TrainingServiceServicer_to_server(
+        TrainingServicer(nothing), CallInterceptor(lambda *_: None, Open()).on(server)
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

@@ -21,6 +21,8 @@ from training_service.client.errors import InvalidRequest
         ("127.0.0.1:1, localhost:2", "ipv4:127.0.0.1:1,127.0.0.1:2"),
         ("[::1]:1,[fe80::2]:2", "ipv6:[::1]:1,[fe80::2]:2"),
         ("ipv4:127.0.0.1:1,127.0.0.1:2", "ipv4:127.0.0.1:1,127.0.0.1:2"),
+        ("[::1]:1", "[::1]:1"),
+        ("unix:/run/training.sock", "unix:/run/training.sock"),
     ],
 )
 def test_addresses_become_grpc_targets(address: str, target: str) -> None:
@@ -33,6 +35,23 @@ def test_addresses_become_grpc_targets(address: str, target: str) -> None:
 def test_several_addresses_are_ip_addresses_of_one_family(address: str) -> None:
     with pytest.raises(InvalidRequest, match="write several addresses as IP:PORT,IP:PORT"):
         target_of(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "example"),
+    [
+        ("localhost", "localhost:51001"),
+        ("localhost:", "localhost:51001"),
+        ("training.example", "training.example:51001"),
+        ("127.0.0.1", "127.0.0.1:51001"),
+        ("[::1]", "[::1]:51001"),
+        ("::1", "[::1]:51001"),
+    ],
+)
+def test_an_address_without_a_port_is_named(address: str, example: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        target_of(address)
+    assert str(caught.value) == f"address: {address!r} has no port; write HOST:PORT, such as {example}"
 
 
 class Replica:

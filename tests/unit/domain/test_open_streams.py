@@ -6,8 +6,8 @@ from contextlib import aclosing
 
 import pytest
 
-from job_tracker.domain.caller import Caller, Role
-from job_tracker.domain.errors import Forbidden, NotAllowed, StoreUnavailable
+from job_tracker.domain.caller import Caller, Means, Role
+from job_tracker.domain.errors import Forbidden, LimitExceeded, NotAllowed, StoreUnavailable
 from job_tracker.domain.open_streams import OpenStreams, StreamUse
 from tests.support.callers import caller_with
 
@@ -160,3 +160,35 @@ async def test_a_time_out_inside_of_a_stream_stays_a_time_out() -> None:
     assert await anext(items) == 1
     with pytest.raises(TimeoutError, match="storage"):
         await anext(items)
+
+
+async def opened(streams: OpenStreams, caller: Caller = VIEWER) -> AsyncGenerator[int, None]:
+    source = Source()
+    source.items.put_nowait(1)
+    items = read(streams, source, caller)
+    assert await anext(items) == 1
+    return items
+
+
+async def test_one_caller_may_open_a_number_of_streams_and_another_as_many() -> None:
+    streams, bob = OpenStreams(most_of_one=2), Caller(name="bob", means=Means.TOKEN)
+    of_ada = [await opened(streams), await opened(streams)]
+    with pytest.raises(LimitExceeded, match=r"^2 streams are .*limits\.open_streams_of_caller") as caught:
+        await opened(streams)
+    assert caught.value.retry_after
+    of_bob = [await opened(streams, bob), await opened(streams, bob)]
+    await of_ada.pop().aclose()
+    of_ada.append(await opened(streams))
+    for items in (*of_ada, *of_bob):
+        await items.aclose()
+
+
+async def test_the_streams_of_all_callers_are_bounded() -> None:
+    streams = OpenStreams(most=3, most_of_one=2)
+    callers = [Caller(name=name, means=Means.TOKEN) for name in ("ada", "bob", "eve")]
+    every = [await opened(streams, caller) for caller in callers]
+    with pytest.raises(LimitExceeded, match=r"3 streams are open .* \(limits\.open_streams\)"):
+        await opened(streams, callers[0])
+    for items in every:
+        await items.aclose()
+    assert not streams._of

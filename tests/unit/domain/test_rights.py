@@ -3,6 +3,7 @@
 import pytest
 
 from job_tracker.access.operations import Access
+from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.domain import rights
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import Forbidden, JobNotFound
@@ -36,7 +37,12 @@ def test_every_operation_of_jobs_has_a_row() -> None:
 
 
 def test_every_operation_of_access_has_a_row_unless_it_needs_no_role() -> None:
-    operations = {name for name, each in vars(Access).items() if callable(each) and name[0] != "_"}
+    operations = {
+        name
+        for part in (Access, ReportKeyAccess)
+        for name, each in vars(part).items()
+        if callable(each) and name[0] != "_"
+    }
     assert set(ACCESS_RIGHTS) == operations - {"list_projects"}
 
 

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from training_service.client.cli.boundary import errors_reported
-from training_service.client.cli.commands import projects, tokens
+from training_service.client.cli.commands import projects, report_keys, tokens
 from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.describe import describe
@@ -166,3 +166,4 @@ for command_of_access in (login, logout, whoami):
     app.command()(command_of_access)
 app.add_typer(tokens.app, name="token")
 app.add_typer(projects.app, name="project")
+app.add_typer(report_keys.app, name="report-key")

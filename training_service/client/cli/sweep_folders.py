@@ -1,7 +1,7 @@
 """Finds the folder of a sweep: a new one from a file and options, or an existing one."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ from training_service.client.sweeps.methods import method_of, pruner_of
 from training_service.client.sweeps.settings import checked
 
 
-def create(file: Path | None, folder: Path | None, given: Mapping[str, Any], address: str) -> Path:
-    """Create the folder of a new sweep. Options override the file.
+def create(
+    file: Path | None, folder: Path | None, given: Mapping[str, Any], address: str, project: Callable[[], str]
+) -> Path:
+    """Create the folder of a new sweep. Options override the file. `project` returns that of the jobs.
 
     Raises BadParameter or InvalidRequest, which name the wrong setting, before the folder is created.
     """
@@ -27,7 +29,7 @@ def create(file: Path | None, folder: Path | None, given: Mapping[str, Any], add
     pruner_of(settings)
     path = folder or _default_folder(file, settings.name)
     try:
-        folders.create(path, settings, address)
+        folders.create(path, settings, address, project())
     except OSError as error:
         raise typer.BadParameter(
             f"'{path}' cannot be used as the sweep's folder: {error.strerror}", param_hint="--folder"

@@ -41,6 +41,20 @@ class Limits:
         return {"at_once": self.at_once, "max_failures": self.max_failures}
 
 
+def project_of(session: Session) -> str:
+    """Return the project in which the session submits; empty if the service does not say what it is.
+
+    A sweep keeps it: another caller, or the same one with other roles, may have another default project.
+    """
+    if session.project:
+        return session.project
+    try:
+        with session.client() as client:
+            return client.access.whoami().default_project
+    except TrainingServiceError:
+        return ""
+
+
 def run_sweep(session: Session, path: Path, limits: Limits) -> None:
     """Start or resume a sweep, and run it until it ends."""
     with _runner(session, path, limits) as runner, _resume_hint(session, path, runner):
@@ -101,6 +115,10 @@ def _runner(session: Session, path: Path, limits: Limits) -> Iterator[Runner]:
     with folders.opened(path) as journal:
         if session.connection.address == connection().address:
             session.address = journal.record.address
+        if (project := journal.record.project) is not None:
+            if session.project and session.project != project:
+                remark(f"the sweep in {path} goes on in its project, {project or 'your default one'}")
+            session.project = project
         with session.client() as client:
             runner = Runner(
                 client,

@@ -31,6 +31,8 @@ class Record(BaseModel):
     id: str
     address: str
     """The address of the service."""
+    project: str | None = None
+    """The project of its jobs; empty: the caller's default one. None: a sweep of an earlier version."""
     settings: Sweep
 
     def job_name(self, trial: int) -> str:
@@ -58,7 +60,7 @@ class Journal:
             os.fsync(file.fileno())
 
 
-def create(folder: Path, settings: Sweep, address: str) -> None:
+def create(folder: Path, settings: Sweep, address: str, project: str = "") -> None:
     """Create the folder of a new sweep. Raises FailedPrecondition if it contains a sweep.
 
     A sweep that the service refused before it had a job is replaced.
@@ -69,7 +71,7 @@ def create(folder: Path, settings: Sweep, address: str) -> None:
             raise FailedPrecondition(
                 f"{folder} already contains a sweep: resume it with --resume, or give another --folder"
             )
-        record = Record(id=uuid4().hex, address=address, settings=settings)
+        record = Record(id=uuid4().hex, address=address, project=project, settings=settings)
         draft = folder / f"{_SETTINGS}.draft"
         with draft.open("w") as file:
             file.write(record.model_dump_json(indent=2) + "\n")

@@ -1,4 +1,8 @@
--- ARGV: schema, an id for the store if there is none yet, now
+-- ARGV: schema, an id for the store if there is none yet, now, the secret of its first key of report tokens
+local function make_first_key(secret)
+  redis.call('HSET', key('report-key:1'), 'secret', secret)
+  redis.call('ZADD', key('report-keys'), 1, 1)
+end
 local found = redis.call('HMGET', KEYS[1], 'schema', 'store')
 if found[1] and found[2] then
   -- Scripts and rows cope with what a store of an older schema lacks. An older service refuses the store.
@@ -7,9 +11,15 @@ if found[1] and found[2] then
       redis.call('ZUNIONSTORE', project_key('default', state), 1, key(state))
     end
   end
+  if tonumber(found[1]) < 5 then
+    -- The secret stays where it was, too: a replica of the earlier version may read it there.
+    redis.call('HSETNX', KEYS[1], 'secret', ARGV[4])
+    make_first_key(redis.call('HGET', KEYS[1], 'secret'))
+  end
   if tonumber(found[1]) < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'schema', ARGV[1]) end
   return {'found', found[1], found[2]}
 end
 if redis.call('EXISTS', KEYS[1], key('last-id'), key('jobs'), key('tallies')) > 0 then return {'damaged'} end
+make_first_key(ARGV[4])
 redis.call('HSET', KEYS[1], 'schema', ARGV[1], 'store', ARGV[2], 'created_at', ARGV[3])
 return {'made', ARGV[1], ARGV[2]}

@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from language_model.layout import Layout
 from language_model.memory import recompute
 from language_model.memory_meter import MemoryMeter
 from language_model.model import build, loss_of
+from torch.distributed.pipelining import ScheduleInterleaved1F1B
 
 MODELS = (
     Layout(layers=4, width=64, context=64, batch_size=16),
@@ -80,6 +82,46 @@ def test_the_schedule_of_a_pipeline_determines_the_memory_of_micro_batches() -> 
     short = replace(LARGE, world_size=4, pipeline=4, micro_batches=16)
     all_at_once = replace(short, schedule=Schedule.GPIPE)
     assert theory.activations(all_at_once) > 3.5 * theory.activations(short)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "parts", "micro_batches"), [(2, 2, 2), (2, 2, 8), (4, 2, 8), (4, 3, 16), (4, 6, 4)]
+)
+def test_an_interleaved_pipeline_holds_the_parts_that_its_schedule_has_in_flight(
+    ranks: int, parts: int, micro_batches: int
+) -> None:
+    layout = Layout(
+        world_size=ranks,
+        layers=24,
+        pipeline=ranks,
+        schedule=Schedule.INTERLEAVED,
+        stages_per_rank=parts,
+        batch_size=micro_batches,
+        micro_batches=micro_batches,
+    )
+    schedule = SimpleNamespace(
+        n_local_stages=parts,
+        microbatches_per_round=ranks,
+        pp_group_size=ranks,
+        _n_microbatches=micro_batches,
+    )
+    for rank in range(ranks):
+        in_flight = most = 0
+        for action in ScheduleInterleaved1F1B._calculate_single_rank_operations(schedule, rank):  # type: ignore[arg-type]
+            if action is not None:
+                in_flight += 1 if action.computation_type.name == "FORWARD" else -1
+                most = max(most, in_flight)
+        assert in_flight == 0
+        assert theory.micro_batches_held(layout, rank) == most / parts
+
+
+def test_an_interleaved_pipeline_needs_more_memory_than_1f1b_as_published() -> None:
+    plain = replace(LARGE, world_size=4, pipeline=4, micro_batches=16)
+    interleaved = replace(plain, schedule=Schedule.INTERLEAVED, stages_per_rank=2)
+    assert theory.micro_batches_held(interleaved, 0) == (1 + 3 / (4 * 2)) * theory.micro_batches_held(
+        plain, 0
+    )
+    assert theory.activations(interleaved) > 1.25 * theory.activations(plain)
 
 
 def test_the_schedule_of_a_pipeline_determines_its_waiting_time() -> None:
@@ -149,6 +191,21 @@ def test_if_nothing_fits_the_smallest_layout_is_returned() -> None:
     assert (
         planning.least(replace(LARGE, batch_size=1), 7) is None
     )  # 7 share out neither it nor heads nor layers
+
+
+def test_the_parameters_have_a_precision_that_is_not_the_default() -> None:
+    def given(precision: str) -> set[str | None]:
+        found, _ = planning.plan(2, GIGABYTE, precision=precision)
+        assert found
+        return {choice.parameters.get("PRECISION") for choice in found}
+
+    assert (given("fp32"), given("bf16"), given("fp16")) == ({None}, {"bf16"}, {"fp16"})
+
+
+def test_if_no_layout_is_valid_the_numbers_are_named_that_have_to_fit() -> None:
+    with pytest.raises(ValueError, match="no layout of this model is valid on 7 devices") as caught:
+        planning.plan(7, GIGABYTE, batch=1)
+    assert "data ranks that divide --batch 1, tensor ranks that divide --heads 4" in str(caught.value)
 
 
 def test_an_unknown_precision_is_refused_with_those_that_exist() -> None:

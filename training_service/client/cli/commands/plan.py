@@ -3,8 +3,8 @@
 A planner is an entry point of the group `trainctl.planners` in the package of its algorithm, with the
 algorithm's name. It is a function of the number of devices and the memory of each in bytes. Typer turns its
 further parameters into options. It returns the choices that fit, the best first, and the choice with the
-least memory. That one is shown if none fits. Each choice has the attributes of Row. It raises ValueError for
-contradictory options.
+least memory, which is shown if none fits; None if no choice is valid at all. Each choice has the attributes
+of Row. It raises ValueError for contradictory options.
 """
 
 import inspect
@@ -119,8 +119,11 @@ def _command(planner: Planner) -> Any:
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         if not found:
-            needs = f"; the smallest choice needs {_least(Row.of(least))}" if least else ""
-            remark(f"nothing fits on {instances} devices of {device_memory}{needs}")
+            if least is None:
+                remark(f"no choice is valid on {instances} devices, with any memory")
+            else:
+                needs = f"the smallest choice needs {_least(Row.of(least))}"
+                remark(f"nothing fits on {instances} devices of {device_memory}; {needs}")
             raise typer.Exit(1)
         rows = [Row.of(choice) for choice in (found if every else found[:_SHOWN])]
         session_of(context).output.show_all(rows, _line, _table)

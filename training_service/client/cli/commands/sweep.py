@@ -111,7 +111,10 @@ def sweep(
     session = session_of(context)
     begins = not (resume or cancel or (what is not None and what.is_dir()))
     if begins:
-        path = sweep_folders.create(what, folder, {**given, **limits.settings}, session.connection.address)
+        path = sweep_folders.create(
+            *(what, folder, {**given, **limits.settings}, session.connection.address),
+            lambda: sweeping.project_of(session),
+        )
     else:
         path = sweep_folders.find(what, folder, given)
     if cancel:

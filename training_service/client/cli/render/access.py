@@ -10,6 +10,7 @@ from rich.text import Text
 from training_service._generated.access_service_pb2 import (
     CreateTokenResponse,
     Project,
+    ReportKey,
     Role,
     Token,
     WhoAmIResponse,
@@ -67,6 +68,36 @@ def projects_table(found: Iterable[Project]) -> RenderableType:
     for each in found:
         table.add_row(*map(_cell, _facts(each)))
     return table
+
+
+def report_key(found: ReportKey) -> str:
+    """Return a line with the columns of a key of report tokens, separated by tabs."""
+    return "\t".join(map(words.printable, _key_columns(found, words.moment)))
+
+
+def report_keys_table(found: Iterable[ReportKey]) -> RenderableType:
+    """Return a table of keys of report tokens."""
+    table = _table("ID", "STATE", "LIVE ATTEMPTS", "MADE BY", "MADE", "REPLACED", "REMOVED")
+    for each in found:
+        table.add_row(*map(_cell, _key_columns(each, words.local_moment)))
+    return table
+
+
+def _key_columns(found: ReportKey, moment: Callable[[Timestamp], str]) -> list[str]:
+    def written(name: str) -> str:
+        at: Timestamp = getattr(found, name)
+        return moment(at) if found.HasField(name) else "-"  # type: ignore[arg-type]
+
+    is_replaced = found.HasField("replaced_at")
+    return [
+        str(found.id),
+        "removed" if found.HasField("removed_at") else "replaced" if is_replaced else "current",
+        str(found.attempts) if is_replaced else "-",
+        found.made_by or "-",
+        written("made_at"),
+        written("replaced_at"),
+        written("removed_at"),
+    ]
 
 
 def _columns(found: Token, moment: Callable[[Timestamp], str]) -> list[str]:

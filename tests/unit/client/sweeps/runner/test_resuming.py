@@ -133,6 +133,42 @@ def test_an_interrupted_sweep_makes_the_same_trials(trainctl: Trainctl, trainer:
     ]
 
 
+def _projects_of(trainer: Trainer) -> set[str]:
+    """The projects of the submissions and of the lists."""
+    service = trainer.service
+    scoped = (pb.TrainRequest, pb.ListTrainingJobsRequest)
+    pairs = zip(service.requests, service.projects, strict=True)
+    return {project for request, project in pairs if isinstance(request, scoped)}
+
+
+@pytest.mark.parametrize("default", ["", "speech"])
+def test_a_sweep_goes_on_in_its_project(
+    trainctl: Trainctl, trainer: Trainer, file: Path, monkeypatch: pytest.MonkeyPatch, default: str
+) -> None:
+    monkeypatch.setenv("TRAINING_PROJECT", "vision")
+    _interrupt_at_third_job(trainctl, trainer, file)
+    monkeypatch.setenv("TRAINING_PROJECT", default)
+    resumed = trainctl("sweep", "--resume", "search.sweep", *FAST)
+    assert resumed.exit_code == 0, resumed.stderr
+    assert len(trainer.service.jobs) == 5
+    assert _projects_of(trainer) == {"vision"}
+    remark = "the sweep in search.sweep goes on in its project, vision"
+    assert (remark in resumed.stderr) == bool(default)
+
+
+def test_a_sweep_of_an_earlier_version_goes_on_in_the_project_of_the_caller(
+    trainctl: Trainctl, trainer: Trainer, file: Path
+) -> None:
+    _interrupt_at_third_job(trainctl, trainer, file)
+    record = file.parent / "search.sweep" / "sweep.json"
+    before = json.loads(record.read_text())
+    assert before.pop("project") == "", "this service does not say what the default project is"
+    record.write_text(json.dumps(before))
+    resumed = trainctl("--project", "vision", "sweep", "--resume", "search.sweep", *FAST)
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "vision" in _projects_of(trainer)
+
+
 def _interrupt_at_third_job(
     trainctl: Trainctl, trainer: Trainer, file: Path, *options: str
 ) -> tuple[int, str]:

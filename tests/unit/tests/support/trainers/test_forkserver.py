@@ -45,7 +45,7 @@ def forking(tmp_path: Path, forks: Sequence[ForkServer]) -> Iterator[Launcher]:
         "import os; print('lost'); os._exit(4)",
         "raise KeyboardInterrupt",
         "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
-        "import os; os.abort()",
+        "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         LATE,
         PLACE,
     ],

@@ -1,0 +1,80 @@
+"""The operations on the keys of report tokens behind the API, independent of its protocol."""
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from job_tracker.common.clock import utc_now
+from job_tracker.domain import rights
+from job_tracker.domain.caller import Caller
+from job_tracker.domain.errors import LimitExceeded, NotPossible, UnknownReference
+from job_tracker.domain.report_key import MOST_KEYS, ReportKey
+from job_tracker.reports import ReportKeys
+from job_tracker.store.report_keys import ReportKeyStore
+
+log = logging.getLogger(__name__)
+
+_SECRET_BYTES: Final = 32
+
+
+class ReportKeyAccess:
+    """Rotates, lists and removes the keys from which the tokens of training processes are made.
+
+    Every operation raises Forbidden for others than operators. A change counts here when the operation
+    returns, and within a second in other replicas.
+    """
+
+    def __init__(
+        self, store: ReportKeyStore, keys: ReportKeys, clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._store = store
+        self._keys = keys
+        self._clock = clock
+
+    async def list_report_keys(self, caller: Caller) -> Sequence[ReportKey]:
+        """Return the keys, by id; the last one is the current one. Each has only attempts that are live."""
+        rights.check_everywhere(caller, "list_report_keys")
+        await self._keys.purge()
+        return await self._store.report_keys()
+
+    async def rotate_report_key(self, caller: Caller) -> ReportKey:
+        """Make a new key for the attempts that begin from now on, and return it.
+
+        Live attempts keep the key that they have. It is deleted by itself when the last of them has ended.
+        Raises LimitExceeded.
+        """
+        rights.check_everywhere(caller, "rotate_report_key")
+        key = await self._store.rotate_report_key(
+            secrets.token_bytes(_SECRET_BYTES), self._clock(), caller.name
+        )
+        if key is None:
+            raise LimitExceeded(
+                f"live attempts use {MOST_KEYS} keys of report tokens, which is the limit; wait for their "
+                "ends, or cancel the jobs with the oldest ones",
+                limit="report keys",
+            )
+        log.info("%s made report key %d", caller.name, key.id)
+        await self._keys.refresh()
+        return key
+
+    async def remove_report_key(self, caller: Caller, key_id: int) -> ReportKey:
+        """Refuse reports with the tokens of a replaced key at once. May be repeated.
+
+        Raises UnknownReference and NotPossible.
+        """
+        rights.check_everywhere(caller, "remove_report_key")
+        key = await self._store.remove_report_key(key_id, self._clock())
+        if key is None:
+            known = {each.id: each for each in await self._store.report_keys()}
+            if key_id not in known:
+                raise UnknownReference("id", f"report key {key_id} doesn't exist; allowed: {_ids(known)}")
+            raise NotPossible(f"report key {key_id} is the current one; make another one first")
+        log.info("%s removed report key %d", caller.name, key.id)
+        await self._keys.refresh()
+        return key
+
+
+def _ids(known: dict[int, ReportKey]) -> str:
+    return ", ".join(str(each.id) for each in known.values() if each.replaced_at) or "none but the current"

@@ -1,0 +1,66 @@
+"""Limits on how often something may be done, by key: token buckets."""
+
+import time
+from collections.abc import Callable, Hashable
+from typing import Final
+
+_MOST_KEYS: Final = 8192
+_ROUNDING: Final = 1e-9
+
+
+class Rate:
+    """Allows `burst` calls of each key at once, and `per_second` over time.
+
+    A call takes the same time however many keys there are. Keys whose buckets are full are forgotten, since a
+    new bucket is full, too. With more than about 8,000 keys in that time, those that were used least recently
+    are forgotten early: each then has a full bucket again, but the memory is bounded.
+    """
+
+    def __init__(
+        self,
+        per_second: float,
+        burst: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        most_keys: int = _MOST_KEYS,
+    ) -> None:
+        """Both numbers are above 0; `most_keys` bounds how many keys are remembered, twice."""
+        self.per_second = per_second
+        self.burst = burst
+        self._interval = 1 / per_second
+        self._slack = (burst - 1) * self._interval + _ROUNDING
+        self._clock = clock
+        self._most_keys = most_keys
+        # When the bucket of each key will be full. A key moves to `_young` when it is used.
+        self._young: dict[Hashable, float] = {}
+        self._old: dict[Hashable, float] = {}
+        self._ages_at = clock() + burst * self._interval
+
+    def take(self, key: Hashable) -> float:
+        """Count a call of the key and return 0; or count none, and return the seconds until one may come."""
+        now = self._clock()
+        if now >= self._ages_at or len(self._young) >= self._most_keys:
+            self._age(now)
+        full_at = self._young.get(key)
+        if full_at is None:
+            full_at = self._old.get(key, now)
+        wait = full_at - now - self._slack
+        if wait > 0:
+            return wait
+        self._young[key] = (full_at if full_at > now else now) + self._interval
+        return 0.0
+
+    def give_back(self, key: Hashable) -> None:
+        """Undo the last `take` of the key."""
+        if key in self._young:
+            self._young[key] -= self._interval
+
+    @property
+    def remembered(self) -> int:
+        """Return how many keys are remembered; some may count twice."""
+        return len(self._young) + len(self._old)
+
+    def _age(self, now: float) -> None:
+        """Forget the keys that have not been used since the last time."""
+        self._old, self._young = self._young, {}
+        self._ages_at = now + self.burst * self._interval

@@ -1,0 +1,57 @@
+"""The kinds of calls of the API, which have limits of their own."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+
+class CallKind(StrEnum):
+    """What a call asks of the service. Each kind has settings `limits.KIND_rate` and `limits.KIND_burst`."""
+
+    SUBMIT = "submit"
+    """It queues a job."""
+    CHANGE = "change"
+    """It changes a job, a token or a project, or uploads files."""
+    READ = "read"
+    """It reads one thing."""
+    LIST = "list"
+    """It reads many things."""
+    STREAM = "stream"
+    """It opens a stream."""
+    REPORT = "report"
+    """It reports what an attempt of a job does. These calls are counted by attempt, the others by caller."""
+
+
+KINDS: Final[Mapping[str, CallKind]] = {
+    "Train": CallKind.SUBMIT,
+    "GetTrainingStatus": CallKind.READ,
+    "ListTrainingJobs": CallKind.LIST,
+    "CancelTraining": CallKind.CHANGE,
+    "WatchTraining": CallKind.STREAM,
+    "GetTrainingLogs": CallKind.STREAM,
+    "GetTrainingMetrics": CallKind.STREAM,
+    "GetTrainingArtifacts": CallKind.LIST,
+    "FetchTrainingArtifact": CallKind.STREAM,
+    "WhoAmI": CallKind.READ,
+    "CreateToken": CallKind.CHANGE,
+    "ListTokens": CallKind.LIST,
+    "RevokeToken": CallKind.CHANGE,
+    "ListProjects": CallKind.LIST,
+    "SetProject": CallKind.CHANGE,
+    "DeleteProject": CallKind.CHANGE,
+    "SetMember": CallKind.CHANGE,
+    "RemoveMember": CallKind.CHANGE,
+    "ListReportKeys": CallKind.LIST,
+    "RotateReportKey": CallKind.CHANGE,
+    "RemoveReportKey": CallKind.CHANGE,
+    "FindTree": CallKind.READ,
+    "PutManifest": CallKind.CHANGE,
+    "UploadFiles": CallKind.CHANGE,
+    "Report": CallKind.REPORT,
+}
+"""By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""
+
+CHANGING: Final = frozenset(
+    name for name, kind in KINDS.items() if kind in (CallKind.SUBMIT, CallKind.CHANGE)
+)
+"""The calls that change something, which are always logged."""

@@ -1,0 +1,30 @@
+"""The keys from which the tokens of training processes are made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+FIRST_KEY: Final = 1
+"""The key that is made with the store. Tokens that name no key are of this one."""
+MOST_KEYS: Final = 32
+"""The number of keys that a store keeps at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportKey:
+    """A key. Attempts that begin now get their tokens from the current one, which has the highest id."""
+
+    id: int
+    secret: bytes = field(repr=False)
+    made_at: datetime | None = None
+    """None for the first key, which is as old as its store."""
+    made_by: str = ""
+    """The name of the caller."""
+    replaced_at: datetime | None = None
+    """When the next key was made; None for the current one."""
+    removed_at: datetime | None = None
+    """When it was removed by a call: reports with its tokens have been refused since."""
+    attempts: Mapping[int, int] = field(default_factory=dict)
+    """The attempts that were live when the key was replaced, and so may use it, by job. Some may have ended
+    since."""

@@ -1,0 +1,43 @@
+"""The protocol for the keys from which tokens of training processes are made."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from job_tracker.domain.report_key import ReportKey
+
+
+class ReportKeyStore(Protocol):
+    """Stores keys. Every store has a current one; the others are kept while a live attempt may use them.
+
+    Each change of keys changes `access_version`, too.
+    """
+
+    async def access_version(self) -> int:
+        """Return a number that differs after each change; see AccessStore."""
+        ...
+
+    async def report_keys(self) -> Sequence[ReportKey]:
+        """Return all keys, by id. The last one is the current one."""
+        ...
+
+    async def rotate_report_key(self, secret: bytes, at: datetime, by: str) -> ReportKey | None:
+        """Make the next key, which is the current one from now on, and return it.
+
+        The key before it is kept for the attempts that are live now. Return None, and change nothing, if
+        MOST_KEYS keys are in use.
+        """
+        ...
+
+    async def remove_report_key(self, key_id: int, at: datetime) -> ReportKey | None:
+        """Refuse reports with the tokens of a replaced key from now on, and return the key.
+
+        It may be repeated. The key is deleted once no live attempt may use it, since their processes
+        recognise each other by it. Return None, and change nothing, if this is the current key, or there is
+        no such key.
+        """
+        ...
+
+    async def purge_report_keys(self) -> Sequence[int]:
+        """Delete the replaced keys that no live attempt may use, and return their ids."""
+        ...

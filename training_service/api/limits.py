@@ -1,0 +1,40 @@
+"""Limits on calls, by caller and kind of call."""
+
+from collections.abc import Mapping
+
+from job_tracker.common.rates import Rate
+from job_tracker.domain.call_kinds import KINDS, CallKind
+from job_tracker.domain.caller import Caller, Means
+from job_tracker.domain.errors import RateExceeded
+
+
+class CallLimits:
+    """Counts the calls of each caller, and refuses those beyond the limits. Each call uses it."""
+
+    def __init__(self, rates: Mapping[CallKind, Rate | None] | None = None) -> None:
+        """Kinds without a rate have no limit."""
+        given = rates or {}
+        self._reports = given.get(CallKind.REPORT)
+        # By call, since the hash of a kind takes longer than that of a text.
+        self._rates = {name: rate for name, kind in KINDS.items() if (rate := given.get(kind)) is not None}
+
+    def check(self, call: str, caller: Caller) -> None:
+        """Count a call of this name. Raises RateExceeded."""
+        rate = self._rates.get(call)
+        if rate is not None and (wait := rate.take(caller.key)):
+            who = f"callers at {caller.address or 'this host'}" if caller.means is Means.OPEN else caller.name
+            raise _exceeded(KINDS[call], rate, who, wait)
+
+    def check_report(self, job_id: int, attempt: int) -> None:
+        """Count a report of an attempt. Raises RateExceeded."""
+        rate = self._reports
+        if rate is not None and (wait := rate.take((job_id, attempt))):
+            raise _exceeded(CallKind.REPORT, rate, f"attempt {attempt} of job {job_id}", wait)
+
+
+def _exceeded(kind: CallKind, rate: Rate, who: str, wait: float) -> RateExceeded:
+    return RateExceeded(
+        f"too many {kind} calls: {who} may make {rate.per_second:g} a second, and {rate.burst} after a pause",
+        setting=f"limits.{kind}_rate",
+        wait=wait,
+    )

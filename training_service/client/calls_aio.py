@@ -1,0 +1,40 @@
+"""Makes single calls of the service, for asyncio programs.
+
+The module for plain programs, calls_sync.py, is generated from this file by scripts/generate-client.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from training_service.client.errors import ResourceExhausted
+from training_service.client.limit_retry import LimitRetry
+from training_service.client.requests import Metadata
+from training_service.client.translation import translated_errors
+
+T = TypeVar("T")
+
+
+async def answer_of(
+    call: Callable[..., Awaitable[T]],
+    request: Message,
+    timeout: float,
+    address: str,
+    metadata: Callable[[], Metadata],
+) -> T:
+    """Return the answer to a request. `metadata` gives the metadata of each try.
+
+    If a limit refuses the call, it waits as the service says and repeats it, all within `timeout`, which is
+    in seconds. Raises TrainingServiceError.
+    """
+    retry, left = LimitRetry(timeout), timeout
+    while True:
+        try:
+            with translated_errors(address):
+                return await call(request, timeout=left, metadata=metadata())
+        except ResourceExhausted as error:
+            pause = retry.pause_after(error)
+        await asyncio.sleep(pause)
+        left = retry.time_left()

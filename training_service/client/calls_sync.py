@@ -1,0 +1,40 @@
+"""Makes single calls of the service, for plain programs, scripts and notebooks.
+
+Generated from calls_aio.py by scripts/generate-client: change it there.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from training_service.client.errors import ResourceExhausted
+from training_service.client.limit_retry import LimitRetry
+from training_service.client.requests import Metadata
+from training_service.client.translation import translated_errors
+
+T = TypeVar("T")
+
+
+def answer_of(
+    call: Callable[..., T],
+    request: Message,
+    timeout: float,
+    address: str,
+    metadata: Callable[[], Metadata],
+) -> T:
+    """Return the answer to a request. `metadata` gives the metadata of each try.
+
+    If a limit refuses the call, it waits as the service says and repeats it, all within `timeout`, which is
+    in seconds. Raises TrainingServiceError.
+    """
+    retry, left = LimitRetry(timeout), timeout
+    while True:
+        try:
+            with translated_errors(address):
+                return call(request, timeout=left, metadata=metadata())
+        except ResourceExhausted as error:
+            pause = retry.pause_after(error)
+        time.sleep(pause)
+        left = retry.time_left()

@@ -1,0 +1,35 @@
+"""Repeats calls that a limit of the service refused, when the service says that they may come again.
+
+Such a call has done nothing, so it can always be repeated.
+"""
+
+import random
+import time
+
+from training_service.client.errors import ResourceExhausted
+
+_MOST_SPREAD = 16.0
+
+
+class LimitRetry:
+    """The repetitions of one call, all within its time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._spread = 1.0
+
+    def time_left(self) -> float:
+        """Return the seconds that the call has left, at least 0."""
+        return max(0.0, self._deadline - time.monotonic())
+
+    def pause_after(self, error: ResourceExhausted) -> float:
+        """Return the seconds until the next try.
+
+        Raises `error` if the service does not say when, or if the time is up before.
+        """
+        if error.retry_after is None or error.retry_after >= self.time_left():
+            raise error
+        # Many calls of one caller are refused together: spread them, and further with each try.
+        self._spread = min(2 * self._spread, _MOST_SPREAD)
+        pause = error.retry_after * random.uniform(1, self._spread)  # noqa: S311
+        return min(pause, self.time_left())

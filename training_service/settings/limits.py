@@ -1,0 +1,103 @@
+"""Settings of limits by caller."""
+
+from typing import Final
+
+from pydantic import Field
+
+from job_tracker.common.config import Config
+from job_tracker.common.rates import Rate
+from job_tracker.domain.access import TokenLimits
+from job_tracker.domain.call_kinds import CallKind
+
+_FAST: Final = 1_000_000
+
+
+def _rate(default: float, calls: str) -> float:
+    description = f"{calls} of one caller a second, over time. 0: no limit."
+    value: float = Field(default=default, ge=0, le=_FAST, description=description)
+    return value
+
+
+def _burst(default: int, calls: str) -> int:
+    description = f"{calls} of one caller that may come at once, after a pause."
+    value: int = Field(default=default, ge=1, le=100 * _FAST, description=description)
+    return value
+
+
+class LimitSettings(Config):
+    """Limits by caller and kind of call. Calls beyond them are refused with RESOURCE_EXHAUSTED.
+
+    A caller is a name, or an address if the service asks for no proof. Each replica counts by itself. See
+    docs/operations.md.
+    """
+
+    submit_rate: float = _rate(500, "Calls of `Train`")
+    submit_burst: int = _burst(50_000, "Calls of `Train`")
+    change_rate: float = _rate(200, "Calls that change a job, a token or a project, or upload files,")
+    change_burst: int = _burst(20_000, "Calls that change a job, a token or a project, or upload files,")
+    read_rate: float = _rate(2000, "Calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
+    read_burst: int = _burst(200_000, "Calls of `GetTrainingStatus`, `WhoAmI` and `FindTree`")
+    list_rate: float = _rate(100, "Lists of jobs, artifacts, tokens or projects")
+    list_burst: int = _burst(10_000, "Lists of jobs, artifacts, tokens or projects")
+    stream_rate: float = _rate(200, "Streams that are opened (watches, logs, metrics, files)")
+    stream_burst: int = _burst(20_000, "Streams (watches, logs, metrics, files)")
+    report_rate: float = Field(
+        default=20,
+        ge=0,
+        le=_FAST,
+        description="Reports of one attempt of a job a second, over time. 0: no limit. `trainer_kit` sends "
+        "at most one.",
+    )
+    report_burst: int = Field(
+        default=2000,
+        ge=1,
+        le=100 * _FAST,
+        description="Reports of one attempt of a job that may come at once, after a pause.",
+    )
+    failed_token_rate: float = Field(
+        default=10,
+        ge=0,
+        le=_FAST,
+        description="Calls with invalid tokens from one address a second, over time. 0: no limit. Beyond it, "
+        "tokens that have been valid here before are still accepted from that address, and others are "
+        "refused unchecked.",
+    )
+    failed_token_burst: int = Field(
+        default=200,
+        ge=1,
+        le=100 * _FAST,
+        description="Calls with invalid tokens from one address that may come at once, after a pause.",
+    )
+    open_streams: int = Field(
+        default=20_000, ge=1, description="Streams of all callers that may be open at the same time."
+    )
+    open_streams_of_caller: int = Field(
+        default=10_000, ge=1, description="Streams of one caller that may be open at the same time."
+    )
+    tokens: int = Field(
+        default=100_000,
+        ge=1,
+        description="Tokens in all. If there are as many, the ones that ended first are forgotten for new "
+        "ones; if none has ended, no more are created.",
+    )
+    tokens_of_project: int = Field(
+        default=20_000, ge=1, description="The same for the tokens of one project."
+    )
+
+    def rate_of(self, kind: CallKind) -> Rate | None:
+        """A counter of calls of this kind; None if they have no limit."""
+        return _counter(getattr(self, f"{kind}_rate"), getattr(self, f"{kind}_burst"))
+
+    @property
+    def of_tokens(self) -> TokenLimits:
+        """The largest numbers of tokens."""
+        return TokenLimits(in_all=self.tokens, of_project=self.tokens_of_project)
+
+    @property
+    def failed_tokens(self) -> Rate | None:
+        """A counter of calls with invalid tokens; None if they have no limit."""
+        return _counter(self.failed_token_rate, self.failed_token_burst)
+
+
+def _counter(per_second: float, burst: int) -> Rate | None:
+    return Rate(per_second, burst) if per_second else None
