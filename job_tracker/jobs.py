@@ -13,11 +13,12 @@ from job_tracker.backends.registry import Preflight
 from job_tracker.common.clock import utc_now
 from job_tracker.domain import rights
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import StaleJob, UnknownReference
-from job_tracker.domain.job import Ending, Job, JobState, Progress
+from job_tracker.domain.errors import NotPossible, StaleJob, UnknownReference
+from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
 from job_tracker.domain.open_streams import OpenStreams, StreamUse
 from job_tracker.domain.policies import ProjectLimits
+from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
@@ -108,12 +109,13 @@ class Jobs:
         # First, so that a repeated request gets its job even if admission would now refuse it.
         if key is not None and (known := await self._store.find_submitted(key)):
             return known
+        tags = checked_count("tags", checked_tags("tags", request.tags))
         spec = await self._admission.check(caller, request)
         if self._parameter_check is not None:
             await self._parameter_check.check(caller, spec)
         for preflight in self._preflights:
             await preflight.check(spec)
-        return await self._store.submit(spec, self._clock(), key, self._max_queued, limits.max_queued)
+        return await self._store.submit(spec, self._clock(), key, self._max_queued, limits.max_queued, tags)
 
     async def get(self, caller: Caller, job_id: int) -> JobView:
         """Return the current job. Raises JobNotFound."""
@@ -157,6 +159,28 @@ class Jobs:
             self._on_save(job, cancelled)
             return await self._view(cancelled)
 
+    async def annotate(self, caller: Caller, job_id: int, change: Annotation) -> JobView:
+        """Change the tags and the note of the job, in any state. May be repeated. Raises InvalidField."""
+        while True:
+            job = await self._visible(caller, "annotate", job_id)
+            wanted = change.applied_to(job.tags, job.note)
+            if wanted == (job.tags, job.note):
+                return await self._view(job)
+            try:
+                return await self._view(await self._store.annotate(job, *wanted))
+            except StaleJob:
+                continue
+
+    async def delete(self, caller: Caller, job_id: int) -> None:
+        """Delete an ended job. The tracker removes its logs and its groups. Raises NotPossible for others.
+
+        Its model and its checkpoints stay.
+        """
+        job = await self._visible(caller, "delete", job_id)
+        if not job.state.is_terminal:
+            raise NotPossible(f"job {job_id} is {job.state}; cancel it, and delete it when it has ended")
+        await self._store.delete([job_id])
+
     def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
         """Yield the job now and after every change, until it has ended. Raises JobNotFound.
 
@@ -167,12 +191,12 @@ class Jobs:
     async def _watch(self, job_id: int) -> AsyncGenerator[JobView, None]:
         with self._store.changes(job_id) as changes, ExitStack() as stack:
             stack.callback(self._queue_moves.leave, changes)
-            last: tuple[int, Progress | None, int] | None = None
+            last: tuple[object, ...] | None = None
             while True:
                 # Keep no reference to the view while its reader is slow: a job's parameters may be large.
                 views = [await self._view(await self._store.get(job_id))]
                 job, state = views[0].job, views[0].job.state
-                before, last = last, (job.version, job.progress, views[0].position)
+                before, last = last, (job.version, job.progress, views[0].position, job.tags, job.note)
                 del job
                 if last != before:
                     yield views.pop()

@@ -16,6 +16,8 @@ from job_tracker.common.printable import printable
 from training_service.api.interceptors import request_id
 from training_service.settings import LoggingSettings
 
+GRPC_LOGGER = "grpc._cython.cygrpc"
+
 
 class _Console(logging.Formatter):
     def __init__(self) -> None:
@@ -60,12 +62,22 @@ def _context() -> dict[str, Any]:
     return facts
 
 
+def quotes_no_metadata(record: logging.LogRecord) -> bool:
+    """Return whether gRPC's record may be logged; see logging.Filter.
+
+    It quotes metadata that is not UTF-8, with a traceback: any stranger could fill the log, and a token with
+    a wrong character after it would be shown. The call itself is logged like all others.
+    """
+    return not str(record.msg).startswith("Invalid encoding")
+
+
 def set_up(settings: LoggingSettings) -> None:
     """Log to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if settings.format == "json" else _Console())
     logging.basicConfig(level=settings.level, handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+    logging.getLogger(GRPC_LOGGER).addFilter(quotes_no_metadata)
     # Neither format has these, and every call that changes something logs a line.
     logging._srcfile = None  # "Optimization" in the logging HOWTO: records without file and line
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

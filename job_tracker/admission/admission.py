@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -45,10 +45,11 @@ class JobRequest:
     pod_options: Mapping[str, Any] = field(default_factory=dict)
     retry: Mapping[str, Any] = field(default_factory=dict)
     deadlines: Mapping[str, float] = field(default_factory=dict)
+    tags: Sequence[str] = ()
     program: ProgramRequest | None = None
 
 
-_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "program")
+_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "tags", "program")
 
 
 class Admission:

@@ -27,6 +27,8 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "GetTrainingStatus": CallKind.READ,
     "ListTrainingJobs": CallKind.LIST,
     "CancelTraining": CallKind.CHANGE,
+    "AnnotateTraining": CallKind.CHANGE,
+    "DeleteTraining": CallKind.CHANGE,
     "WatchTraining": CallKind.STREAM,
     "GetTrainingLogs": CallKind.STREAM,
     "GetTrainingMetrics": CallKind.STREAM,

@@ -33,9 +33,9 @@ class Role(IntEnum):
     VIEWER = 1
     """The caller may read the jobs of the project."""
     SUBMITTER = 2
-    """The caller may also submit jobs, and cancel its own."""
+    """The caller may also submit jobs, and cancel, annotate and delete its own."""
     ADMIN = 3
-    """The caller may also cancel the jobs of others."""
+    """The caller may also cancel, annotate and delete the jobs of others."""
     OPERATOR = 4
     """The caller may do everything, in all projects."""
 

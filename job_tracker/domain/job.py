@@ -169,6 +169,31 @@ class Progress:
         return max(0, self.total_steps - self.step) / self.speed if self.speed and self.total_steps else None
 
 
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """The rest of a deleted job: its groups at the backend, and its logs. The leader removes them."""
+
+    job_id: int
+    algorithm: str
+    home: str
+    attempts: int
+
+    @property
+    def groups(self) -> list[GroupRef]:
+        """Return the groups of all attempts."""
+        return [self.group_of(attempt) for attempt in range(1, self.attempts + 1)]
+
+    @property
+    def folder(self) -> str:
+        """Return the relative path of the job's folders, the same for model, checkpoints and logs."""
+        return naming.job_folder(self.home, self.job_id)
+
+    def group_of(self, attempt: int) -> GroupRef:
+        """Return the group of an attempt."""
+        name = naming.group_name(self.algorithm, self.job_id, attempt)
+        return GroupRef(name, self.job_id, attempt, self.home)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One version of a job. Each change makes a new value, and the store keeps the last one."""
@@ -190,16 +215,24 @@ class Job:
     """When the job leaves its state unless something happens before: a deadline, or the end of a back-off."""
     history: tuple[Move, ...] = ()
     """All moves since the submission."""
+    tags: tuple[str, ...] = ()
+    """Sorted. Tags and note may change in every state, without a new version: the tracker ignores them."""
+    note: str = ""
 
     @property
     def group(self) -> GroupRef:
         """Return the group of the current attempt."""
-        return self._group_of(self.attempt)
+        return self.remains.group_of(self.attempt)
+
+    @property
+    def remains(self) -> Remains:
+        """Return what is left of the job when it is deleted."""
+        return Remains(self.id, self.spec.algorithm, self.spec.home, self.attempt)
 
     @property
     def groups(self) -> list[GroupRef]:
         """Return the groups of all attempts so far."""
-        return [self._group_of(attempt) for attempt in range(1, self.attempt + 1)]
+        return self.remains.groups
 
     @property
     def diagnosis(self) -> Diagnosis | None:
@@ -357,10 +390,6 @@ class Job:
         """Return the job in state QUEUED, after its back-off."""
         return self._moved(JobState.QUEUED, at, until=_later(at, self.spec.deadlines.queue))
 
-    def _group_of(self, attempt: int) -> GroupRef:
-        name = naming.group_name(self.spec.algorithm, self.id, attempt)
-        return GroupRef(name, self.id, attempt, self.spec.home)
-
     def _moved(
         self, state: JobState, at: datetime, why: Diagnosis | None = None, *, until: datetime | None = None
     ) -> "Job":
@@ -375,7 +404,7 @@ class Job:
         )
 
 
-def new_job(job_id: int, spec: JobSpec, at: datetime) -> Job:
+def new_job(job_id: int, spec: JobSpec, at: datetime, tags: tuple[str, ...] = ()) -> Job:
     """Return a job that has just been submitted, for a store to record."""
     return Job(
         id=job_id,
@@ -385,6 +414,7 @@ def new_job(job_id: int, spec: JobSpec, at: datetime) -> Job:
         submitted_at=at,
         due_at=_later(at, spec.deadlines.queue),
         history=(Move(JobState.QUEUED, at, 0),),
+        tags=tags,
     )
 
 

@@ -35,6 +35,8 @@ RIGHTS: Mapping[str, Right] = {
     "get": Right("GetTrainingStatus", "read jobs", Role.VIEWER),
     "list": Right("ListTrainingJobs", "list jobs", Role.VIEWER),
     "cancel": Right("CancelTraining", "cancel jobs", Role.SUBMITTER, for_others=Role.ADMIN),
+    "annotate": Right("AnnotateTraining", "annotate jobs", Role.SUBMITTER, for_others=Role.ADMIN),
+    "delete": Right("DeleteTraining", "delete jobs", Role.SUBMITTER, for_others=Role.ADMIN),
     "watch": Right("WatchTraining", "watch jobs", Role.VIEWER),
     "logs": Right("GetTrainingLogs", "read logs", Role.VIEWER),
     "metrics": Right("GetTrainingMetrics", "read metrics", Role.VIEWER),

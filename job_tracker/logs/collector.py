@@ -15,7 +15,7 @@ from job_tracker.domain.errors import (
     TrackerError,
 )
 from job_tracker.domain.group import GroupRef
-from job_tracker.domain.job import Job
+from job_tracker.domain.job import Job, Remains
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.spool import Spool
 from job_tracker.store.jobs import JobReader
@@ -52,8 +52,13 @@ class LogCollector:
         task = self._collecting.begin(group, lambda: self._collect(job, group), f"logs of {group.name}")
         await asyncio.wait([task], timeout=_PROMPT_SECONDS)
 
-    async def forget(self, job: Job) -> None:
-        """Delete the stored logs of a job. It may be repeated. Raises StorageUnavailable."""
+    async def forget(self, job: Remains) -> None:
+        """Delete the stored logs of a deleted job. It may be repeated.
+
+        Raises StorageUnavailable, also while logs of the job are still being stored.
+        """
+        if any(group in self._collecting for group in job.groups):
+            raise StorageUnavailable(f"the logs of job {job.job_id} are still being stored")
         await self._archive.delete(job.folder)
 
     async def run(self) -> None:

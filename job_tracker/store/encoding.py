@@ -26,6 +26,7 @@ PROGRESS = TypeAdapter(Progress)
 ARTIFACT = TypeAdapter(Artifact)
 MEMBERS = TypeAdapter(Mapping[str, Role])
 LIMITS = TypeAdapter(ProjectLimits)
+TAGS = TypeAdapter(tuple[str, ...])
 
 
 def text_of(adapter: TypeAdapter[T], value: T) -> str:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from job_tracker.common.broadcast import Subscription
-from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.job import Job, JobSpec, JobState, Remains
 from job_tracker.domain.naming import DEFAULT_PROJECT
 from job_tracker.store.lease import Term
 
@@ -35,6 +35,28 @@ class JobFilter:
     """The name of the caller that submitted the jobs."""
     projects: frozenset[str] | None = None
     """The projects of the jobs. None: all projects. Empty: none, so no job matches."""
+    tags: frozenset[str] = frozenset()
+    """Tags, all of which a job must have."""
+    since: datetime | None = None
+    """The first time of submission. See CLOCK_SLACK."""
+    until: datetime | None = None
+    """The time before which the jobs were submitted. See CLOCK_SLACK."""
+
+
+CLOCK_SLACK = timedelta(hours=1)
+"""The ids of jobs are in the order of their submissions, so a search by time is a search by id.
+
+This holds as long as clocks agree. A list by time finds jobs whose times are out of order by this much, and
+may miss others: without this bound, it would have to read the times of all jobs.
+"""
+
+
+def moved(at: datetime | None, by: timedelta) -> datetime | None:
+    """Return the time moved by so much; None if there is no such time."""
+    try:
+        return None if at is None else at + by
+    except OverflowError:
+        return None
 
 
 LARGEST_LIST = 2 << 20
@@ -74,6 +96,7 @@ class JobStore(JobReader, Protocol):
         request_key: RequestKey | None,
         max_queued: int,
         max_queued_in_project: int | None = None,
+        tags: tuple[str, ...] = (),
     ) -> Job:
         """Queue and return a new job, or return the job that was submitted with this key and digest before.
 
@@ -96,6 +119,13 @@ class JobStore(JobReader, Protocol):
         """
         ...
 
+    async def annotate(self, job: Job, tags: tuple[str, ...], note: str) -> Job:
+        """Replace the tags and the note of a job, in any state, and return the job as it is now.
+
+        Raises JobNotFound, and StaleJob if the job no longer has the tags and the note of `job`.
+        """
+        ...
+
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
         """Return at most `limit` jobs with ids below `before`, cut after LARGEST_LIST bytes."""
         ...
@@ -105,7 +135,15 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
-        """Delete ended jobs. Jobs that have not ended, and unknown ids, are ignored."""
+        """Delete ended jobs, and record what remains of them. Others, and unknown ids, are ignored."""
+        ...
+
+    async def remains(self, limit: int) -> Sequence[Remains]:
+        """Return what remains of at most `limit` deleted jobs: each until `forget_remains`."""
+        ...
+
+    async def forget_remains(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
+        """Forget what remained of these deleted jobs: nothing is left of it."""
         ...
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:

@@ -273,15 +273,18 @@ class Tracker:
         return self._options.repair_period
 
     async def _prune(self) -> timedelta:
-        """Delete jobs that ended long ago, and their logs."""
+        """Delete jobs that ended long ago. Remove what remains of these and of jobs that users deleted."""
         horizon = self._clock() - self._options.keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
-            self._tenure.check()
-            await self._backend.sweep(self._clock(), {group for job in old for group in job.groups})
-            for job in old:
-                await self._logs.forget(job)
             await self._store.delete([job.id for job in old], term=self._tenure.term)
             log.info("pruned %d jobs that ended before %s", len(old), horizon)
+        while left := await self._store.remains(_PRUNE_BATCH):
+            self._tenure.check()
+            await self._backend.sweep(self._clock(), {group for each in left for group in each.groups})
+            for each in left:
+                await self._logs.forget(each)
+            await self._store.forget_remains([each.job_id for each in left], term=self._tenure.term)
+            log.info("removed what remained of %d deleted jobs", len(left))
         return self._options.repair_period
 
     async def _settle(self, job_id: int) -> timedelta | None:

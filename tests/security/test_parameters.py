@@ -1,6 +1,7 @@
 """A request's parameters set only variables that the operator has declared, so they cannot run code."""
 
 import json
+import re
 import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from training_service.client import InvalidRequest, TrainingClient
 from training_service.settings.loading import SettingsError, load
 from training_service.settings.shipped import default_algorithms
 
+ROOT = Path(__file__).parents[2]
 DANGEROUS = (
     *("OPENSSL_CONF", "SHELLOPTS", "PS4", "CUDA_INJECTION64_PATH", "NCCL_NET_PLUGIN", "OMP_TOOL_LIBRARIES"),
     *("TORCH_LOGS", "TORCH_LOGS_OUT", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "XLA_FLAGS"),
@@ -69,6 +71,17 @@ def test_built_in_algorithms_refuse_all_dangerous_names(server: Server) -> None:
             for name in (*DANGEROUS, *OF_THE_SERVICE):
                 message = refused(client, server.folder, algorithm, {name: "x"})
                 assert message.startswith(f"parameters.{name}: the algorithm has no such parameter"), message
+
+
+def test_no_shipped_configuration_has_free_parameters() -> None:
+    files = [
+        *ROOT.glob("deploy/**/*.toml"),
+        *ROOT.glob("trainer_images/**/*.toml"),
+        *ROOT.glob("training_service/**/*.toml"),
+    ]
+    assert len(files) > 3
+    for file in files:
+        assert not set(re.findall(r"free_parameters|other_parameters", file.read_text())), file
 
 
 def test_free_parameters_reach_a_process_only_inside_one_variable(server: Server) -> None:

@@ -1,7 +1,7 @@
 """The real server on a loopback port, with a real store and the fake backend."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.registry import Opened
-from job_tracker.catalog import Parameter
+from job_tracker.catalog import Dataset, Parameter
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.job import JobState
 from job_tracker.files.artifacts import ModelFiles
@@ -23,8 +23,9 @@ from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter
 from job_tracker.store.queue import Tally
+from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker
-from tests.support.catalog import algorithm_of
+from tests.support.catalog import SETTINGS, algorithm_of
 from tests.support.leadership import elected
 from training_service import main
 from training_service._generated import training_service_pb2 as pb
@@ -112,8 +113,9 @@ class Service:
         interceptor = CallInterceptor(
             self.metrics.observe_call, self.access.authenticator, limits, self.metrics.observe_refusal
         )
-        access = AccessServicer(self.access.operations, ReportKeyAccess(self.store, self.keys))
-        servicers = Servicers(self.servicer, access, reporter, ProgramServicer(programs))
+        report_keys = ReportKeyAccess(self.store, self.keys)
+        self.access_servicer = AccessServicer(self.access.operations, report_keys)
+        servicers = Servicers(self.servicer, self.access_servicer, reporter, ProgramServicer(programs))
         self.server = make_server(servicers, interceptor, descriptors=1024)
         self.health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
@@ -209,3 +211,27 @@ def metadata(parameters: Mapping[str, str] | None = None, **changes: str) -> pb.
 
 
 Serve = Callable[..., Awaitable[Service]]
+
+
+@pytest.fixture
+async def serve(tmp_path: Path, storage: Path) -> AsyncIterator[Serve]:
+    """Starts services. All services of a test share one data folder, so stop one before the next."""
+    async with AsyncExitStack() as stack:
+
+        async def start(
+            store: type[SqliteStore] = SqliteStore, *, tracked: bool = True, **changes: Any
+        ) -> Service:
+            values: dict[str, Any] = {
+                "backend": "fake",
+                "storage": {"data_dir": tmp_path},
+                "scheduling": {"capacity": CAPACITY},
+                "algorithms": ALGORITHMS,
+                "datasets": {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
+            }
+            settings = SETTINGS(**{**values, **changes})
+            service = Service(settings, await store.open(settings.storage.data_dir / "jobs.db"))
+            stack.push_async_callback(service.stop)
+            await service.start(tracked=tracked)
+            return service
+
+        yield start

@@ -50,10 +50,10 @@ class Authority:
     """An authority that issues certificates."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = _name(name)
-        self.certificate = self._sign(
-            self._name, self._key, [(x509.BasicConstraints(True, None), True)], DAY, 100 * DAY
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.name = _name(name)
+        self.certificate = self.sign(
+            self.name, self.key, [(x509.BasicConstraints(True, None), True)], DAY, 100 * DAY
         )
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(self.certificate)
@@ -78,23 +78,26 @@ class Authority:
         subject_name = _name(subject) if subject else x509.Name([])
         encryption = BestAvailableEncryption(password) if password else NoEncryption()
         return Issued(
-            self._sign(subject_name, key, extensions, since, lasts),
+            self.sign(subject_name, key, extensions, since, lasts),
             key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption),
         )
 
-    def _sign(
+    def sign(
         self,
         subject: x509.Name,
         key: CertificateIssuerPrivateKeyTypes,
         extensions: Sequence[tuple[x509.ExtensionType, bool]],
         since: timedelta,
         lasts: timedelta,
+        *,
+        by: CertificateIssuerPrivateKeyTypes | None = None,
     ) -> bytes:
+        """Sign a certificate, with the authority's key or in its name with another key."""
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
-            .issuer_name(self._name)
+            .issuer_name(self.name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(min(now - since, now + lasts - DAY))
@@ -102,7 +105,7 @@ class Authority:
         )
         for extension, critical in extensions:
             builder = builder.add_extension(extension, critical)
-        return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+        return builder.sign(by or self.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
 def replace(path: Path, content: bytes, mode: int = 0o644) -> None:

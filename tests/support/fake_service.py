@@ -45,6 +45,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.knows_positions = True
         # Called with each request, and for Train again after its effect.
         self.on_request: Callable[[Any, bool], None] = lambda request, after_effect: None
+        self.submitted: dict[int, pb.TrainRequest] = {}
         self.outcomes: dict[int, Status] = {}  # Fields of a job right after its submission.
         self._keys: dict[str, pb.TrainResponse] = {}
         self._versions: dict[int, int] = defaultdict(int)
@@ -70,7 +71,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
             self._keys[request.request_key] = pb.TrainResponse(job_id=job_id)
             self.jobs[job_id] = Status(job_id=job_id)
             self.jobs[job_id].MergeFrom(self.outcomes.get(job_id, Status()))
-            await self.set_job(job_id, metadata=request.metadata)
+            await self.set_job(job_id, metadata=request.metadata, tags=request.tags)
+            self.submitted[job_id] = request
         await self._maybe_fail(request, context, after_effect=True)
         return self._keys[request.request_key]
 
@@ -89,6 +91,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
             and job.metadata.name.startswith(request.name_prefix)
             and request.algorithm in ("", job.metadata.algorithm)
             and request.submitted_by in ("", job.submitted_by)
+            and set(request.tags) <= set(job.tags)
+            and (not request.before_job or job.job_id < request.before_job)
         ]
         start, size = int(request.page_token or 0), request.page_size or 50
         more = start + size < len(found)
@@ -102,6 +106,26 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         if job.status not in ENDED:
             await self.set_job(request.job_id, status=pb.cancelled)
         return job
+
+    async def AnnotateTraining(self, request: pb.AnnotateTrainingRequest, context: Any) -> Status:
+        await self._receive(request, context)
+        job = await self._job(request.job_id, context)
+        tags = {*job.tags, *request.add_tags} - {*request.remove_tags}
+        del job.tags[:]
+        await self.set_job(request.job_id, tags=sorted(tags))
+        if request.HasField("note"):
+            job.note = request.note
+        return job
+
+    async def DeleteTraining(
+        self, request: pb.DeleteTrainingRequest, context: Any
+    ) -> pb.DeleteTrainingResponse:
+        await self._receive(request, context)
+        if (await self._job(request.job_id, context)).status not in ENDED:
+            details = f"job {request.job_id} is running"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, details)
+        del self.jobs[request.job_id]
+        return pb.DeleteTrainingResponse()
 
     async def WatchTraining(self, request: pb.WatchTrainingRequest, context: Any) -> AsyncIterator[Status]:
         await self._receive(request, context)
@@ -157,7 +181,8 @@ class FakeService(pb_grpc.TrainingServiceServicer):
             )
             for name, content in self.files[request.job_id].items()
         ]
-        return pb.GetTrainingArtifactsResponse(job_id=request.job_id, artifacts=made)
+        origin = pb.Provenance(request=self.submitted.get(request.job_id))
+        return pb.GetTrainingArtifactsResponse(job_id=request.job_id, artifacts=made, provenance=origin)
 
     async def FetchTrainingArtifact(
         self, request: Any, context: Any

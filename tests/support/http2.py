@@ -3,7 +3,7 @@
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -44,6 +44,24 @@ def unread_calls(
             connection.sendall(_frame(_HEADERS, stream, block, _END_HEADERS))
             connection.sendall(_frame(_DATA, stream, message, _END_STREAM))
         yield
+
+
+def call_with(address: str, path: str, headers: Iterable[tuple[bytes, bytes]], request: bytes = b"") -> bool:
+    """Make a call with these headers, unchanged. Return whether it was answered, and not only closed."""
+    block = _call(path) + b"".join(b"\0" + _text(name) + _text(value) for name, value in headers)
+    message = struct.pack(">BI", 0, len(request)) + request
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), 30) as connection, connection.makefile("rb") as answer:
+        connection.sendall(_PREFACE + _frame(_SETTINGS, 0, b"") + _frame(_SETTINGS, 0, b"", _ACK))
+        connection.sendall(_frame(_HEADERS, 1, block, _END_HEADERS))
+        connection.sendall(_frame(_DATA, 1, message, _END_STREAM))
+        with suppress(ConnectionResetError):
+            while len(head := answer.read(9)) == 9:
+                kind, flags, stream = struct.unpack(">3xBBI", head)
+                answer.read(int.from_bytes(head[:3]))
+                if stream == 1 and (kind == _RESET or (kind == _HEADERS and flags & _END_STREAM)):
+                    return bool(kind == _HEADERS)
+    return False
 
 
 @contextmanager
@@ -89,5 +107,7 @@ def _integer(value: int, bits: int) -> bytes:
     largest = (1 << bits) - 1
     if value < largest:
         return bytes([value])
-    assert value - largest < 128
-    return bytes([largest, value - largest])
+    coded, left = bytes([largest]), value - largest
+    while left >= 128:
+        coded, left = coded + bytes([left % 128 + 128]), left // 128
+    return coded + bytes([left])

@@ -32,6 +32,8 @@ PAGES = [
         for page in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "trainer_images/README.md")
     ),
     ROOT / "tests" / "cluster" / "README.md",
+    ROOT / "tests" / "security" / "README.md",
+    ROOT / "SECURITY.md",
 ]
 
 

@@ -8,9 +8,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+import grpc
 import pytest
 
 from job_tracker.common.log_context import about
+from tests.support.http2 import call_with
 from training_service import log_setup as logs
 from training_service.api.interceptors import request_id
 from training_service.settings import LoggingSettings
@@ -125,3 +127,24 @@ def test_a_traceback_is_part_of_its_record(log_to: LogTo) -> None:
     except RuntimeError:
         log.exception("it failed")
     assert "RuntimeError: x\n2026" in only(written)["exception"]
+
+
+async def test_metadata_that_is_not_utf_8_is_not_in_the_log(log_to: LogTo) -> None:
+    secret = b"tst_abcdefgh_" + b"s" * 43
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        assert [value for key, value in context.invocation_metadata() if key == "authorization"]
+        return request
+
+    server = grpc.aio.server()
+    handlers: dict[str, Any] = {"B": grpc.unary_unary_rpc_method_handler(answer)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    written = log_to("console")
+    sent = [(b"authorization", b"Bearer " + secret + b"\xff")]
+    assert await asyncio.to_thread(call_with, f"127.0.0.1:{port}", "/a/B", sent)
+    await server.stop(None)
+    assert written.getvalue() == ""
+    logging.getLogger(logs.GRPC_LOGGER).error("another error of gRPC")
+    assert "another error of gRPC" in written.getvalue()

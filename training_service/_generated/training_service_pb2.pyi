@@ -123,6 +123,7 @@ class TrainRequest(_message.Message):
     POD_OPTIONS_FIELD_NUMBER: _builtins.int
     RETRY_POLICY_FIELD_NUMBER: _builtins.int
     DEADLINES_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
     request_key: _builtins.str
     """A key that the client chooses, at most 128 printable characters. Each project has its own keys. A
@@ -148,6 +149,12 @@ class TrainRequest(_message.Message):
         """The deadlines. Fields that are not set have the values in the service's configuration."""
 
     @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tags of the job, by which lists find it: at most 16, each at most 64 letters, digits and `. _ / : = @ + -`,
+        such as "baseline" or "team=vision". They have no part in what the job runs.
+        """
+
+    @_builtins.property
     def program(self) -> Global___Program:
         """A program of the caller's own, instead of a configured algorithm. `metadata.algorithm` is then empty."""
 
@@ -159,11 +166,12 @@ class TrainRequest(_message.Message):
         pod_options: Global___PodOptions | None = ...,
         retry_policy: Global___RetryPolicy | None = ...,
         deadlines: Global___Deadlines | None = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
         program: Global___Program | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "program", b"program", "retry_policy", b"retry_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "program", b"program", "request_key", b"request_key", "retry_policy", b"retry_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "program", b"program", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -570,6 +578,8 @@ class GetTrainingStatusResponse(_message.Message):
     HAS_MODEL_FIELD_NUMBER: _builtins.int
     PROJECT_FIELD_NUMBER: _builtins.int
     SUBMITTED_BY_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -598,6 +608,8 @@ class GetTrainingStatusResponse(_message.Message):
     """The project that the job belongs to."""
     submitted_by: _builtins.str
     """The name of the caller that submitted the job. Empty for jobs of versions without projects."""
+    note: _builtins.str
+    """The note on the job."""
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -638,6 +650,10 @@ class GetTrainingStatusResponse(_message.Message):
     def deadline_at(self) -> _timestamp_pb2.Timestamp:
         """The time at which the job fails if it is still in its current state. Absent without a deadline."""
 
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The tags of the job, sorted."""
+
     def __init__(
         self,
         *,
@@ -663,10 +679,12 @@ class GetTrainingStatusResponse(_message.Message):
         has_model: _builtins.bool | None = ...,
         project: _builtins.str = ...,
         submitted_by: _builtins.str = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "attempt", b"attempt", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "positionInQueue", b"positionInQueue", "progress", b"progress", "project", b"project", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "attempt", b"attempt", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "progress", b"progress", "project", b"project", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
@@ -967,6 +985,11 @@ class ListTrainingJobsRequest(_message.Message):
     PROJECT_FIELD_NUMBER: _builtins.int
     ALL_PROJECTS_FIELD_NUMBER: _builtins.int
     SUBMITTED_BY_FIELD_NUMBER: _builtins.int
+    SUBMITTED_SINCE_FIELD_NUMBER: _builtins.int
+    SUBMITTED_BEFORE_FIELD_NUMBER: _builtins.int
+    MINE_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
+    BEFORE_JOB_FIELD_NUMBER: _builtins.int
     name_prefix: _builtins.str
     """The beginning of the jobs' names. Empty: all."""
     algorithm: _builtins.str
@@ -981,9 +1004,27 @@ class ListTrainingJobsRequest(_message.Message):
     """The jobs of all projects in which the caller has a role. Not with project."""
     submitted_by: _builtins.str
     """The name of the caller that submitted the jobs. Empty: all."""
+    mine: _builtins.bool
+    """The jobs that the caller submitted. Not with submitted_by."""
+    before_job: _builtins.int
+    """The jobs with lower ids, which were submitted before this job. 0: all."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[Global___TrainingStatus.ValueType]:
         """The states to list. Empty: all."""
+
+    @_builtins.property
+    def submitted_since(self) -> _timestamp_pb2.Timestamp:
+        """Jobs that were submitted at this time or later. Absent: no first time. If a clock of the service was set
+        back by more than an hour, a list by time may lack jobs of that hour.
+        """
+
+    @_builtins.property
+    def submitted_before(self) -> _timestamp_pb2.Timestamp:
+        """Jobs that were submitted before this time. Absent: no last time."""
+
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tags, all of which the jobs have. At most 16. Empty: all jobs."""
 
     def __init__(
         self,
@@ -996,10 +1037,15 @@ class ListTrainingJobsRequest(_message.Message):
         project: _builtins.str = ...,
         all_projects: _builtins.bool = ...,
         submitted_by: _builtins.str = ...,
+        submitted_since: _timestamp_pb2.Timestamp | None = ...,
+        submitted_before: _timestamp_pb2.Timestamp | None = ...,
+        mine: _builtins.bool = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
+        before_job: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["submitted_before", b"submitted_before", "submitted_since", b"submitted_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "all_projects", b"all_projects", "name_prefix", b"name_prefix", "page_size", b"page_size", "page_token", b"page_token", "project", b"project", "statuses", b"statuses", "submitted_by", b"submitted_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithm", b"algorithm", "all_projects", b"all_projects", "before_job", b"before_job", "mine", b"mine", "name_prefix", b"name_prefix", "page_size", b"page_size", "page_token", b"page_token", "project", b"project", "statuses", b"statuses", "submitted_before", b"submitted_before", "submitted_by", b"submitted_by", "submitted_since", b"submitted_since", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1054,6 +1100,85 @@ class CancelTrainingRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelTrainingRequest: _TypeAlias = CancelTrainingRequest  # noqa: Y015
+
+@_typing.final
+class AnnotateTrainingRequest(_message.Message):
+    """A change of a job's tags and note."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    ADD_TAGS_FIELD_NUMBER: _builtins.int
+    REMOVE_TAGS_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    note: _builtins.str
+    """The new note: at most 1000 printable characters and line breaks. Empty: no note. Absent: the note stays."""
+    @_builtins.property
+    def add_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tags to add (see TrainRequest.tags). Tags that the job has are not added twice."""
+
+    @_builtins.property
+    def remove_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Tags to remove. Tags that the job does not have are ignored."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        add_tags: _abc.Iterable[_builtins.str] | None = ...,
+        remove_tags: _abc.Iterable[_builtins.str] | None = ...,
+        note: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_note", b"_note", "note", b"note"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_note", b"_note", "add_tags", b"add_tags", "job_id", b"job_id", "note", b"note", "remove_tags", b"remove_tags"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__note: _TypeAlias = _typing.Literal["note"]  # noqa: Y015
+    _WhichOneofArgType__note: _TypeAlias = _typing.Literal["_note", b"_note"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__note) -> _WhichOneofReturnType__note | None: ...
+
+Global___AnnotateTrainingRequest: _TypeAlias = AnnotateTrainingRequest  # noqa: Y015
+
+@_typing.final
+class DeleteTrainingRequest(_message.Message):
+    """Names the job of DeleteTraining."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTrainingRequest: _TypeAlias = DeleteTrainingRequest  # noqa: Y015
+
+@_typing.final
+class DeleteTrainingResponse(_message.Message):
+    """The answer to DeleteTraining."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTrainingResponse: _TypeAlias = DeleteTrainingResponse  # noqa: Y015
 
 @_typing.final
 class WatchTrainingRequest(_message.Message):

@@ -55,6 +55,11 @@ class TrainingServiceStub:
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.CancelTrainingRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingStatusResponse.FromString,
                 _registered_method=True)
+        self.AnnotateTraining = channel.unary_unary(
+                '/training.TrainingService/AnnotateTraining',
+                request_serializer=training__service_dot___generated_dot_training__service__pb2.AnnotateTrainingRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingStatusResponse.FromString,
+                _registered_method=True)
         self.WatchTraining = channel.unary_stream(
                 '/training.TrainingService/WatchTraining',
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.WatchTrainingRequest.SerializeToString,
@@ -79,6 +84,11 @@ class TrainingServiceStub:
                 '/training.TrainingService/FetchTrainingArtifact',
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactResponse.FromString,
+                _registered_method=True)
+        self.DeleteTraining = channel.unary_unary(
+                '/training.TrainingService/DeleteTraining',
+                request_serializer=training__service_dot___generated_dot_training__service__pb2.DeleteTrainingRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__service__pb2.DeleteTrainingResponse.FromString,
                 _registered_method=True)
 
 
@@ -122,6 +132,16 @@ class TrainingServiceServicer:
         the cancellation was recorded; the group of a running job is stopped afterwards.
 
         Errors: NOT_FOUND if the job does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnnotateTraining(self, request, context):
+        """Changes the tags and the note of a job, in any state. It may be repeated.
+
+        Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if a tag or the note is not allowed, or the
+        job would have too many tags.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -175,6 +195,16 @@ class TrainingServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteTraining(self, request, context):
+        """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
+        and its logs are removed soon after. Its model and its checkpoints stay.
+
+        Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if it has not ended.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrainingServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -196,6 +226,11 @@ def add_TrainingServiceServicer_to_server(servicer, server):
             'CancelTraining': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelTraining,
                     request_deserializer=training__service_dot___generated_dot_training__service__pb2.CancelTrainingRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingStatusResponse.SerializeToString,
+            ),
+            'AnnotateTraining': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnnotateTraining,
+                    request_deserializer=training__service_dot___generated_dot_training__service__pb2.AnnotateTrainingRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingStatusResponse.SerializeToString,
             ),
             'WatchTraining': grpc.unary_stream_rpc_method_handler(
@@ -222,6 +257,11 @@ def add_TrainingServiceServicer_to_server(servicer, server):
                     servicer.FetchTrainingArtifact,
                     request_deserializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactResponse.SerializeToString,
+            ),
+            'DeleteTraining': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTraining,
+                    request_deserializer=training__service_dot___generated_dot_training__service__pb2.DeleteTrainingRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__service__pb2.DeleteTrainingResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -332,6 +372,33 @@ class TrainingService:
             target,
             '/training.TrainingService/CancelTraining',
             training__service_dot___generated_dot_training__service__pb2.CancelTrainingRequest.SerializeToString,
+            training__service_dot___generated_dot_training__service__pb2.GetTrainingStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnnotateTraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.TrainingService/AnnotateTraining',
+            training__service_dot___generated_dot_training__service__pb2.AnnotateTrainingRequest.SerializeToString,
             training__service_dot___generated_dot_training__service__pb2.GetTrainingStatusResponse.FromString,
             options,
             channel_credentials,
@@ -468,6 +535,33 @@ class TrainingService:
             '/training.TrainingService/FetchTrainingArtifact',
             training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactRequest.SerializeToString,
             training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.TrainingService/DeleteTraining',
+            training__service_dot___generated_dot_training__service__pb2.DeleteTrainingRequest.SerializeToString,
+            training__service_dot___generated_dot_training__service__pb2.DeleteTrainingResponse.FromString,
             options,
             channel_credentials,
             insecure,

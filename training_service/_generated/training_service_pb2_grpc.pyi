@@ -73,6 +73,12 @@ class TrainingServiceStub:
 
     Errors: NOT_FOUND if the job does not exist.
     """
+    AnnotateTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.AnnotateTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]
+    """Changes the tags and the note of a job, in any state. It may be repeated.
+
+    Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if a tag or the note is not allowed, or the
+    job would have too many tags.
+    """
     WatchTraining: _grpc.UnaryStreamMultiCallable[_training_service_pb2.WatchTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]
     """Streams the status of a job: the current one, and a new one after every change of state or progress,
     until the job has ended. A slow reader may miss intermediate statuses, but never the last.
@@ -100,6 +106,12 @@ class TrainingServiceStub:
     """Streams the content of one artifact in order.
 
     Errors: NOT_FOUND if the job or the artifact does not exist. INVALID_ARGUMENT if the name is not allowed.
+    """
+    DeleteTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]
+    """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
+    and its logs are removed soon after. Its model and its checkpoints stay.
+
+    Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if it has not ended.
     """
 
 @_typing.type_check_only
@@ -132,6 +144,12 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
 
     Errors: NOT_FOUND if the job does not exist.
     """
+    AnnotateTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.AnnotateTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]  # type: ignore[assignment]
+    """Changes the tags and the note of a job, in any state. It may be repeated.
+
+    Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if a tag or the note is not allowed, or the
+    job would have too many tags.
+    """
     WatchTraining: _aio.UnaryStreamMultiCallable[_training_service_pb2.WatchTrainingRequest, _training_service_pb2.GetTrainingStatusResponse]  # type: ignore[assignment]
     """Streams the status of a job: the current one, and a new one after every change of state or progress,
     until the job has ended. A slow reader may miss intermediate statuses, but never the last.
@@ -159,6 +177,12 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     """Streams the content of one artifact in order.
 
     Errors: NOT_FOUND if the job or the artifact does not exist. INVALID_ARGUMENT if the name is not allowed.
+    """
+    DeleteTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]  # type: ignore[assignment]
+    """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
+    and its logs are removed soon after. Its model and its checkpoints stay.
+
+    Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if it has not ended.
     """
 
 class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -211,6 +235,18 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         the cancellation was recorded; the group of a running job is stopped afterwards.
 
         Errors: NOT_FOUND if the job does not exist.
+        """
+
+    @_abc_1.abstractmethod
+    def AnnotateTraining(
+        self,
+        request: _training_service_pb2.AnnotateTrainingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_service_pb2.GetTrainingStatusResponse, _abc.Awaitable[_training_service_pb2.GetTrainingStatusResponse]]:
+        """Changes the tags and the note of a job, in any state. It may be repeated.
+
+        Errors: NOT_FOUND if the job does not exist. INVALID_ARGUMENT if a tag or the note is not allowed, or the
+        job would have too many tags.
         """
 
     @_abc_1.abstractmethod
@@ -269,6 +305,18 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams the content of one artifact in order.
 
         Errors: NOT_FOUND if the job or the artifact does not exist. INVALID_ARGUMENT if the name is not allowed.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteTraining(
+        self,
+        request: _training_service_pb2.DeleteTrainingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_service_pb2.DeleteTrainingResponse, _abc.Awaitable[_training_service_pb2.DeleteTrainingResponse]]:
+        """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
+        and its logs are removed soon after. Its model and its checkpoints stay.
+
+        Errors: NOT_FOUND if the job does not exist. FAILED_PRECONDITION if it has not ended.
         """
 
 def add_TrainingServiceServicer_to_server(servicer: TrainingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -19,6 +19,7 @@ from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, Phase
 from job_tracker.domain.job import Job, JobSpec, JobState, Progress
+from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.jobs import JobView
 from job_tracker.logs.reader import LogPiece, LogRequest
@@ -75,6 +76,7 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
             else {}
         ),
         program=_program_of(message.program) if message.HasField("program") else None,
+        tags=tuple(message.tags),
     )
 
 
@@ -128,15 +130,28 @@ def page_of(caller: Caller, message: pb.ListTrainingJobsRequest) -> tuple[JobFil
         ) from error
     if message.all_projects and message.project:
         raise InvalidField("project", f"{quoted(message.project)} is not allowed with all_projects")
+    if message.mine and message.submitted_by:
+        raise InvalidField("submitted_by", f"{quoted(message.submitted_by)} is not allowed with mine")
+    if message.before_job < 0:
+        raise InvalidField("before_job", f"{message.before_job} is not allowed; send the id of a job, or 0")
+    tags = checked_count("tags", checked_tags("tags", message.tags))
     project = project_of("project", message.project) if message.project else caller.default_project
     where = JobFilter(
         states,
         message.name_prefix,
         message.algorithm,
-        message.submitted_by,
+        caller.name if message.mine else message.submitted_by,
         None if message.all_projects else frozenset({project}),
+        frozenset(tags),
+        *(
+            _moment(field, getattr(message, field)) if message.HasField(field) else None
+            for field in ("submitted_since", "submitted_before")
+        ),
     )
-    before = _id_of(message.page_token) if message.page_token else None
+    bounds = [_id_of(message.page_token)] if message.page_token else []
+    if message.before_job:
+        bounds.append(message.before_job)
+    before = min(bounds, default=None)
     return where, message.page_size or _DEFAULT_PAGE, before
 
 
@@ -144,6 +159,12 @@ def _id_of(digits: str) -> int:
     """The number, or one above all ids if it is long: int() accepts at most 4,300 digits, including zeros."""
     significant = digits.lstrip("0") or "0"
     return int(significant) if len(significant) < _LONGEST_ID else 10**_LONGEST_ID
+
+
+def annotation_of(message: pb.AnnotateTrainingRequest) -> Annotation:
+    """The change of tags and note in a message."""
+    note = message.note if message.HasField("note") else None
+    return Annotation(tuple(message.add_tags), tuple(message.remove_tags), note)
 
 
 def logs_of(message: pb.GetTrainingLogsRequest) -> tuple[int, LogRequest]:
@@ -220,6 +241,8 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         deadline_at=_timestamp(job.due_at) if job.state is not JobState.BACKOFF else None,
         project=spec.project,
         submitted_by=spec.submitted_by,
+        tags=job.tags,
+        note=job.note,
     )
 
 
@@ -360,7 +383,7 @@ def made_by(job: Job, artifacts: Iterable[tuple[Artifact, bool]]) -> pb.GetTrain
             for made, fetchable in artifacts
         ],
         provenance=pb.Provenance(
-            request=_request_of(job.spec),
+            request=_request_of(job),
             program=job.program,
             code_version=job.spec.code_version,
             data_uri=job.spec.data_uri,
@@ -368,8 +391,9 @@ def made_by(job: Job, artifacts: Iterable[tuple[Artifact, bool]]) -> pb.GetTrain
     )
 
 
-def _request_of(spec: JobSpec) -> pb.TrainRequest:
+def _request_of(job: Job) -> pb.TrainRequest:
     """A request for the same job that does not depend on later defaults."""
+    spec = job.spec
     retry, deadlines = spec.retry, spec.deadlines
     return pb.TrainRequest(
         metadata=pb.TrainingJobMetadata(
@@ -391,6 +415,7 @@ def _request_of(spec: JobSpec) -> pb.TrainRequest:
             queue=_duration(deadlines.queue), start=_duration(deadlines.start), run=_duration(deadlines.run)
         ),
         program=_program(spec),
+        tags=job.tags,
     )
 
 

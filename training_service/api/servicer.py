@@ -81,6 +81,20 @@ class TrainingServicer(TrainingServiceServicer):
         caller = call.caller
         return await self._bounded(caller, await self._jobs.cancel(caller, request.job_id))
 
+    async def AnnotateTraining(self, request: pb.AnnotateTrainingRequest, call: Call) -> bytes:
+        _set_log_subject(request.job_id)
+        change = convert.annotation_of(request)
+        return await self._bounded(
+            call.caller, await self._jobs.annotate(call.caller, request.job_id, change)
+        )
+
+    async def DeleteTraining(
+        self, request: pb.DeleteTrainingRequest, call: Call
+    ) -> pb.DeleteTrainingResponse:
+        _set_log_subject(request.job_id)
+        await self._jobs.delete(call.caller, request.job_id)
+        return pb.DeleteTrainingResponse()
+
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingStatusResponse]:

@@ -61,7 +61,24 @@ def _identity(pem: bytes, spiffe_id: str, subject: str) -> Identity:
             f"the client certificate has no name of 1 to {_LONGEST_NAME} characters; give it a SPIFFE id or "
             "a subject"
         )
-    return Identity(name, x509.load_pem_x509_certificate(pem).not_valid_after_utc)
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+        ends = certificate.not_valid_after_utc
+        # gRPC cuts a URI at a NUL, so the id of another caller could be the beginning of this one.
+        is_exact = not spiffe_id or _uris_of(certificate) == [spiffe_id]
+    except Exception:  # the library has several kinds
+        raise NotAllowed("the client certificate cannot be read; ask its issuer for another one") from None
+    if not is_exact or not (name.isascii() and name.isprintable()):
+        raise NotAllowed(
+            "the name in the client certificate has other characters than printable ASCII; ask its issuer "
+            "for another one"
+        )
+    return Identity(name, ends)
+
+
+def _uris_of(certificate: x509.Certificate) -> list[str]:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
 
 
 def _only(context: AuthContext, key: str) -> str:

@@ -130,13 +130,15 @@ class AsyncTrainingClient:
         pod_options: PodOptions | None = None,
         retry_policy: RetryPolicy | None = None,
         deadlines: Deadlines | None = None,
+        tags: Iterable[str] = (),
     ) -> int:
         """Queue a training job and return its id. When this returns, the job is durable.
 
         `dataset_version` is the version's hash. `instances` is the number of processes that train together
         (the parameter PARALLEL_INSTANCES). `pod_options` apply to each of them on Kubernetes. `retry_policy`
         lists the failures that are followed by another attempt. `deadlines` bound the time for waiting,
-        starting and running. Omitted options get the service's defaults.
+        starting and running. `tags` are words by which `list` finds the job. Omitted options get the
+        service's defaults.
 
         Every request carries a request key, by default a new one, so the retries of this call queue one job.
         To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
@@ -158,8 +160,9 @@ class AsyncTrainingClient:
             pod_options=pod_options,
             retry_policy=retry_policy,
             deadlines=deadlines,
+            tags=tags,
         )
-        return await self._train(request)
+        return await self._train(request, self._in_project)
 
     async def run(
         self,
@@ -212,7 +215,44 @@ class AsyncTrainingClient:
             deadlines=deadlines,
             program=program,
         )
-        return await self._train(request)
+        return await self._train(request, self._in_project)
+
+    async def rerun(
+        self,
+        job_id: int,
+        *,
+        parameters: Parameters | None = None,
+        name: str | None = None,
+        dataset_id: str | None = None,
+        dataset_version: str | None = None,
+        request_key: str | None = None,
+    ) -> int:
+        """Queue a job with the same request as another, and return its id. The job's project stays.
+
+        `parameters` are those with another value, None leaves a value as it is. Values that the other job
+        had by default stay as they were, even if the defaults have changed. For `request_key` see `submit`.
+
+        Raises as `submit` does, and NotFound if there is no such job.
+        """
+        request = requests.changed(
+            await self.request_of(job_id),
+            parameters=parameters,
+            name=name,
+            dataset_id=dataset_id,
+            dataset_version=dataset_version,
+            request_key=request_key,
+        )
+        status = await self.status(job_id)
+        project = requests.in_project(self.project or status.project)
+        return await self._train(request, project)
+
+    async def request_of(self, job_id: int) -> TrainRequest:
+        """Return the request that queues the same job again. Raises NotFound if there is no such job."""
+        return (await self.artifacts(job_id)).provenance.request
+
+    async def _train(self, request: TrainRequest, project: Metadata) -> int:
+        response = await self._answer_of(self._stub.Train, request, project)
+        return response.job_id
 
     async def status(self, job_id: int) -> GetTrainingStatusResponse:
         """Return the job's current status. Raises NotFound if there is no such job."""
@@ -228,8 +268,17 @@ class AsyncTrainingClient:
         submitted_by: str = "",
         all_projects: bool = False,
         page_size: int = 0,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        mine: bool = False,
+        tags: Iterable[str] = (),
+        before_job: int = 0,
     ) -> AsyncIterator[GetTrainingStatusResponse]:
         """Yield jobs, newest first, optionally filtered by status, name prefix, algorithm and submitter.
+
+        `since` (inclusive) and `until` (exclusive) bound the time of submission; times without a time zone
+        are local times. With `mine`, these are the caller's own jobs. A job has all of the `tags`. With
+        `before_job`, these are jobs with lower ids.
 
         These are jobs of the client's project, or with `all_projects` of every project in which the caller
         has a role. They are fetched page by page, each page when the iteration reaches it. A `page_size` of 0
@@ -242,6 +291,11 @@ class AsyncTrainingClient:
             submitted_by=submitted_by,
             all_projects=all_projects,
             page_size=page_size,
+            since=since,
+            until=until,
+            mine=mine,
+            tags=tags,
+            before_job=before_job,
         )
         while True:
             page = await self._answer_of(self._stub.ListTrainingJobs, request, self._in_project)
@@ -259,6 +313,30 @@ class AsyncTrainingClient:
         """
         request = requests.cancel(job_id)
         return await self._answer_of(self._stub.CancelTraining, request)
+
+    async def annotate(
+        self,
+        job_id: int,
+        *,
+        add_tags: Iterable[str] = (),
+        remove_tags: Iterable[str] = (),
+        note: str | None = None,
+    ) -> GetTrainingStatusResponse:
+        """Change the tags and the note of a job, in any state, and return its status.
+
+        A `note` of None leaves the note as it is, and "" removes it. Raises NotFound if there is no such job,
+        and InvalidRequest for a tag that is not allowed.
+        """
+        request = requests.annotate(job_id, add_tags=add_tags, remove_tags=remove_tags, note=note)
+        return await self._answer_of(self._stub.AnnotateTraining, request)
+
+    async def delete(self, job_id: int) -> None:
+        """Delete a job that has ended, with its logs. Its model and its checkpoints stay.
+
+        Raises NotFound if there is no such job, and FailedPrecondition if it has not ended.
+        """
+        request = requests.delete(job_id)
+        await self._answer_of(self._stub.DeleteTraining, request)
 
     def watch(self, job_id: int) -> AsyncIterator[GetTrainingStatusResponse]:
         """Yield the current status, then the new one at every change, until the job has ended.
@@ -367,9 +445,6 @@ class AsyncTrainingClient:
         ) as pieces:
             async for piece in pieces:
                 yield piece.content
-
-    async def _train(self, request: TrainRequest) -> int:
-        return (await self._answer_of(self._stub.Train, request, self._in_project)).job_id
 
     async def _watch(self, job_id: int, *, timeout: float | None) -> AsyncIterator[GetTrainingStatusResponse]:
         request = requests.watch(job_id)

@@ -1,8 +1,8 @@
 """The token that calls carry, and where it comes from.
 
 It is the first that is given of: argument, TRAINING_SERVICE_TOKEN, the file in TRAINING_SERVICE_TOKEN_FILE,
-the credentials that `trainctl login` stored, and the operator's token of a service on this machine. It is
-read again for each call, so a replaced token counts at once.
+the credentials that `trainctl login` stored, and, for clients without a certificate, the operator's token of
+a service on this machine. It is read again for each call, so a replaced token counts at once.
 """
 
 import ipaddress
@@ -59,7 +59,8 @@ class Credentials:
             yield lambda: _first_line(TOKEN_FILE_VARIABLE, Path(path))
         else:
             yield lambda: stored_tokens().get(self._connection.address)
-            yield lambda: _operator_token(self._connection.address)
+            if not self._connection.cert:  # who shows a certificate does not want to be the operator
+                yield lambda: _operator_token(self._connection.address)
 
     def _checked(self, token: str) -> str:
         if len(token) > _LONGEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:

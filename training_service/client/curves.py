@@ -26,6 +26,23 @@ def curves_by_metric(found: Mapping[str, Iterable[MetricSeries]]) -> dict[str, l
     return dict(sorted(curves.items()))
 
 
+def smoothed(found: MetricSeries, weight: float) -> MetricSeries:
+    """Return the series with exponential moving averages in place of its values.
+
+    A `weight` of 0 changes nothing, and values below 1 that are higher smooth more. The first averages are
+    corrected for their few values (as in Kingma and Ba, 2015), so that the curve does not begin at 0.
+    """
+    result = MetricSeries(job_id=found.job_id, name=found.name)
+    average, share = 0.0, 1.0
+    for point in _without_repeated_steps(found.points):
+        average = weight * average + (1 - weight) * point.value
+        share *= weight
+        kept = result.points.add()
+        kept.CopyFrom(point)
+        kept.value = average / (1 - share)
+    return result
+
+
 def _without_repeated_steps(points: Iterable[MetricPoint]) -> list[MetricPoint]:
     """Keep the later of repeated steps: an attempt that resumes from a checkpoint repeats some."""
     kept: list[MetricPoint] = []

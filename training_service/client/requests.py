@@ -9,8 +9,10 @@ from uuid import uuid4
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from training_service._generated.training_service_pb2 import (
+    AnnotateTrainingRequest,
     CancelTrainingRequest,
     Deadlines,
+    DeleteTrainingRequest,
     FetchTrainingArtifactRequest,
     GetTrainingArtifactsRequest,
     GetTrainingLogsRequest,
@@ -84,6 +86,7 @@ def train(
     pod_options: PodOptions | None,
     retry_policy: RetryPolicy | None,
     deadlines: Deadlines | None,
+    tags: Iterable[str] = (),
     program: Program | None = None,
 ) -> TrainRequest:
     """Build a submission. Without a request key it gets a new one, so sending it twice is harmless."""
@@ -107,6 +110,7 @@ def train(
         retry_policy=retry_policy,
         deadlines=deadlines,
         program=program,
+        tags=tags,
     )
 
 
@@ -117,6 +121,27 @@ def program(
     """Build the program of a submission."""
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
     return Program(tree=tree, command=command, framework=framework, environment=texts, version=version)
+
+
+@_validated
+def changed(
+    request: TrainRequest,
+    *,
+    parameters: Parameters | None,
+    name: str | None,
+    dataset_id: str | None,
+    dataset_version: str | None,
+    request_key: str | None,
+) -> TrainRequest:
+    """Build a request with these changes, None for no change, and by default a new request key."""
+    result = TrainRequest()
+    result.CopyFrom(request)
+    values = {"name": name, "dataset_id": dataset_id, "train_data_version_hash": dataset_version}
+    given = {field: value for field, value in values.items() if value is not None}
+    texts = {key: as_text(value) for key, value in (parameters or {}).items()}
+    result.metadata.MergeFrom(TrainingJobMetadata(**given, parameters=texts))
+    result.request_key = request_key or new_request_key()
+    return result
 
 
 def as_text(value: str | int | float) -> str:
@@ -139,8 +164,13 @@ def jobs(
     submitted_by: str,
     all_projects: bool,
     page_size: int,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    mine: bool = False,
+    tags: Iterable[str] = (),
+    before_job: int = 0,
 ) -> ListTrainingJobsRequest:
-    """Build a request for the first page of a list of jobs."""
+    """Build a request for the first page of a list of jobs. Times without a time zone are local times."""
     return ListTrainingJobsRequest(
         statuses=statuses,
         name_prefix=name_prefix,
@@ -148,6 +178,11 @@ def jobs(
         submitted_by=submitted_by,
         all_projects=all_projects,
         page_size=page_size,
+        submitted_since=None if since is None else _timestamp(since),
+        submitted_before=None if until is None else _timestamp(until),
+        mine=mine,
+        tags=tags,
+        before_job=before_job,
     )
 
 
@@ -163,6 +198,20 @@ def next_page(page: ListTrainingJobsRequest, token: str) -> ListTrainingJobsRequ
 def cancel(job_id: int) -> CancelTrainingRequest:
     """Build a request to cancel a job."""
     return CancelTrainingRequest(job_id=job_id)
+
+
+@_validated
+def annotate(
+    job_id: int, *, add_tags: Iterable[str], remove_tags: Iterable[str], note: str | None
+) -> AnnotateTrainingRequest:
+    """Build a request to change the tags and the note of a job."""
+    return AnnotateTrainingRequest(job_id=job_id, add_tags=add_tags, remove_tags=remove_tags, note=note)
+
+
+@_validated
+def delete(job_id: int) -> DeleteTrainingRequest:
+    """Build a request to delete a job."""
+    return DeleteTrainingRequest(job_id=job_id)
 
 
 @_validated

@@ -13,6 +13,9 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
     {p}:by:NAME               sorted set: the ids of the jobs that a caller submitted, scored by id
     {p}:finished              sorted set: the ids of ended jobs, scored by the time of their end (Unix time)
     {p}:due                   sorted set: the ids of jobs with a due time, scored by it (Unix time)
+    {p}:tag:TAG               sorted set: the ids of the jobs with a tag, scored by id
+    {p}:remains               sorted set, scored by id: what is left of deleted jobs outside of the store:
+                              id, algorithm, home and number of attempts, with zero bytes between
     {p}:algorithm:NAME        sorted set: the ids of an algorithm's jobs, scored by id
     {p}:names                 sorted set, all scores 0: NAME, a zero byte, ID
     {p}:metrics:ID            hash: a job's metrics, NAME -> the number of points seen, and the stride

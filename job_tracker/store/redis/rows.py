@@ -5,9 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 
-from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job import Job, JobState, Remains
 from job_tracker.domain.telemetry import AttemptReport, MetricSeries, SeriesPoint
 from job_tracker.store import encoding, specs
+from job_tracker.store.jobs import CLOCK_SLACK, JobFilter, moved
 
 
 def job_of(pairs: Sequence[bytes]) -> Job | None:
@@ -33,7 +34,24 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         program=row.get("program", b"").decode(),
         due_at=moment(row.get("due_at", b"")),
         history=encoding.MOVES.validate_json(row.get("moves", b"[]")),
+        # Jobs that never had any lack these.
+        tags=encoding.TAGS.validate_json(row.get("tags", b"[]")),
+        note=row.get("note", b"").decode(),
     )
+
+
+def remains_of(text: bytes) -> Remains:
+    """Return what remains of a deleted job, as delete.lua wrote it."""
+    job_id, algorithm, home, attempts = text.decode().split("\0")
+    return Remains(int(job_id), algorithm, home, int(attempts))
+
+
+def time_fields(where: JobFilter) -> Iterator[str]:
+    """Return the times of a filter, as arguments of list.lua."""
+    for at, slack in ((where.since, -CLOCK_SLACK), (where.until, CLOCK_SLACK)):
+        for each in (moved(at, slack), at):
+            # 26 characters, without the time zone.
+            yield each.astimezone(UTC).isoformat(timespec="microseconds")[:26] if each else ""
 
 
 def changing_fields(job: Job) -> tuple[str, ...]:

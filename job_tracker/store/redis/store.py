@@ -19,7 +19,7 @@ from job_tracker.domain.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from job_tracker.domain.job import TRANSITIONS, Job, JobSpec, JobState, new_job
+from job_tracker.domain.job import TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
 from job_tracker.domain.telemetry import (
     MAX_ARTIFACTS,
     MAX_POINTS,
@@ -91,10 +91,11 @@ class RedisStore(RedisAccess, RedisReportKeys):
         request_key: RequestKey | None,
         max_queued: int,
         max_queued_in_project: int | None = None,
+        tags: tuple[str, ...] = (),
     ) -> Job:
         key, digest = (request_key.key, request_key.digest.hex()) if request_key else ("", "")
         most_in_project = "" if max_queued_in_project is None else max_queued_in_project
-        fresh = new_job(0, spec, at)
+        fresh = new_job(0, spec, at, tags)
         with self._changes.writing() as write:
             outcome, *rest = await self._run(
                 scripts.SUBMIT,
@@ -104,6 +105,7 @@ class RedisStore(RedisAccess, RedisReportKeys):
                 specs.dumped(spec),
                 *rows.due_fields(fresh),
                 encoding.text_of(encoding.MOVES, fresh.history),
+                encoding.text_of(encoding.TAGS, tags),
             )
             if outcome == b"new":
                 job = replace(fresh, id=int(rest[0]))
@@ -145,6 +147,22 @@ class RedisStore(RedisAccess, RedisReportKeys):
             case b"illegal":
                 raise IllegalMove(job.id, rest[0].decode(), job.state)
         return replace(job, version=job.version + 1)
+
+    async def annotate(self, job: Job, tags: tuple[str, ...], note: str) -> Job:
+        with self._changes.writing() as write:
+            outcome, *rest = await self._run(
+                *(scripts.ANNOTATE, write.token, job.id),
+                *(encoding.text_of(encoding.TAGS, job.tags), job.note),
+                *(encoding.text_of(encoding.TAGS, tags), note),
+            )
+            if outcome == b"done":
+                self._changes.publish(write, job.id, JobState(rest[0].decode()))
+        match outcome:
+            case b"missing":
+                raise JobNotFound(job.id)
+            case b"stale":
+                raise StaleJob(job.id, job.version)
+        return await self.get(job.id)
 
     async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
         return await asyncio.gather(*(self._record(report) for report in reports))  # sent in one batch
@@ -218,6 +236,7 @@ class RedisStore(RedisAccess, RedisReportKeys):
             outcome, found, rest = await self._run(
                 *(scripts.LIST, limit - len(jobs), LARGEST_LIST - size, below),
                 *(where.algorithm, where.name_prefix, where.submitted_by, count),
+                *(*rows.time_fields(where), encoding.text_of(encoding.TAGS, tuple(sorted(where.tags)))),
                 *(*projects, *sorted(where.states)),
             )
             jobs += _jobs(found)
@@ -240,6 +259,14 @@ class RedisStore(RedisAccess, RedisReportKeys):
     async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
         for start in range(0, len(job_ids), _DELETED_AT_ONCE):
             await self._run_fenced(scripts.DELETE, term, *job_ids[start : start + _DELETED_AT_ONCE])
+
+    async def remains(self, limit: int) -> Sequence[Remains]:
+        _, found = await self._run(scripts.REMAINS, limit)
+        return [rows.remains_of(text) for text in found]
+
+    async def forget_remains(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
+        for start in range(0, len(job_ids), _DELETED_AT_ONCE):
+            await self._run_fenced(scripts.FORGET_REMAINS, term, *job_ids[start : start + _DELETED_AT_ONCE])
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
         """Follow changes. After a lost connection, every job that may have changed counts as changed."""

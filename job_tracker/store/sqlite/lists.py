@@ -1,8 +1,9 @@
 """Lists of jobs: the ids that match a filter, without reading jobs of other projects or callers.
 
 A list within projects merges one ordered range of an index for each project and state. So it reads about as
-many entries as it returns, however many jobs there are in other projects or other states. SQLite merges the
-parts of a compound SELECT in the order of its ORDER BY clause (sqlite.org/optoverview.html).
+many entries as it returns, however many jobs there are in other projects or other states. A list by tag
+does the same with the entries of the tag in each project. SQLite merges the parts of a compound SELECT in the
+order of its ORDER BY clause (sqlite.org/optoverview.html).
 """
 
 import heapq
@@ -12,7 +13,7 @@ from itertools import chain, islice, product
 from typing import Any, Protocol
 
 from job_tracker.domain.job import JobState
-from job_tracker.store.jobs import JobFilter
+from job_tracker.store.jobs import CLOCK_SLACK, JobFilter, moved
 
 _MOST_RANGES = 140  # in one statement; SQLite allows 500
 
@@ -31,10 +32,13 @@ def newest(read: Read, where: JobFilter, limit: int, before: int | None) -> Iter
     """Yield the ids of at most `limit` matching jobs below `before`, newest first."""
     if where.projects is not None and not where.projects:
         return iter(())
-    conditions, values = _conditions(where, before)
+    conditions, values = _conditions(read, where, before)
+    if where.tags:
+        return islice(_tagged(read, where, conditions, values, limit), limit)
     if where.projects is not None and not where.submitted_by and not _are_most(read, where):
         ranges = list(product(sorted(where.projects), sorted(where.states or JobState)))
-        return islice(_merged(read, ranges, conditions, values, limit), limit)
+        select = _select("jobs INDEXED BY jobs_by_project", ["project = ?", "state = ?", *conditions])
+        return islice(_merged(read, select, ranges, values, limit), limit)
     if where.projects is not None:
         conditions.append(f"+project IN ({_marks(where.projects)})")  # with +, SQLite uses no index for it
         values.extend(sorted(where.projects))
@@ -45,15 +49,37 @@ def newest(read: Read, where: JobFilter, limit: int, before: int | None) -> Iter
     return _ids(read, [_select(source, conditions)], [*values, limit])
 
 
-def _merged(
-    read: Read,
-    ranges: Sequence[tuple[str, JobState]],
-    conditions: Sequence[str],
-    values: Values,
-    limit: int,
+def _tagged(
+    read: Read, where: JobFilter, conditions: Sequence[str], values: Values, limit: int
 ) -> Iterator[int]:
-    """Merge the ids of jobs of these projects and states, newest first."""
-    select = _select("jobs INDEXED BY jobs_by_project", ["project = ?", "state = ?", *conditions])
+    """Merge the ids of jobs with all tags of the filter, newest first. One of the tags has the ranges."""
+    first, *others = sorted(where.tags)
+    everywhere = "SELECT DISTINCT project FROM project_tallies"
+    projects = [row[0] for row in read(everywhere)] if where.projects is None else sorted(where.projects)
+    conditions = [each.replace("id <", "job_id <").replace("id >=", "job_id >=") for each in conditions]
+    values = list(values)
+    if where.states:
+        conditions.append(f"state IN ({_marks(where.states)})")
+        values.extend(sorted(where.states))
+    for tag in others:
+        conditions.append(
+            "EXISTS (SELECT 1 FROM job_tags other"
+            " WHERE (other.tag, other.project, other.job_id) = (?, jobs.project, jobs.id))"
+        )
+        values.append(tag)
+    # CROSS JOIN: SQLite reads the tags first.
+    select = _select(
+        "job_tags CROSS JOIN jobs ON jobs.id = job_id",
+        ["job_tags.tag = ?", "job_tags.project = ?", *conditions],
+        "job_id AS id",
+    )
+    return _merged(read, select, [(first, project) for project in projects], values, limit)
+
+
+def _merged(
+    read: Read, select: str, ranges: Sequence[tuple[str, str]], values: Values, limit: int
+) -> Iterator[int]:
+    """Merge the ids of ranges, newest first. The values of a range are the first that `select` wants."""
     found = []
     for start in range(0, len(ranges), _MOST_RANGES):
         some = ranges[start : start + _MOST_RANGES]
@@ -62,7 +88,24 @@ def _merged(
     return heapq.merge(*found, reverse=True)
 
 
-def _conditions(where: JobFilter, before: int | None) -> tuple[list[str], list[Any]]:
+def _first_at(read: Read, moment: float) -> int:
+    """Return the lowest id of the jobs submitted at this time or later, if times grow with ids."""
+    # Two queries: SQLite finds only a lone min() or max() by the index.
+    [[low, last]] = read("SELECT (SELECT min(id) FROM jobs), (SELECT max(id) FROM jobs)")
+    if last is None:
+        return 1
+    high: int = last + 1
+    while low < high:
+        middle = (low + high) // 2
+        [[found, at]] = read("SELECT id, submitted_at FROM jobs WHERE id >= ? ORDER BY id LIMIT 1", middle)
+        if at < moment:
+            low = found + 1
+        else:
+            high = middle
+    return int(low)
+
+
+def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[str], list[Any]]:
     """The conditions of the filter besides projects and states, with their values."""
     conditions: list[str] = []
     values: list[Any] = []
@@ -78,6 +121,18 @@ def _conditions(where: JobFilter, before: int | None) -> tuple[list[str], list[A
     if before is not None:
         conditions.append("id < ?")
         values.append(before)
+    if where.since is not None:
+        conditions.append("submitted_at >= ?")
+        values.append(where.since.timestamp())
+        if earliest := moved(where.since, -CLOCK_SLACK):
+            conditions.append("id >= ?")
+            values.append(_first_at(read, earliest.timestamp()))
+    if where.until is not None:
+        conditions.append("submitted_at < ?")
+        values.append(where.until.timestamp())
+        if latest := moved(where.until, CLOCK_SLACK):
+            conditions.append("id < ?")
+            values.append(_first_at(read, latest.timestamp()))
     return conditions, values
 
 
@@ -99,10 +154,10 @@ def _marks(values: frozenset[Any]) -> str:
     return ", ".join("?" * len(values))
 
 
-def _select(source: str, conditions: Sequence[str]) -> str:
+def _select(source: str, conditions: Sequence[str], column: str = "id") -> str:
     # The conditions are constants; every value is bound.
     clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    return f"SELECT id FROM {source}{clause}"  # noqa: S608
+    return f"SELECT {column} FROM {source}{clause}"  # noqa: S608
 
 
 def _ids(read: Read, selects: Sequence[str], values: Values) -> Iterator[int]:

@@ -7,6 +7,8 @@ from typing import Any
 from job_tracker.domain.job import Job, JobState
 from job_tracker.store import encoding, specs
 
+NO_TAGS = "[]"
+
 
 def job_of(row: sqlite3.Row) -> Job:
     """Return the job in a row."""
@@ -25,6 +27,8 @@ def job_of(row: sqlite3.Row) -> Job:
         program=row["program"],
         due_at=moment(row["due_at"]) if row["due_at"] else None,
         history=encoding.MOVES.validate_json(row["moves"]),
+        tags=encoding.TAGS.validate_json(row["tags"]) if row["tags"] != NO_TAGS else (),
+        note=row["note"],
     )
 
 
@@ -44,6 +48,7 @@ def fixed_columns(job: Job) -> dict[str, Any]:
         "submitted_by": job.spec.submitted_by,
         "submitted_at": job.submitted_at.timestamp(),
         "spec": specs.dumped(job.spec),
+        "tags": encoding.text_of(encoding.TAGS, job.tags) if job.tags else NO_TAGS,
     }
 
 

@@ -214,6 +214,38 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (key, job_id)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE jobs ADD COLUMN note TEXT NOT NULL DEFAULT '';
+    CREATE TABLE job_tags (
+        tag     TEXT    NOT NULL,
+        project TEXT    NOT NULL,
+        job_id  INTEGER NOT NULL,
+        PRIMARY KEY (tag, project, job_id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TRIGGER jobs_enter_tags AFTER INSERT ON jobs WHEN new.tags <> '[]' BEGIN
+        INSERT INTO job_tags SELECT value, new.project, new.id FROM json_each(new.tags);
+    END;
+    CREATE TRIGGER jobs_change_tags AFTER UPDATE OF tags ON jobs WHEN old.tags <> new.tags BEGIN
+        DELETE FROM job_tags WHERE (tag, project, job_id) IN
+            (SELECT value, old.project, old.id FROM json_each(old.tags));
+        INSERT INTO job_tags SELECT value, new.project, new.id FROM json_each(new.tags);
+    END;
+
+    -- Deleted jobs whose groups and logs are still to be removed.
+    CREATE TABLE remains (
+        job_id    INTEGER PRIMARY KEY,
+        algorithm TEXT    NOT NULL,
+        home      TEXT    NOT NULL,
+        attempts  INTEGER NOT NULL
+    ) STRICT;
+    CREATE TRIGGER jobs_leave_rest AFTER DELETE ON jobs BEGIN
+        DELETE FROM job_tags WHERE (tag, project, job_id) IN
+            (SELECT value, old.project, old.id FROM json_each(old.tags));
+        INSERT INTO remains
+            VALUES (old.id, old.algorithm, coalesce(json_extract(old.spec, '$.home'), ''), old.attempt);
+    END;
+    """,
 )
 
 

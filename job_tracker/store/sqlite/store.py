@@ -20,8 +20,9 @@ from job_tracker.domain.errors import (
     StaleJob,
     StoreUnavailable,
 )
-from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, new_job
+from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
+from job_tracker.store import encoding
 from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey
 from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
@@ -88,8 +89,9 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
         request_key: RequestKey | None,
         max_queued: int,
         max_queued_in_project: int | None = None,
+        tags: tuple[str, ...] = (),
     ) -> Job:
-        fresh = new_job(0, spec, at)
+        fresh = new_job(0, spec, at, tags)
         values = {
             **rows.fixed_columns(fresh),
             **rows.changing_columns(fresh),
@@ -170,6 +172,22 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
             self._known.pop(job.id, None)
             raise
         return replace(job, version=job.version + 1)
+
+    async def annotate(self, job: Job, tags: tuple[str, ...], note: str) -> Job:
+        before = encoding.text_of(encoding.TAGS, job.tags), job.note
+        after = encoding.text_of(encoding.TAGS, tags), note
+
+        def write(db: sqlite3.Connection) -> JobState:
+            row = db.execute("SELECT tags, note, state FROM jobs WHERE id = ?", (job.id,)).fetchone()
+            if row is None:
+                raise JobNotFound(job.id)
+            if (row["tags"], row["note"]) != before:
+                raise StaleJob(job.id, job.version)
+            db.execute("UPDATE jobs SET tags = ?, note = ? WHERE id = ?", (*after, job.id))
+            return JobState(row["state"])
+
+        await self._writer.run(write, lambda state: self._changed(job.id, state))
+        return await self.get(job.id)
 
     async def record_reports(self, given: Sequence[AttemptReport]) -> Sequence[bool]:
 
@@ -271,6 +289,18 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
                 self._known.pop(job_id, None)
 
         await self._writer.run(write, committed)
+
+    async def remains(self, limit: int) -> Sequence[Remains]:
+        query = "SELECT * FROM remains ORDER BY job_id LIMIT ?"
+        return [Remains(*row) for row in self._all(self._reader, query, limit)]
+
+    async def forget_remains(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
+
+        def write(db: sqlite3.Connection) -> None:
+            self._lease.check(term)
+            db.executemany("DELETE FROM remains WHERE job_id = ?", [(job_id,) for job_id in job_ids])
+
+        await self._writer.run(write)
 
     def changes(self, job_id: int | None = None) -> AbstractContextManager[Changes]:
         return self._feed.subscribe(job_id)

@@ -1,6 +1,7 @@
 """The contract of stores: projects, and the callers that submit jobs."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ async def end(store: Store, job: Job) -> Job:
 
 
 async def ids(
-    store: Store, *projects: str, limit: int = 100, before: int | None = None, **where: str
+    store: Store, *projects: str, limit: int = 100, before: int | None = None, **where: Any
 ) -> list[int]:
     """Return the ids of the jobs of these projects, or of all if there are none."""
     states = frozenset(JobState(state) for state in where.pop("states", "").split())

@@ -17,6 +17,7 @@ from job_tracker.domain.errors import Forbidden, JobNotFound, TrackerError, Unkn
 from job_tracker.domain.job import JobState
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.domain.rights import RIGHTS
+from job_tracker.domain.tags import Annotation
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
 from job_tracker.logs.archive import LogArchive
@@ -77,6 +78,8 @@ CALLS: dict[str, Callable[[Jobs, Caller, int], Any]] = {
         caller, JobFilter(projects=frozenset({caller.default_project})), limit=5, before=None
     ),
     "cancel": lambda jobs, caller, job_id: jobs.cancel(caller, job_id),
+    "annotate": lambda jobs, caller, job_id: jobs.annotate(caller, job_id, Annotation(note="seen")),
+    "delete": lambda jobs, caller, job_id: jobs.delete(caller, job_id),
     "watch": lambda jobs, caller, job_id: first_of(jobs.watch(caller, job_id)),
     "logs": lambda jobs, caller, job_id: first_of(jobs.logs(caller, job_id, LogRequest())),
     "metrics": lambda jobs, caller, job_id: jobs.metrics(caller, job_id, ()),
@@ -105,7 +108,9 @@ async def test_in_the_own_project_the_role_decides(jobs: Jobs, store: Store, sto
     for operation, right in RIGHTS.items():
         least = right.for_others if by == "bob" and right.for_others else right.least
         for role in ROLES:
-            error = await outcome(jobs, operation, caller_with(role), job_id)
+            # What is deleted is a job of its own, since the others need theirs.
+            target = await ended_job(store, storage, "vision", by) if operation == "delete" else job_id
+            error = await outcome(jobs, operation, caller_with(role), target)
             if role is not None and role >= least:
                 assert error is None, (operation, role)
             elif role is None and operation in OF_ONE_JOB:
@@ -136,6 +141,9 @@ async def test_no_question_about_a_foreign_job_gets_another_answer(
     for wanted in (LogRequest(rank=99), LogRequest(attempt=99), LogRequest(position="nonsense")):
         with pytest.raises(JobNotFound):
             await first_of(jobs.logs(caller, job_id, wanted))
+    for change in (Annotation(add_tags=["not allowed"]), Annotation(note="x" * 9999)):
+        with pytest.raises(JobNotFound):
+            await jobs.annotate(caller, job_id, change)
     for name in ("../secret", "missing", ""):
         with pytest.raises(JobNotFound):
             await first_of(jobs.fetch(caller, job_id, name))

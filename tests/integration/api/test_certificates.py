@@ -1,58 +1,19 @@
 """Callers with client certificates, at a real server with a real store."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 
 from job_tracker.domain.caller import Caller, Means
 from job_tracker.jobs import JobView
-from tests.support.api_service import Serve, Service
-from tests.support.certificates import LOCAL, Authority, Issued, credentials
+from tests.support.api_service import Serve
+from tests.support.entrance import Entrance
 from training_service._generated import training_service_pb2 as pb
-from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
-from training_service.api.interceptors import CallInterceptor
-from training_service.auth.authenticator import Proofs
-from training_service.auth.certificates import identity_of
-from training_service.auth.live import Live
-from training_service.auth.pem_files import PemFile
-from training_service.auth.tls import read_tls
-from training_service.serving import Listener, Servicers, make_server
 
 OPERATORS = ["spiffe://example.org/ci", "CN=alice"]
-
-
-class Entrance:
-    """A server that requires client certificates, in front of a service."""
-
-    def __init__(self, service: Service, folder: Path) -> None:
-        self.service = service
-        self.authority = Authority(folder)
-        files = self.authority.issue(*LOCAL).write(folder, "server")
-        paths = [files.certificate, files.key, self.authority.file]
-        pem = [PemFile("server.tls", path) for path in paths]
-        tls = Live("server.tls", paths, lambda: read_tls(*pem))
-        interceptor = CallInterceptor(
-            service.metrics.observe_call, Proofs(service.access.callers, identity_of, is_open=False)
-        )
-        self.server = make_server(Servicers(api=service.servicer), interceptor, 1024)
-        self.address = f"127.0.0.1:{Listener('server.address', '127.0.0.1:0', tls, True).bind(self.server)}"
-        self._stack = AsyncExitStack()
-
-    async def connect(self, client: Issued) -> Any:
-        """A client with the certificate."""
-        channel = grpc.aio.secure_channel(
-            self.address, credentials(self.authority, client), [("grpc.use_local_subchannel_pool", 1)]
-        )
-        return TrainingServiceStub(await self._stack.enter_async_context(channel))
-
-    async def close(self) -> None:
-        await self._stack.aclose()
-        await self.server.stop(None)
 
 
 @pytest.fixture
@@ -115,3 +76,22 @@ async def test_a_certificate_without_a_name_is_refused(entrance: Entrance) -> No
         await stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=1))
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert "give it a SPIFFE id or a subject" in str(refused.value.details())
+
+
+async def test_a_spiffe_id_is_not_cut_at_a_nul(entrance: Entrance) -> None:
+    stub = await entrance.connect(entrance.authority.issue(f"{OPERATORS[0]}\0.evil", subject="alice"))
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stub.ListTrainingJobs(pb.ListTrainingJobsRequest())
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert "has other characters than printable ASCII" in str(refused.value.details())
+
+
+async def test_a_name_without_a_role_learns_of_no_job(entrance: Entrance) -> None:
+    job = await entrance.service.train()
+    stub = await entrance.connect(entrance.authority.issue(subject="mallory"))
+    answers = set()
+    for asked in (job, job + 1):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=asked))
+        answers.add((refused.value.code(), str(refused.value.details()).replace(str(asked), "N")))
+    assert answers == {(grpc.StatusCode.NOT_FOUND, "Job N doesn't exist")}

@@ -32,6 +32,8 @@ LEAST: dict[str, Least] = {
     "GetTrainingStatus": Role.VIEWER,
     "ListTrainingJobs": Role.VIEWER,
     "CancelTraining": Role.ADMIN,
+    "AnnotateTraining": Role.ADMIN,
+    "DeleteTraining": Role.ADMIN,
     "WatchTraining": Role.VIEWER,
     "GetTrainingLogs": Role.VIEWER,
     "GetTrainingMetrics": Role.VIEWER,
@@ -56,7 +58,7 @@ LEAST: dict[str, Least] = {
 }
 HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
-    *("GetTrainingArtifacts", "FetchTrainingArtifact", "RevokeToken"),
+    *("GetTrainingArtifacts", "FetchTrainingArtifact", "RevokeToken", "AnnotateTraining", "DeleteTraining"),
 }
 MODULES = ((pb, pb_grpc), (rpb, rpb_grpc), (apb, apb_grpc), (ppb, ppb_grpc))
 STUBS = {

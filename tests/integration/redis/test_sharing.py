@@ -109,7 +109,9 @@ async def test_no_key_of_a_deleted_job_is_left(server: RedisServer, connect: Ope
     before = set(server.ask("KEYS", "*"))
     job = await store.submit(spec(), NOON, RequestKey("k", b"d"), 10)
     await store.update(job.ended(Ending(JobState.FAILED, NOON), NOON))
+    await store.annotate(job, ("a",), "n")
     await store.delete([job.id])
+    await store.forget_remains([job.id])
     assert set(server.ask("KEYS", "*")) - before == {"{t}:last-id", "{t}:tallies"}
 
 

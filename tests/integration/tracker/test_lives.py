@@ -1,5 +1,6 @@
 """Jobs from submission to each kind of end."""
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,11 @@ import pytest
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category, Diagnosis
-from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
+from job_tracker.domain.errors import BackendUnavailable, JobNotFound, LaunchFailed, StorageUnavailable
 from job_tracker.domain.group import GroupRef, Phase
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import Elastic
+from job_tracker.logs.archive import LogArchive
 from job_tracker.store.jobs import JobFilter
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON, failures
@@ -232,10 +234,47 @@ async def test_ended_jobs_are_deleted_after_their_time(service: Service) -> None
     service.options["keep_finished"] = timedelta(0)
     with service.store.changes():
         await service.restart()
+    await nothing_remains(service, job)
     running = await service.submit()
     await service.reaches(running.id, JobState.SUCCEEDED)
-    assert not await service.archive.has(job.group, 0)
     assert [known.id for known in (await service.store.list_jobs(_EVERYTHING, limit=9)).jobs] == [running.id]
+
+
+async def nothing_remains(service: Service, job: Job) -> None:
+    """Wait until the tracker has removed what remained of a deleted job."""
+    while await service.archive.has(job.group, 0) or await service.store.remains(1):
+        await asyncio.sleep(0.01)
+    with pytest.raises(JobNotFound):
+        await service.store.get(job.id)
+
+
+async def test_what_remains_of_a_deleted_job_is_removed_once(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.options |= {
+        "repair_period": timedelta(seconds=0.05),
+        "keep_failed_group": timedelta(hours=1),
+    }
+    await service.restart()
+    job = await service.reaches((await service.submit({"EXIT_CODE": "1"})).id, JobState.FAILED)
+    other = await service.reaches((await service.submit({"EXIT_CODE": "1"})).id, JobState.FAILED)
+    failed = asyncio.Event()
+
+    async def unavailable(_archive: LogArchive, _folder: str) -> None:
+        failed.set()
+        raise StorageUnavailable("the storage is down")
+
+    with monkeypatch.context() as down:
+        down.setattr(LogArchive, "delete", unavailable)
+        await service.jobs.delete(BUILT_IN, job.id)
+        with pytest.raises(JobNotFound):
+            await service.jobs.get(BUILT_IN, job.id)
+        await failed.wait()
+    assert await service.store.remains(9) == [job.remains], "known until its logs are gone"
+    await service.restart()
+    await nothing_remains(service, job)
+    assert set(service.world.kept) == {other.group}
+    assert await service.archive.has(other.group, 0)
 
 
 @pytest.mark.parametrize(

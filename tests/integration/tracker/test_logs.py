@@ -19,6 +19,7 @@ from job_tracker.domain.errors import (
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job, JobState
 from job_tracker.logs import archive as archives
+from job_tracker.logs import collector
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.open_logs import LogBounds
@@ -138,7 +139,7 @@ async def test_a_log_that_cannot_be_read_does_not_keep_others_from_storage(
     groups = [job(HELLO, job_id=number).group for number in (1, 2)]
     for number in (1, 2):
         ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
-        await service.logs.forget(ended)
+        await service.logs.forget(ended.remains)
         await service.backend.launch(ended)
         await service.backend.stop(ended.group, service.options["stop_grace"])
         groups[number - 1] = ended.group
@@ -325,3 +326,25 @@ async def test_concurrent_reads_of_logs_of_ended_jobs_are_limited(service: Servi
     await following.aclose()
     assert [piece.text async for piece in reader.read(BUILT_IN, ended.id, LogRequest())] == ["a\n"]
     assert not reader._kept._open
+
+
+async def test_logs_that_are_being_stored_are_not_left_behind_by_a_delete(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the upload would end after the logs were deleted."""
+    goes_on, write = asyncio.Event(), LogArchive.write
+
+    async def slow(archive: LogArchive, *what: Any) -> None:
+        await goes_on.wait()
+        await write(archive, *what)
+
+    monkeypatch.setattr(LogArchive, "write", slow)
+    monkeypatch.setattr(collector, "_PROMPT_SECONDS", 0.01)
+    ended = await service.reaches((await service.submit(HELLO)).id, JobState.SUCCEEDED)
+    with pytest.raises(StorageUnavailable, match=f"the logs of job {ended.id} are still being stored"):
+        await service.logs.forget(ended.remains)
+    goes_on.set()
+    while not await service.archive.has(ended.group, 0) or ended.group in service.logs._collecting:
+        await asyncio.sleep(0.01)
+    await service.logs.forget(ended.remains)
+    assert not await service.archive.has(ended.group, 0)

@@ -13,8 +13,13 @@ SPIFFE = b"spiffe://example.org/ns/training/sa/ci"
 
 
 @pytest.fixture
-def pem(tmp_path: Path) -> bytes:
-    return Authority(tmp_path).issue().certificate
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def pem(authority: Authority) -> bytes:
+    return authority.issue(SPIFFE.decode()).certificate
 
 
 def of(pem: bytes, **context: bytes) -> Identity:
@@ -37,6 +42,28 @@ def test_the_name_is_the_spiffe_id_or_else_the_subject(pem: bytes) -> None:
 def test_a_certificate_without_a_usable_name_is_refused(pem: bytes, context: dict[str, bytes]) -> None:
     with pytest.raises(NotAllowed, match="give it a SPIFFE id or a subject"):
         of(pem, **context)
+
+
+@pytest.mark.parametrize(
+    "uri", ["spiffe://example.org/root\0.evil", "spiffe://example.org/root\n", "https://x"]
+)
+def test_the_beginning_of_a_spiffe_id_is_not_a_name(authority: Authority, uri: str) -> None:
+    """GRPC gives the part before a NUL."""
+    other = authority.issue(uri).certificate
+    with pytest.raises(NotAllowed, match="has other characters than printable ASCII"):
+        of(other, peer_spiffe_id=b"spiffe://example.org/root", x509_subject=b"CN=a")
+
+
+@pytest.mark.parametrize("name", ["spiffe://example.org/a\nb", "spiffe://example.org/\x1b[2J"])
+def test_a_name_with_control_characters_is_refused(authority: Authority, name: str) -> None:
+    with pytest.raises(NotAllowed, match="has other characters than printable ASCII"):
+        of(authority.issue(name).certificate, peer_spiffe_id=name.encode())
+
+
+def test_a_certificate_that_cannot_be_read_is_refused() -> None:
+    for pem in (b"x", b"-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"):
+        with pytest.raises(NotAllowed, match="the client certificate cannot be read"):
+            of(pem, x509_subject=b"CN=a")
 
 
 def test_a_certificate_that_has_expired_since_the_handshake_is_refused(tmp_path: Path) -> None:

@@ -110,6 +110,13 @@ def test_the_operators_token_is_sent_to_its_own_service_only(tmp_path: Path) -> 
     assert sent() == "", "another user may have written it"
 
 
+def test_a_client_with_a_certificate_is_not_the_operator(tmp_path: Path) -> None:
+    operator_token(tmp_path)
+    certified = Connection(HERE, ca="ca.pem", cert="alice.pem", key="alice.key")
+    assert Credentials(certified).metadata() == ()
+    assert Credentials(certified, "given").metadata() == (("authorization", "Bearer given"),)
+
+
 def test_stored_tokens_are_private_and_by_address() -> None:
     assert store_token("b:1", "two") is False
     assert store_token("a:1", "one") is False

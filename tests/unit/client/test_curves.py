@@ -1,7 +1,7 @@
 """Series of several jobs as curves."""
 
 from training_service._generated import training_service_pb2 as pb
-from training_service.client.curves import Curve, curves_by_metric
+from training_service.client.curves import Curve, curves_by_metric, smoothed
 
 
 def series(name: str, *points: tuple[int, int, float]) -> pb.MetricSeries:
@@ -30,3 +30,22 @@ def test_the_later_attempt_counts_for_repeated_steps() -> None:
 def test_steps_within_an_attempt_keep_their_order() -> None:
     [curve] = curves_by_metric({"job": [series("loss", (1, 5, 1), (1, 5, 2), (1, 4, 3))]})["loss"]
     assert curve.steps == [5, 5, 4]
+
+
+def test_smoothing_averages_without_a_bias_to_zero() -> None:
+    taken = series("loss", (1, 1, 4), (1, 2, 8), (1, 3, 8))
+    # (0.5 * 4 + 8) / 1.5 and (0.25 * 4 + 0.5 * 8 + 8) / 1.75
+    assert [round(p.value, 6) for p in smoothed(taken, 0.5).points] == [
+        4.0,
+        round(10 / 1.5, 6),
+        round(13 / 1.75, 6),
+    ]
+    assert smoothed(taken, 0) == taken
+    level = series("loss", *((1, step, 7.0) for step in range(1, 500)))
+    assert all(abs(point.value - 7) < 1e-9 for point in smoothed(level, 0.99).points)
+
+
+def test_smoothing_counts_repeated_steps_once() -> None:
+    again = smoothed(series("loss", (1, 1, 4), (1, 2, 99), (2, 2, 8)), 0.5)
+    assert [(p.step, p.attempt) for p in again.points] == [(1, 1), (2, 2)]
+    assert again == smoothed(series("loss", (1, 1, 4), (2, 2, 8)), 0.5)

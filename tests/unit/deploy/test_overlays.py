@@ -245,15 +245,33 @@ def test_ports_match_the_settings(
     assert grpc.startswith("0.0.0.0:")
     assert settings.server.insecure
     assert metrics.address == "0.0.0.0"
-    assert ports == {"grpc": int(grpc.rpartition(":")[2]), "metrics": metrics.port}
+    reports = settings.reports
+    assert reports.listen is not None
+    own, of_reports = (int(each.rpartition(":")[2]) for each in (grpc, reports.listen))
+    assert ports == {"grpc": own, "reports": of_reports, "metrics": metrics.port}
+    assert reports.address == f"training-service:{of_reports}"
     service = one(objects, "Service")["spec"]["ports"]
     assert {each["targetPort"]: each["port"] for each in service} == ports
-    policy = one(objects, "NetworkPolicy")["spec"]["ingress"]
-    assert {each["port"] for each in policy[0]["ports"]} == set(ports)
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         asked = container(objects)[probe]  # a command would take 0.4 CPU-seconds for an interpreter
         assert asked.get("grpc", {}).get("port") == ports["grpc"] or asked["tcpSocket"] == {"port": "grpc"}
         assert asked.keys().isdisjoint({"exec", "httpGet"})
+
+
+def test_training_pods_reach_the_port_of_reports_only(
+    objects: list[Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others, own = one(objects, "NetworkPolicy")["spec"]["ingress"]
+    assert [each["port"] for each in others["ports"]] == ["grpc", "metrics"]
+    assert [each["port"] for each in own["ports"]] == ["reports"]
+    [asked], [of_groups] = (each["from"] for each in (others, own))
+    [apart] = asked["podSelector"]["matchExpressions"]
+    for group in groups_of(settings_of(objects, tmp_path, monkeypatch)):
+        for pod in group.pods:
+            labels = pod["metadata"]["labels"]
+            assert apart["operator"] == "NotIn"
+            assert labels[apart["key"]] in apart["values"]
+            assert selects(of_groups["podSelector"]["matchLabels"], labels)
 
 
 def test_files_and_claims_match_the_settings(

@@ -19,7 +19,7 @@ def test_streams_are_of_the_kind_stream() -> None:
 
 def test_calls_that_change_something_are_logged() -> None:
     assert {
-        *("Train", "CancelTraining", "CreateToken", "RevokeToken"),
+        *("Train", "CancelTraining", "AnnotateTraining", "DeleteTraining", "CreateToken", "RevokeToken"),
         *("SetProject", "DeleteProject", "SetMember", "RemoveMember"),
         *("RotateReportKey", "RemoveReportKey", "PutManifest", "UploadFiles"),
     } == CHANGING

@@ -78,7 +78,7 @@ def allowed(role: Role | None) -> set[str]:
 def test_each_role_allows_more_than_the_one_before() -> None:
     assert allowed(None) == set()
     assert allowed(Role.VIEWER) == READING
-    assert allowed(Role.SUBMITTER) == READING | {"submit", "cancel"}
+    assert allowed(Role.SUBMITTER) == READING | {"submit", "cancel", "annotate", "delete"}
     assert allowed(Role.ADMIN) == allowed(Role.OPERATOR) == set(RIGHTS)
 
 

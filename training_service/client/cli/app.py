@@ -4,6 +4,7 @@ import copy
 import logging
 import sys
 from collections.abc import Mapping
+from importlib import metadata
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,7 @@ from typer.core import TyperGroup
 
 from training_service.client.cli.boundary import errors_reported
 from training_service.client.cli.commands import projects, report_keys, tokens
+from training_service.client.cli.commands.annotate import note, tag
 from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.describe import describe
@@ -19,6 +21,8 @@ from training_service.client.cli.commands.login import login, logout, whoami
 from training_service.client.cli.commands.logs import logs
 from training_service.client.cli.commands.plan import PlanCommand, plan
 from training_service.client.cli.commands.plot import plot
+from training_service.client.cli.commands.rerun import clone, rerun
+from training_service.client.cli.commands.rm import rm
 from training_service.client.cli.commands.run import SETTINGS as RUN_SETTINGS
 from training_service.client.cli.commands.run import run
 from training_service.client.cli.commands.status import status
@@ -40,7 +44,7 @@ from training_service.client.connection import (
     SYSTEM_ROOTS,
 )
 
-_GLOBAL = ("address", "ca", "cert", "key", "server_name", "project", "json")
+_GLOBAL = ("address", "ca", "cert", "key", "server_name", "project", "json", "quiet")
 
 
 class Trainctl(TyperGroup):
@@ -88,6 +92,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="\n".join(["Exit codes:", *(f"{code.value:>5}  {code.meaning}" for code in ExitCode)]),
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"trainctl {metadata.version('training-service')}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -139,6 +149,16 @@ def trainctl(
     json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per line, with the field names of the API.")
     ] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option(
+            "--quiet", "-q", help="Print only what a script needs, such as ids. Errors are still printed."
+        ),
+    ] = False,
+    version: Annotated[  # noqa: ARG001  # its callback prints it
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
 ) -> None:
     """Submit training jobs, follow them and read their logs.
 
@@ -148,14 +168,25 @@ def trainctl(
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")
-    logger = logging.getLogger("training_service.client")
-    logger.handlers, logger.level = [Remarks()], logging.INFO
-    context.obj = Session(
-        address=address, ca=ca, cert=cert, key=key, server_name=server_name, json=json, project=project
+    session = Session(
+        address=address,
+        ca=ca,
+        cert=cert,
+        key=key,
+        server_name=server_name,
+        json=json,
+        project=project,
+        quiet=quiet,
     )
+    logger = logging.getLogger("training_service.client")
+    logger.handlers, logger.level = [Remarks(lambda: session.quiet)], logging.INFO
+    context.obj = session
 
 
-for command in (submit, status, describe, watch, wait, logs, plot, artifacts, fetch, cancel, sweep):
+for command in (
+    *(submit, rerun, clone, status, describe, watch, wait, logs, plot, artifacts, fetch),
+    *(tag, note, cancel, rm, sweep),
+):
     app.command()(command)
 app.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
     plan

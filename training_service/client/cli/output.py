@@ -1,7 +1,8 @@
 """Writes results: JSON lines for programs, plain lines for pipes, tables and progress bars for terminals.
 
 A command passes a message and two functions, one that formats it as a line and one that draws it. This module
-chooses between them.
+chooses between them. With --quiet it writes what a script needs: the id of the job, unless the command passes
+another function, `brief`.
 """
 
 import logging
@@ -37,13 +38,20 @@ class Form(Enum):
     JSON = auto()
     PLAIN = auto()
     TERMINAL = auto()
+    QUIET = auto()
+    """Only what a script needs, such as ids."""
 
 
 class Output:
     """Standard output in one form."""
 
-    def __init__(self, *, json: bool) -> None:
-        self.form = Form.JSON if json else Form.TERMINAL if _is_terminal(sys.stdout) else Form.PLAIN
+    def __init__(self, *, json: bool, quiet: bool = False) -> None:
+        """With `quiet` there are no notes, and without `json` only brief results."""
+        self._quiet = quiet
+        if json or quiet:
+            self.form = Form.JSON if json else Form.QUIET
+        else:
+            self.form = Form.TERMINAL if _is_terminal(sys.stdout) else Form.PLAIN
         # A terminal that is too simple for drawing still obeys escape sequences.
         self.on_terminal = self.form is Form.TERMINAL or sys.stdout.isatty()
         # Users' text is never parsed as markup or emoji codes, nor highlighted.
@@ -51,25 +59,32 @@ class Output:
             force_terminal=self.form is Form.TERMINAL, markup=False, emoji=False, highlight=False
         )
 
-    def show(self, message: M, line: Callable[[M], str], drawn: Callable[[M], RenderableType]) -> None:
+    def show(
+        self,
+        message: M,
+        line: Callable[[M], str],
+        drawn: Callable[[M], RenderableType],
+        brief: Callable[[M], str] | None = None,
+    ) -> None:
         """Write one message."""
         if self.form is Form.TERMINAL:
             self._console.print(drawn(message))
         else:
-            self._write(message, line)
+            self._write(message, line, brief)
 
     def show_all(
         self,
         messages: Iterable[M],
         line: Callable[[M], str],
         drawn: Callable[[Iterable[M]], RenderableType],
+        brief: Callable[[M], str] | None = None,
     ) -> None:
         """Write many messages: as a table, or line by line as they arrive."""
         if self.form is Form.TERMINAL:
             self._console.print(drawn(messages))
         else:
             for message in messages:
-                self._write(message, line)
+                self._write(message, line, brief)
 
     @contextmanager
     def updating(
@@ -78,12 +93,14 @@ class Output:
         """Yield a function that replaces the shown message.
 
         A terminal draws the last message several times a second, so that clocks advance. Plain output gets a
-        line for each message whose line differs from the previous one.
+        line for each message whose line differs from the previous one. With --quiet nothing is written.
         """
         if self.form is Form.TERMINAL:
             yield from self._drawing(drawn)
         elif self.form is Form.PLAIN:
             yield self._write_changes(line)
+        elif self.form is Form.QUIET:
+            yield lambda _message: None
         else:
             yield lambda message: self._write(message, line)
 
@@ -132,8 +149,17 @@ class Output:
 
         return update
 
-    def _write(self, message: M, line: Callable[[M], str]) -> None:
-        self.pass_through((as_json(message) if self.form is Form.JSON else line(message)) + "\n")
+    def note(self, text: str) -> None:
+        """Print one line for people to standard error, unless only what a script needs is wanted."""
+        if not self._quiet:
+            remark(text)
+
+    def _write(self, message: M, line: Callable[[M], str], brief: Callable[[M], str] | None = None) -> None:
+        if self.form is Form.QUIET:
+            line = brief or _brief(line)
+        text = as_json(message) if self.form is Form.JSON else line(message)
+        if text or self.form is not Form.QUIET:
+            self.pass_through(text + "\n")
 
 
 def as_json(message: Message | Entry) -> str:
@@ -148,6 +174,21 @@ def as_json(message: Message | Entry) -> str:
     )
 
 
+def _brief(line: Callable[[M], str]) -> Callable[[M], str]:
+    """Return a function that writes the id of a message's job; for other messages `line`."""
+
+    def written(message: M) -> str:
+        job = getattr(message, "job_id", None)
+        return line(message) if job is None else str(job)
+
+    return written
+
+
+def silent(_message: object) -> str:
+    """Write nothing: for results that --quiet leaves out."""
+    return ""
+
+
 def remark(text: str) -> None:
     """Print one line for people to standard error."""
     sys.stderr.write(f"trainctl: {printable(text)}\n")
@@ -157,9 +198,14 @@ def remark(text: str) -> None:
 class Remarks(logging.Handler):
     """Prints the client's log records as remarks, for example that it lost the service and retries."""
 
+    def __init__(self, is_quiet: Callable[[], bool]) -> None:
+        super().__init__()
+        self._is_quiet = is_quiet
+
     def emit(self, record: logging.LogRecord) -> None:
-        """Print one record."""
-        remark(record.getMessage())
+        """Print one record. With --quiet only warnings and errors."""
+        if record.levelno >= logging.WARNING or not self._is_quiet():
+            remark(record.getMessage())
 
 
 class _Console(Console):

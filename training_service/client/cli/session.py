@@ -24,6 +24,7 @@ class Session:
     server_name: str | None
     json: bool
     project: str = ""
+    quiet: bool = False
 
     @property
     def connection(self) -> Connection:
@@ -39,7 +40,7 @@ class Session:
     @cached_property
     def output(self) -> Output:
         """The output for results."""
-        return Output(json=self.json)
+        return Output(json=self.json, quiet=self.quiet)
 
     def command(self, words: str) -> str:
         """Return a trainctl command for the same service, to suggest to the user."""

@@ -11,13 +11,14 @@ from typing import Any
 
 import typer
 from rich.console import RenderableType
+from rich.text import Text
 
 from training_service.client.cli.exit_codes import ExitCode
 from training_service.client.cli.output import Form, remark
 from training_service.client.cli.render import sweeps, words
 from training_service.client.cli.session import Session
 from training_service.client.connection import connection
-from training_service.client.errors import TrainingServiceError
+from training_service.client.errors import NotFound, TrainingServiceError
 from training_service.client.sweeps import folder as folders
 from training_service.client.sweeps.events import Ended, Event, Submitted
 from training_service.client.sweeps.folder import Record
@@ -81,7 +82,7 @@ def cancel_sweep(session: Session, path: Path) -> None:
     """Cancel a sweep and its jobs. May be repeated."""
     with _runner(session, path, Limits(at_once=None, max_failures=None, every=0)) as runner:
         runner.cancel()
-    remark(f"the sweep in {path} is cancelled; the service stops its running jobs")
+    session.output.note(f"the sweep in {path} is cancelled; the service stops its running jobs")
 
 
 def show_sweep(session: Session, path: Path, to: Path | None) -> None:
@@ -90,11 +91,33 @@ def show_sweep(session: Session, path: Path, to: Path | None) -> None:
     settings = record.settings
     trials = ranked(history.trials, highest_first=settings.objective.direction == "maximize")
     session.output.show_all(
-        trials, sweeps.line, lambda shown: sweeps.table(settings, total_trials(settings), list(shown), {})
+        trials,
+        sweeps.line,
+        lambda shown: sweeps.table(settings, total_trials(settings), list(shown), {}),
+        brief=sweeps.job,
     )
     if to is not None:
         sweeps.save(settings, history.trials, to)
-        remark(f"wrote {to}")
+        session.output.note(f"wrote {to}")
+
+
+def show_best(session: Session, path: Path) -> None:
+    """Show the best complete trial. Raises NotFound if there is none yet.
+
+    With --quiet, print only the id of its job.
+    """
+    record, history = _read(path)
+    objective = record.settings.objective
+    complete = [trial for trial in history.trials if trial.state == "complete"]
+    if not complete:
+        raise NotFound(f"the sweep in {path} has no complete trial yet")
+    best = ranked(complete, highest_first=objective.direction == "maximize")[0]
+    session.output.show(
+        best, sweeps.line, lambda trial: Text(sweeps.summary(trial, objective)), brief=sweeps.job
+    )
+    if best.job is not None and session.output.form is Form.TERMINAL:
+        again = session.command(f"rerun {best.job}")
+        session.output.note(f"its model: {session.command(f'fetch {best.job}')}; once more: {again}")
 
 
 def outcome(path: Path) -> ExitCode:
@@ -134,7 +157,7 @@ def _runner(session: Session, path: Path, limits: Limits) -> Iterator[Runner]:
 def _print_event(session: Session, runner: Runner, record: Record, event: Event) -> None:
     """Print the important events if no table shows them."""
     if session.output.form is not Form.TERMINAL and isinstance(event, Submitted | Ended):
-        remark(sweeps.summary(runner.history.trials[event.trial], record.settings.objective))
+        session.output.note(sweeps.summary(runner.history.trials[event.trial], record.settings.objective))
 
 
 @contextmanager

@@ -20,6 +20,12 @@ end
 local function requests_of(project)
   return project == 'default' and key('requests') or key('requests:' .. project)
 end
+local function keep_tags(id, tags)
+  for _, tag in ipairs(cjson.decode(tags)) do redis.call('ZADD', key('tag:' .. tag), id, id) end
+end
+local function drop_tags(id, tags)
+  for _, tag in ipairs(cjson.decode(tags)) do redis.call('ZREM', key('tag:' .. tag), id) end
+end
 local function publish(id, state, token)
   redis.call('PUBLISH', key('changes'), id .. ' ' .. state .. ' ' .. token)
 end

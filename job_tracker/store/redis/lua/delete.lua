@@ -2,7 +2,7 @@
 for i = 3, #ARGV do
   local id = ARGV[i]
   local job = redis.call('HMGET', job_key(id), 'finished_at', 'state', 'algorithm', 'name', 'instances',
-    'request_key', 'by')
+    'request_key', 'by', 'tags', 'spec', 'attempt')
   if job[1] and job[1] ~= '' then
     for _, name in ipairs({'jobs', 'finished', job[2], 'algorithm:' .. job[3]}) do
       redis.call('ZREM', key(name), id)
@@ -16,6 +16,10 @@ for i = 3, #ARGV do
     for _, name in ipairs(redis.call('HKEYS', key('metrics:' .. id))) do
       redis.call('DEL', key('metrics:' .. id .. ':' .. name))
     end
+    drop_tags(id, job[8] or '[]')
+    -- What is left outside of the store, in the order of redis/rows.py.
+    local left = {id, job[3], cjson.decode(job[9]).home or '', job[10]}
+    redis.call('ZADD', key('remains'), id, table.concat(left, '\0'))
     redis.call('DEL', job_key(id), key('metrics:' .. id), key('artifacts:' .. id))
   end
 end

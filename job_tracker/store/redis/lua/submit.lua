@@ -1,8 +1,8 @@
 -- ARGV: store, token, most queued, project, most queued in the project ('' for any number), name of the caller,
 -- last id that the caller has seen, request key ('' for none), its digest, name, algorithm, instances, submitted
--- at, spec, when it is due, its score ('' for never), moves
+-- at, spec, when it is due, its score ('' for never), moves, tags (JSON)
 local _, token, most, project, most_in_project, by, seen, request, digest, name, algorithm, instances, at, spec, due,
-  due_score, moves = unpack(ARGV)
+  due_score, moves, tags = unpack(ARGV)
 if request ~= '' then
   local known = redis.call('HGET', requests_of(project), request)
   if known then
@@ -25,6 +25,10 @@ redis.call('HSET', job_key(id), 'id', id, 'version', '1', 'state', 'queued', 'na
   'algorithm', algorithm, 'instances', instances, 'attempt', '0', 'submitted_at', at, 'started_at', '',
   'finished_at', '', 'request_key', request, 'request_digest', digest, 'spec', spec, 'ranks', '[]',
   'ending', '', 'progress', '', 'due_at', due, 'moves', moves, 'by', project .. '/' .. by)
+if tags ~= '[]' then
+  redis.call('HSET', job_key(id), 'tags', tags)
+  keep_tags(id, tags)
+end
 if request ~= '' then redis.call('HSET', requests_of(project), request, id) end
 redis.call('ZADD', key('jobs'), id, id)
 redis.call('ZADD', key('queued'), id, id)

@@ -114,7 +114,7 @@ def test_only_tpe_prunes_by_default() -> None:
         (("--direction", "up"), "objective.direction: 'up'"),
         (("--to", "x.bmp"), "'x.bmp' must end in .png, .svg, .pdf"),
         (("--folder", "search.toml"), "'search.toml' cannot be used as the sweep's folder: File exists"),
-        (("--resume", "--cancel"), "give either --resume or --cancel, not both"),
+        (("--resume", "--cancel"), "give only one of --resume, --cancel and --best"),
         (("--resume", "--seed", "1"), "cannot be changed; omit seed"),
         (("--resume",), "there is no sweep in search.sweep"),
     ],

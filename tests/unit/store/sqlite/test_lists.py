@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -83,6 +84,43 @@ def test_no_list_scans_the_jobs_or_sorts_them(db: sqlite3.Connection, where: Job
     assert any(f"SEARCH jobs USING COVERING INDEX {used}" in step for step in reading.plans) or any(
         f"SEARCH jobs USING INDEX {used}" in step for step in reading.plans
     )
+
+
+@pytest.mark.parametrize("projects", [None, frozenset({"p0"})], ids=["everywhere", "a project"])
+def test_a_list_by_tags_reads_ranges_of_the_tag(
+    db: sqlite3.Connection, projects: frozenset[str] | None
+) -> None:
+    db.execute("""UPDATE jobs SET tags = '["a","b"]' WHERE id % 3 = 0""")
+    reading = Reading(db)
+    where = JobFilter(projects=projects, tags=frozenset({"a", "b"}), states=QUEUED)
+    wanted = [n for n in range(1989, 0, -1) if n % 12 == 0 and (projects is None or n % 10 == 0)][:5]
+    assert list(lists.newest(reading, where, 5, 1990)) == wanted
+    scans = [step for step in reading.plans if step.startswith("SCAN") or "TEMP B-TREE" in step]
+    assert [step for step in scans if "project_tallies" not in step] == []
+    assert any(
+        "SEARCH job_tags USING PRIMARY KEY (tag=? AND project=? AND job_id<?)" in step
+        for step in reading.plans
+    )
+
+
+def test_a_list_by_time_reads_few_jobs(db: sqlite3.Connection) -> None:
+    db.execute("UPDATE jobs SET submitted_at = id * 3600.0")
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    db.set_progress_handler(step, 1)
+    for projects in (None, frozenset({"p0", "p1"})):
+        where = JobFilter(
+            projects=projects,
+            since=datetime.fromtimestamp(1000 * 3600, UTC),
+            until=datetime.fromtimestamp(1003 * 3600, UTC),
+        )
+        found = list(lists.newest(lambda query, *of: db.execute(query, of).fetchall(), where, 5, None))
+        assert found == [1002, 1001, 1000]
+    assert steps < 3000
 
 
 def test_a_project_with_most_jobs_is_read_by_the_other_index(db: sqlite3.Connection) -> None:

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from training_service._generated.training_service_pb2 import Artifact, GetTrainingArtifactsResponse
 from training_service.client.cli.commands.arguments import Job
-from training_service.client.cli.output import Form, remark
+from training_service.client.cli.output import Form
 from training_service.client.cli.render import lines, panels, words
 from training_service.client.cli.session import session_of
 from training_service.client.errors import ServerError
@@ -46,7 +46,7 @@ def artifacts(context: typer.Context, job: Job) -> None:
     session = session_of(context)
     with session.client() as client:
         made = client.artifacts(job)
-    session.output.show(made, lines.artifacts, panels.artifacts)
+    session.output.show(made, lines.artifacts, panels.artifacts, lines.artifact_names)
 
 
 def fetch(
@@ -76,7 +76,7 @@ def fetch(
                 fetched = _fetched(client, job, made, targets[made.name], bar)
                 if session.output.form is Form.JSON:
                     session.output.show(fetched, Fetched.as_json, Fetched.as_json)
-    remark(f"fetched {words.count(len(wanted), 'file')} to {folder}")
+    session.output.note(f"fetched {words.count(len(wanted), 'file')} to {folder}")
 
 
 def _wanted(made: GetTrainingArtifactsResponse, names: list[str]) -> list[Artifact]:

@@ -4,20 +4,20 @@ import typer
 from rich.text import Text
 
 from training_service._generated.training_service_pb2 import GetTrainingStatusResponse, TrainingStatus
-from training_service.client.cli.commands.arguments import Job
+from training_service.client.cli.commands.arguments import Jobs
+from training_service.client.cli.commands.several import for_each
 from training_service.client.cli.render import lines, words
 from training_service.client.cli.session import session_of
 
 
-def cancel(context: typer.Context, job: Job) -> None:
-    """Cancel a job. This has no effect on a job that has ended.
+def cancel(context: typer.Context, jobs: Jobs) -> None:
+    """Cancel jobs. This has no effect on a job that has ended.
 
     The command returns before the processes of a running job have stopped: `trainctl wait` waits for that.
     """
     session = session_of(context)
     with session.client() as client:
-        answer = client.cancel(job)
-    session.output.show(answer, lines.update, _summary)
+        for_each(jobs, lambda job: session.output.show(client.cancel(job), lines.update, _summary))
 
 
 def _summary(status: GetTrainingStatusResponse) -> Text:

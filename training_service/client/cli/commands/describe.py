@@ -11,12 +11,8 @@ from training_service.client.cli.session import session_of
 
 
 def describe(context: typer.Context, job: Job) -> None:
-    """Show a job with its history: every change of its state, with time and reason."""
+    """Show the request of a job, and its history: every change of its state, with time and reason."""
     session = session_of(context)
     with session.client() as client:
         status = client.status(job)
-    session.output.show(
-        status,
-        lines.description_with_history,
-        partial(panels.description_with_history, now=datetime.now(UTC)),
-    )
+    session.output.show(status, lines.description, partial(panels.description, now=datetime.now(UTC)))

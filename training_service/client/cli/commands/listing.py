@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from training_service._generated.training_service_pb2 import TrainingStatus
-from training_service.client.cli.output import remark
+from training_service.client.cli.commands.moments import TIME_HELP, moment
 from training_service.client.cli.render import lines, panels
 from training_service.client.cli.session import session_of
 
@@ -34,18 +34,36 @@ def list_jobs(
         typer.Option("--name", "-n", metavar="PREFIX", help="Only jobs whose name starts with PREFIX."),
     ] = "",
     algorithm: Annotated[str, typer.Option(help="Only jobs of this algorithm.")] = "",
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", "-t", metavar="TAG", help="Only jobs with this tag. Repeatable: with all."),
+    ] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(parser=moment, metavar="TIME", help=f"Only jobs submitted since TIME: {TIME_HELP}."),
+    ] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(parser=moment, metavar="TIME", help="Only jobs submitted before TIME."),
+    ] = None,
+    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only jobs that you submitted.")] = False,
     by: Annotated[str, typer.Option(metavar="NAME", help="Only jobs that this caller submitted.")] = "",
     all_projects: Annotated[
         bool,
         typer.Option("--all-projects", "-A", help="Jobs of all projects in which you have a role."),
     ] = False,
+    before: Annotated[
+        int, typer.Option(metavar="JOB", min=0, max=2**31 - 1, help="Only jobs submitted before this job.")
+    ] = 0,
     limit: Annotated[int, typer.Option(min=1, help="The maximum number of jobs to show.")] = 50,
 ) -> None:
     """List the jobs of a project, newest first.
 
-    In a pipe, each job is one line: id, status, algorithm, name, instances, submission time, project and
-    submitter, separated by tabs.
+    In a pipe, each job is one line: id, status, algorithm, name, instances, submission time, project,
+    submitter and tags, separated by tabs.
     """
+    if mine and by:
+        raise typer.BadParameter("give either --mine or --by, not both", param_hint="--mine")
     session = session_of(context)
     with session.client() as client:
         found = client.list(
@@ -55,9 +73,18 @@ def list_jobs(
             submitted_by=by,
             all_projects=all_projects,
             page_size=min(limit + 1, _LARGEST_PAGE),
+            since=since,
+            until=until,
+            mine=mine,
+            tags=tag or (),
+            before_job=before,
         )
         shown = islice(found, limit)
         drawn = partial(panels.jobs_table, now=datetime.now(UTC), with_projects=all_projects)
         session.output.show_all(shown, lines.row, drawn)
-        if next(found, None) is not None:
-            remark(f"there are more than {limit} jobs; --limit shows more")
+        following = next(found, None)
+        if following is not None:
+            session.output.note(
+                f"there are more than {limit} jobs; --limit shows more, and --before {following.job_id + 1} "
+                "the next ones"
+            )

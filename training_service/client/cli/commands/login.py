@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from training_service._generated.access_service_pb2 import WhoAmIResponse
-from training_service.client.cli.output import remark
 from training_service.client.cli.render import access
 from training_service.client.cli.session import session_of
 from training_service.client.credentials import credentials_path, store_token
@@ -38,14 +37,15 @@ def login(
         caller = client.access.whoami()
         store_token(client.address, text)
     session.output.show(caller, access.caller, access.caller)
-    remark(f"the token is stored in {credentials_path()}, for {client.address}")
+    session.output.note(f"the token is stored in {credentials_path()}, for {client.address}")
 
 
 def logout(context: typer.Context) -> None:
     """Remove the stored token of the service's address. It stays valid: see `trainctl token revoke`."""
-    address = session_of(context).connection.address
+    session = session_of(context)
+    address = session.connection.address
     known = store_token(address, None)
-    remark(f"removed the token of {address}" if known else f"there was no token of {address}")
+    session.output.note(f"removed the token of {address}" if known else f"there was no token of {address}")
 
 
 def whoami(context: typer.Context) -> None:

@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from training_service.client.cli.commands import timeline as timelines
+from training_service.client.cli.commands.arguments import Jobs
 from training_service.client.cli.output import Form, remark
 from training_service.client.cli.render import lines, plots, words
 from training_service.client.cli.session import session_of
-from training_service.client.curves import curves_by_metric
+from training_service.client.curves import curves_by_metric, smoothed
 from training_service.client.sync import TrainingClient
-
-Jobs = Annotated[list[int], typer.Argument(metavar="JOB...", help="The jobs' ids.", min=1, max=2**31 - 1)]
 
 
 def plot(
@@ -28,6 +27,12 @@ def plot(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the plot to FILE (.png, .svg or .pdf)."),
     ] = None,
+    smooth: Annotated[
+        float,
+        typer.Option(
+            min=0, max=0.9999, metavar="WEIGHT", help="Smooth the curves: 0 not at all, 0.6 some, 0.95 much."
+        ),
+    ] = 0.0,
     timeline: Annotated[
         bool,
         typer.Option(
@@ -43,19 +48,23 @@ def plot(
     """
     session = session_of(context)
     if timeline:
-        if metric or len(set(jobs)) > 1:
-            raise typer.BadParameter("it draws one job, without --metric", param_hint="--timeline")
+        if metric or smooth or len(set(jobs)) > 1:
+            raise typer.BadParameter(
+                "it draws one job, without --metric and --smooth", param_hint="--timeline"
+            )
         with session.client() as client:
             timelines.draw(session.output, client, jobs[0], _label(client, jobs[0]), output)
         return
     with session.client() as client:
         found = {_label(client, job): list(client.metrics(job, metric or ())) for job in dict.fromkeys(jobs)}
+    if smooth:
+        found = {label: [smoothed(each, smooth) for each in series] for label, series in found.items()}
     if not any(found.values()):
         remark("nothing to plot: the jobs have not reported such a metric")
         raise typer.Exit(1)
     if output is not None:
         plots.save(curves_by_metric(found), output)
-        remark(f"wrote {output}")
+        session.output.note(f"wrote {output}")
     elif session.output.form is Form.TERMINAL:
         width = shutil.get_terminal_size().columns
         session.output.pass_through(plots.drawn(curves_by_metric(found), width) + "\n")

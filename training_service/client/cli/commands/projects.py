@@ -5,7 +5,6 @@ from typing import Annotated, Any
 import typer
 
 from training_service.client.cli.commands.tokens import role_of
-from training_service.client.cli.output import remark
 from training_service.client.cli.render import access
 from training_service.client.cli.session import session_of
 
@@ -50,7 +49,7 @@ def delete(context: typer.Context, project: Project) -> None:
     session = session_of(context)
     with session.client() as client:
         client.access.delete_project(project)
-    remark(f"deleted project {project}; its ended jobs stay until they are pruned")
+    session.output.note(f"deleted project {project}; its ended jobs stay until they are pruned")
 
 
 @app.command()

@@ -1,17 +1,12 @@
 """trainctl submit."""
 
-from functools import partial
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from training_service._generated.training_service_pb2 import TrainResponse
-from training_service.client.cli.commands import pods, policy_options
+from training_service.client.cli.commands import pods, policy_options, submission
 from training_service.client.cli.commands.assignments import parsed
-from training_service.client.cli.following import follow
-from training_service.client.cli.session import Session, session_of
-from training_service.client.errors import DeadlineExceeded, Unavailable
+from training_service.client.cli.session import session_of
 from training_service.client.requests import new_request_key
 
 
@@ -33,14 +28,14 @@ def submit(
         int | None, typer.Option("--instances", min=1, help="The number of instances that train together.")
     ] = None,
     model: Annotated[str, typer.Option(metavar="NAME", help="The name of the trained model.")] = "",
-    request_key: Annotated[
-        str | None,
-        typer.Option(metavar="KEY", help="Repeating a submission with the same key returns the same job."),
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tag", "-t", metavar="TAG", help="A tag to find the job by, as best or team=vision. Repeatable."
+        ),
     ] = None,
-    follow_it: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Follow the job until it ends; its outcome is the exit code."),
-    ] = False,
+    request_key: submission.RequestKey = None,
+    follow_it: submission.Follow = False,
     max_attempts: policy_options.MaxAttempts = None,
     retry_on: policy_options.RetryOn = None,
     backoff: policy_options.Backoff = None,
@@ -73,7 +68,7 @@ def submit(
     )
     key = request_key or new_request_key()
     with session.client() as client:
-        try:
+        with submission.repeatable(key):
             job = client.submit(
                 algorithm,
                 dataset,
@@ -86,20 +81,6 @@ def submit(
                 pod_options=pod_options,
                 retry_policy=policy_options.retry_policy(max_attempts, retry_on, backoff, max_backoff),
                 deadlines=policy_options.deadlines(queue_deadline, start_deadline, run_deadline),
+                tags=tag or (),
             )
-        except (DeadlineExceeded, Unavailable) as error:
-            # The service may have queued the job and gone away before it could answer.
-            error.add_note(f"To repeat this without queueing the job twice, add --request-key {key}.")
-            raise
-        session.output.show(
-            TrainResponse(job_id=job),
-            lambda answer: str(answer.job_id),
-            partial(_summary, session, follow_it),
-        )
-        if follow_it:
-            follow(session, client, job)
-
-
-def _summary(session: Session, followed: bool, answer: TrainResponse) -> Text:
-    hint = "" if followed else f" To follow it: {session.command(f'watch {answer.job_id}')}"
-    return Text(f"Submitted job {answer.job_id}.{hint}")
+        submission.report(session, client, job, followed=follow_it)

@@ -21,6 +21,10 @@ def sweep(
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the sweep in FOLDER.")] = False,
+    best: Annotated[
+        bool,
+        typer.Option("--best", help="Show the best trial of the sweep in FOLDER, and what to do with it."),
+    ] = False,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Cancel the sweep in FOLDER and its jobs.")
     ] = False,
@@ -81,17 +85,17 @@ def sweep(
 ) -> None:
     """Search for the best parameters with many jobs.
 
-    A FILE or options start a sweep. A FOLDER alone shows its trials. Ctrl-C leaves the jobs running, and
-    --resume resumes the sweep. In a pipe, each trial is one line, the best first: number, state, objective,
-    job id, parameters and reason, separated by tabs.
+    A FILE or options start a sweep. A FOLDER alone shows its trials, and with --best the best of them. Ctrl-C
+    leaves the jobs running, and --resume resumes the sweep. In a pipe, each trial is one line, the best
+    first: number, state, objective, job id, parameters and reason, separated by tabs.
     """
     # Imported here, since only sweeps need pydantic. Its import takes half as long as all others together.
     from training_service.client.cli import sweep_folders, sweeping
 
     if to is not None:
         plots.check(to, "--to")
-    if resume and cancel:
-        raise typer.BadParameter("give either --resume or --cancel, not both", param_hint="--cancel")
+    if resume + cancel + best > 1:
+        raise typer.BadParameter("give only one of --resume, --cancel and --best", param_hint="--cancel")
     given = sweep_folders.without_empty(
         {
             "algorithm": algorithm,
@@ -109,7 +113,7 @@ def sweep(
     )
     limits = sweeping.Limits(at_once=at_once, max_failures=max_failures, every=every)
     session = session_of(context)
-    begins = not (resume or cancel or (what is not None and what.is_dir()))
+    begins = not (resume or cancel or best or (what is not None and what.is_dir()))
     if begins:
         path = sweep_folders.create(
             *(what, folder, {**given, **limits.settings}, session.connection.address),
@@ -117,6 +121,9 @@ def sweep(
         )
     else:
         path = sweep_folders.find(what, folder, given)
+    if best:
+        sweeping.show_best(session, path)
+        return
     if cancel:
         sweeping.cancel_sweep(session, path)
     elif begins or resume:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from training_service.client.cli.output import Form, Output, remark
+from training_service.client.cli.output import Form, Output
 from training_service.client.cli.render import timelines
 from training_service.client.sync import TrainingClient
 from training_service.client.timelines import FILE, Timeline, read
@@ -37,8 +37,8 @@ def draw(output: Output, client: TrainingClient, job: int, label: str, path: Pat
     timeline = read(client.fetch(job, FILE), f"{FILE} of job {job}")
     if path is not None:
         timelines.save(timeline, label, path)
-        remark(f"wrote {path}")
-        remark(timelines.summary(timeline))
+        output.note(f"wrote {path}")
+        output.note(timelines.summary(timeline))
     elif output.form is Form.TERMINAL:
         output.pass_through(timelines.drawn(timeline, label, shutil.get_terminal_size().columns) + "\n")
     elif output.form is Form.JSON:
@@ -46,4 +46,4 @@ def draw(output: Output, client: TrainingClient, job: int, label: str, path: Pat
     else:
         for box in timeline.boxes:
             output.pass_through(timelines.line(job, box) + "\n")
-        remark(timelines.summary(timeline))
+        output.note(timelines.summary(timeline))

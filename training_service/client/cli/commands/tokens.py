@@ -7,7 +7,6 @@ import typer
 
 from training_service._generated.access_service_pb2 import Role
 from training_service.client.cli.commands.policy_options import duration
-from training_service.client.cli.output import remark
 from training_service.client.cli.render import access
 from training_service.client.cli.session import session_of
 
@@ -52,7 +51,7 @@ def create(
             name, project=session.project if in_project else "", role=role, lifetime=expires or None
         )
     session.output.show(made, access.new_token, access.new_token)
-    remark(f"keep it secret: it is not shown again. Its id is {made.token.id}")
+    session.output.note(f"keep it secret: it is not shown again. Its id is {made.token.id}")
 
 
 @app.command("list")

@@ -7,6 +7,7 @@ import typer
 from training_service.client.cli import exit_codes
 from training_service.client.cli.commands.arguments import Job
 from training_service.client.cli.following import detach_on_interrupt, live_now
+from training_service.client.cli.output import silent
 from training_service.client.cli.render import lines
 from training_service.client.cli.session import session_of
 
@@ -22,5 +23,5 @@ def wait(
     session = session_of(context)
     with session.client() as client, detach_on_interrupt(session, job):
         status = client.wait(job, timeout=timeout)
-    session.output.show(status, lines.update, live_now)
+    session.output.show(status, lines.update, live_now, brief=silent)
     raise typer.Exit(exit_codes.of_outcome(status.status))

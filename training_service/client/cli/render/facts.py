@@ -19,7 +19,7 @@ Fact = tuple[str, str]
 
 
 def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
-    """Yield what was requested."""
+    """Yield what names the job."""
     job = status.metadata
     yield "Algorithm", words.printable(job.algorithm)
     if job.name:
@@ -28,6 +28,15 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
         yield "Project", words.printable(status.project)
     if status.submitted_by:
         yield "Submitted by", words.printable(status.submitted_by)
+    if status.tags:
+        yield "Tags", words.tags(status.tags)
+    if status.note:
+        yield "Note", "\n".join(words.printable_lines(status.note))
+
+
+def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
+    """Yield what was requested."""
+    job = status.metadata
     yield "Dataset", words.printable(f"{job.dataset_id} version {job.train_data_version_hash}")
     if job.parameters:
         yield "Parameters", words.assignments(job.parameters)
@@ -56,8 +65,19 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
         yield "Ranks", words.ranks(status.ranks)
     if status.ending:
         yield "Ending", "the outcome is decided; the remaining processes are being stopped"
-    if status.message:
+    if status.message and not _says_it_again(status):
         yield "Message", words.printable(status.message)
+    if status.status == TrainingStatus.succeed and status.model_uri and may_have_model(status):
+        yield "Model URI", words.printable(status.model_uri)
+
+
+def _says_it_again(status: GetTrainingStatusResponse) -> bool:
+    """Return whether the message only repeats other facts: the queue, the model, the end or the diagnosis."""
+    if status.status == TrainingStatus.queuing:
+        return not status.HasField("next_attempt_at")
+    if status.status == TrainingStatus.succeed:
+        return bool(status.model_uri) and may_have_model(status)
+    return status.ending or status.HasField("diagnosis")
 
 
 def standing(status: GetTrainingStatusResponse) -> Iterator[str]:

@@ -11,9 +11,10 @@ from training_service.client.watching import goes_on
 
 
 def row(status: GetTrainingStatusResponse) -> str:
-    """Return one job of a list: id, status, algorithm, name, instances, submission time, project, submitter.
+    """Return one job of a list.
 
-    The fields are separated by tabs. New fields will be added at the end.
+    The fields are id, status, algorithm, name, instances, submission time, project, submitter and tags,
+    separated by tabs. New fields will be added at the end.
     """
     job = status.metadata
     return "\t".join(
@@ -26,31 +27,36 @@ def row(status: GetTrainingStatusResponse) -> str:
             words.moment(status.submitted_at) if status.HasField("submitted_at") else "",
             words.printable(status.project),
             words.printable(status.submitted_by),
+            words.tags(status.tags),
         )
     )
 
 
-def description(status: GetTrainingStatusResponse) -> str:
-    """Return all facts about a job as `label: value` lines.
+def situation(status: GetTrainingStatusResponse) -> str:
+    """Return how a job is now, as `label: value` lines.
 
     Continuation lines are indented. Times are in UTC.
     """
-    labelled = [
-        ("Job", str(status.job_id)),
-        ("Status", words.status_word(status.status)),
-        *facts.identity(status),
-        *facts.situation(status),
-        *((label, words.moment(at)) for label, at in facts.times(status)),
-    ]
+    labelled = [*_named(status), *facts.situation(status), *_times(status)]
     if status.HasField("diagnosis"):
         labelled += facts.explanation(status.diagnosis)
     return "\n".join(_labelled(*fact) for fact in labelled)
 
 
-def description_with_history(status: GetTrainingStatusResponse) -> str:
-    """Return all facts about a job, then one line for every change of its state."""
+def description(status: GetTrainingStatusResponse) -> str:
+    """Return what was requested, as `label: value` lines, then one line for every change of the state."""
+    labelled = [*_named(status), *facts.request(status), *_times(status)]
     changes = "\n".join(f"{words.moment(at)} {change}" for at, change in facts.history(status))
-    return "\n".join((description(status), _labelled("History", changes)))
+    return "\n".join(_labelled(*fact) for fact in [*labelled, ("History", changes)])
+
+
+def _named(status: GetTrainingStatusResponse) -> list[facts.Fact]:
+    job = ("Job", str(status.job_id))
+    return [job, ("Status", words.status_word(status.status)), *facts.identity(status)]
+
+
+def _times(status: GetTrainingStatusResponse) -> list[facts.Fact]:
+    return [(label, words.moment(at)) for label, at in facts.times(status)]
 
 
 def update(status: GetTrainingStatusResponse) -> str:
@@ -70,6 +76,11 @@ def series(found: MetricSeries) -> str:
 def artifacts(made: GetTrainingArtifactsResponse) -> str:
     """Return all artifacts of a job, one per line."""
     return "\n".join(map(artifact, made.artifacts))
+
+
+def artifact_names(made: GetTrainingArtifactsResponse) -> str:
+    """Return the names of all artifacts of a job, one per line."""
+    return "\n".join(words.printable(artifact.name) for artifact in made.artifacts)
 
 
 def artifact(made: Artifact) -> str:

@@ -32,6 +32,8 @@ def jobs_table(
     statuses: Iterable[GetTrainingStatusResponse], now: datetime, *, with_projects: bool = False
 ) -> RenderableType:
     """Return a table of jobs as wide as the terminal. Texts are truncated, numbers are not."""
+    statuses = list(statuses)
+    with_tags = any(status.tags for status in statuses)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, expand=True)
     table.add_column("JOB", justify="right", no_wrap=True)
     table.add_column("STATUS", no_wrap=True)
@@ -39,6 +41,8 @@ def jobs_table(
         table.add_column("PROJECT", no_wrap=True, ratio=2)
     table.add_column("ALGORITHM", no_wrap=True, ratio=3)
     table.add_column("NAME", no_wrap=True, ratio=3)
+    if with_tags:
+        table.add_column("TAGS", no_wrap=True, ratio=2)
     table.add_column("INST", justify="right", no_wrap=True)
     table.add_column("DETAIL", no_wrap=True, ratio=4)
     table.add_column("AGE", justify="right", no_wrap=True)
@@ -50,6 +54,7 @@ def jobs_table(
             *([Text(words.printable(status.project))] if with_projects else []),
             Text(words.printable(status.metadata.algorithm)),
             Text(words.printable(status.metadata.name)),
+            *([Text(words.tags(status.tags))] if with_tags else []),
             str(status.instances or ""),
             Text(_detail(status)),
             _age(status.submitted_at, now) if status.HasField("submitted_at") else "",
@@ -58,19 +63,16 @@ def jobs_table(
     return table
 
 
+def situation(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
+    """Return how a job is now."""
+    shown = [*facts.identity(status), *facts.situation(status), *_times(status, now)]
+    return Group(_title(status), *_bar(status), _grid(shown), *_explanation(status))
+
+
 def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """Return all facts about a job."""
-    parts: list[RenderableType] = [
-        Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status)),
-        *_bar(status),
-        _grid([*facts.identity(status), *facts.situation(status), *_times(status, now)]),
-    ]
-    return Group(*parts, *_explanation(status))
-
-
-def description_with_history(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """Return all facts about a job, then its history."""
-    return Group(description(status, now), *_history(status))
+    """Return what was requested, and the history of the job."""
+    shown = [*facts.identity(status), *facts.request(status), *_times(status, now)]
+    return Group(_title(status), _grid(shown), *_history(status))
 
 
 def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
@@ -84,10 +86,7 @@ def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
             Text(facts.run_time(status, now)),
         ]
     )
-    situation = list(facts.situation(status))
-    if status.status == TrainingStatus.succeed and status.model_uri and facts.may_have_model(status):
-        situation.append(("Model URI", words.printable(status.model_uri)))
-    return Group(title, *_bar(status), _grid(situation), *_explanation(status))
+    return Group(title, *_bar(status), _grid(facts.situation(status)), *_explanation(status))
 
 
 def artifacts(made: GetTrainingArtifactsResponse) -> RenderableType:
@@ -102,6 +101,10 @@ def artifacts(made: GetTrainingArtifactsResponse) -> RenderableType:
         table.add_row(*(Text(words.printable(text)) for text in texts))
     origin = Text("  Made from", style="bold")
     return Group(table, Padding(Group(origin, _grid(facts.provenance(made.provenance))), (1, 0, 0, 0)))
+
+
+def _title(status: GetTrainingStatusResponse) -> Text:
+    return Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status))
 
 
 def _word(status: GetTrainingStatusResponse) -> Text:

@@ -85,6 +85,11 @@ def line(trial: Trial) -> str:
     )
 
 
+def job(trial: Trial) -> str:
+    """Return the id of a trial's job; "" without one."""
+    return "" if trial.job is None else str(trial.job)
+
+
 def summary(trial: Trial, objective: Objective) -> str:
     """Return one trial for people: trial 3 (LR=0.1): complete, accuracy 0.91."""
     job = "" if trial.job is None else f", job {trial.job}"

@@ -102,6 +102,11 @@ def assignments(parameters: Mapping[str, str]) -> str:
     return " ".join(f"{printable(key)}={printable(value)}" for key, value in sorted(parameters.items()))
 
 
+def tags(found: Iterable[str]) -> str:
+    """Format tags: best,team=vision."""
+    return ",".join(map(printable, found))
+
+
 def queue_position(jobs_before: int) -> str:
     """Format a job's position in the queue."""
     return "next in the queue" if jobs_before == 0 else f"{count(jobs_before, 'job')} ahead"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.trainctl import SUBMIT
+from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,3 +69,36 @@ def test_help_lists_commands_and_exit_codes(trainctl: Trainctl) -> None:
         assert command in shown
     for meaning in ("job failed", "no such job", "cannot be reached", "wait timed out", "Ctrl-C"):
         assert meaning in shown
+
+
+def test_the_version_is_that_of_the_package(trainctl: Trainctl) -> None:
+    assert trainctl("--version").stdout == f"trainctl {metadata.version('training-service')}\n"
+
+
+def test_quiet_prints_only_what_a_script_needs(training: ServerInThread, trainctl: Trainctl) -> None:
+    assert trainctl("--quiet", *SUBMIT).stdout == "1\n"
+    training.set_job(2, status=pb.running)
+    training.set_job(3, status=pb.queuing)
+    for run in (trainctl, trainctl.on_terminal):
+        assert run("list", "-q").stdout == "3\n2\n1\n"
+        assert run("status", "-q", "2").stdout == "running\n"
+    cut = trainctl("list", "--quiet", "--limit", "1")
+    assert (cut.stdout, cut.stderr) == ("3\n", "")
+    assert trainctl("cancel", "3", "-q").stdout == "3\n"
+    ended = trainctl("wait", "3", "-q")
+    assert (ended.exit_code, ended.stdout) == (5, "")
+    followed = trainctl("watch", "3", "-q")
+    assert (followed.exit_code, followed.stdout, followed.stderr) == (5, "", "")
+
+
+def test_quiet_prints_errors(trainctl: Trainctl) -> None:
+    result = trainctl("-q", "status", "42")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == "trainctl: Job 42 doesn't exist\n"
+
+
+def test_quiet_json_is_json_without_notes(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1)
+    training.set_job(2)
+    result = trainctl("list", "--json", "--quiet", "--limit", "1")
+    assert (json.loads(result.stdout)["job_id"], result.stderr) == (2, "")

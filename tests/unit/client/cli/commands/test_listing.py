@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +22,7 @@ def test_list_prints_one_line_per_job_in_a_pipe(training: ServerInThread, trainc
     training.set_job(2, metadata=metadata(HOSTILE), status=pb.running, instances=2)
     assert (
         trainctl("list").stdout
-        == "2\trunning\tbert\t[red]evil\\x1b[2J\\nname\t2\t\t\t\n1\tqueuing\tbert\ta\t1\t\t\t\n"
+        == "2\trunning\tbert\t[red]evil\\x1b[2J\\nname\t2\t\t\t\t\n1\tqueuing\tbert\ta\t1\t\t\t\t\n"
     )
 
 
@@ -65,7 +66,7 @@ def test_list_is_of_one_project_unless_all_are_wanted(
     trainctl("list", "-A")
     assert training.service.projects == ["", "vision", "speech", "audio"]
     assert [each.all_projects for each in training.service.requests] == [False, False, True, True]
-    assert trainctl("list", "--by", "ada").stdout == "1\tqueuing\tbert\ta\t0\t\tvision\tada\n"
+    assert trainctl("list", "--by", "ada").stdout == "1\tqueuing\tbert\ta\t0\t\tvision\tada\t\n"
 
 
 def test_a_table_of_all_projects_shows_the_project(training: ServerInThread, trainctl: Trainctl) -> None:
@@ -95,3 +96,26 @@ def test_list_names_the_states_that_there_are(trainctl: Trainctl) -> None:
     result = trainctl("list", "--state", "paused")
     assert result.exit_code == 2
     assert "cancelled" in result.stderr
+
+
+def test_list_sends_times_and_mine(training: ServerInThread, trainctl: Trainctl) -> None:
+    trainctl("list", "--since", "2026-11-20T10:00Z", "--until", "2026-11-21", "--mine")
+    request = training.service.requests[-1]
+    assert request.submitted_since.ToJsonString() == "2026-11-20T10:00:00Z"
+    assert request.submitted_before.ToJsonString() == "2026-11-21T00:00:00Z", "local time"
+    assert request.mine
+    trainctl("list", "--since", "2h")
+    ago = time.time() - training.service.requests[-1].submitted_since.ToSeconds()
+    assert 7199 < ago < 7260
+    assert "2h or 7d ago" in trainctl("list", "--since", "yesterday").stderr
+    assert trainctl("list", "--mine", "--by", "ada").exit_code == 2
+
+
+def test_list_continues_before_a_job(training: ServerInThread, trainctl: Trainctl) -> None:
+    for job_id in range(1, 6):
+        training.set_job(job_id)
+    first = trainctl("list", "-q", "--limit", "2")
+    assert first.stdout == "5\n4\n"
+    noted = trainctl("list", "--limit", "2").stderr
+    assert "--before 4 the next ones" in noted
+    assert trainctl("list", "-q", "--before", "4").stdout == "3\n2\n1\n"

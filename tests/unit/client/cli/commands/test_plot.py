@@ -115,3 +115,13 @@ def test_a_timeline_that_cannot_be_drawn_is_reported(
     assert result.stderr == (
         "trainctl: timeline.json of job 1 is not a timeline: ranks: a value is required\n"
     )
+
+
+def test_plot_smooths_every_form(trained: ServerInThread, trainctl: Trainctl, tmp_path: Path) -> None:
+    printed = trainctl("plot", "1", "-m", "accuracy", "--smooth", "0.5").stdout.splitlines()
+    values = [float(line.split("\t")[3]) for line in printed]
+    assert values == pytest.approx([0.1, 0.55 / 1.5, 1.175 / 1.75])
+    drawn = [trainctl.on_terminal("plot", "1", "--smooth", weight).stdout for weight in ("0", "0.9")]
+    assert drawn[0] != drawn[1]
+    assert trainctl("plot", "1", "--smooth", "1").exit_code == 2
+    assert trainctl("plot", "1", "--timeline", "--smooth", "0.5").exit_code == 2

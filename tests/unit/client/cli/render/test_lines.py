@@ -26,8 +26,9 @@ def test_a_row_has_tab_separated_fields_despite_hostile_names() -> None:
         submitted_at=before_now(),
         project="vision",
         submitted_by=HOSTILE,
+        tags=["best", "team=a"],
     )
-    row = ["7", "queuing", "bert", TAMED, "3", "2025-11-21T12:00:00Z", "vision", TAMED]
+    row = ["7", "queuing", "bert", TAMED, "3", "2025-11-21T12:00:00Z", "vision", TAMED, "best,team=a"]
     assert lines.row(status).split("\t") == row
 
 
@@ -40,6 +41,18 @@ def test_a_description_in_a_pipe_has_labelled_lines() -> None:
         "dataset: questions version 3f2a",
         "parameters: EPOCHS=5 LR=0.1",
         "instances: 2",
+        "submitted: 2025-11-21T11:56:00Z",
+        "started: 2025-11-21T11:57:55Z",
+        "history: ",
+    ]
+
+
+def test_a_situation_in_a_pipe_has_labelled_lines() -> None:
+    assert lines.situation(RUNNING).splitlines() == [
+        "job: 3",
+        "status: running",
+        "algorithm: bert",
+        "name: nightly",
         "attempt: 2",
         "progress: step 45/100, epoch 2/5",
         "metrics: accuracy 0.88, loss 0.3125",
@@ -47,6 +60,23 @@ def test_a_description_in_a_pipe_has_labelled_lines() -> None:
         "submitted: 2025-11-21T11:56:00Z",
         "started: 2025-11-21T11:57:55Z",
     ]
+
+
+def test_no_sentence_is_said_twice() -> None:
+    summary, advice = FAILED.diagnosis.summary, FAILED.diagnosis.resolution
+    failed = Status(moves=[pb.Move(status=pb.failure, attempt=1, diagnosis=FAILED.diagnosis)])
+    failed.MergeFrom(FAILED)
+    failed.message = f"{summary} {advice}"
+    for said in (summary, advice):
+        assert lines.situation(failed).count(said) == drawn(panels.situation(failed, NOW)).count(said) == 1
+    assert (
+        lines.description(failed).count(summary) == drawn(panels.description(failed, NOW)).count(summary) == 1
+    )
+    done = Status(status=pb.succeed, model_uri="file:///m", message="Training succeeded; it is at file:///m.")
+    assert lines.situation(done).count("file:///m") == 1
+    waiting = Status(status=pb.queuing, positionInQueue=3, message="Queueing, there are 3 training jobs …")
+    assert "Queueing" not in lines.situation(waiting)
+    assert "message: Alone." in lines.situation(Status(status=pb.running, message="Alone."))
 
 
 def test_an_update_is_one_line() -> None:
@@ -62,7 +92,7 @@ def test_an_update_is_one_line() -> None:
     assert lines.update(done) == "job 1: succeed, model file:///models/1"
     empty = Status(job_id=1, status=pb.succeed, model_uri="file:///models/1", has_model=False)
     assert lines.update(empty) == "job 1: succeed, no model"
-    for picture in (panels.live(empty, NOW), panels.description_with_history(empty, NOW)):
+    for picture in (panels.live(empty, NOW), panels.situation(empty, NOW)):
         assert "file:///models/1" not in drawn(picture)
 
 

@@ -23,7 +23,7 @@ from training_service.client.cli.render import lines, panels
 def test_values_of_a_newer_service_are_shown_by_number() -> None:
     newer = Status(job_id=1, status=17, ranks=[pb.RankStatus(role="master", phase=18)])  # type: ignore[arg-type]
     assert "status 17" in lines.description(newer)
-    assert "phase 18" in lines.description(newer)
+    assert "phase 18" in lines.situation(newer)
     assert "status 17" in drawn(panels.description(newer, NOW))
 
 
@@ -37,7 +37,7 @@ def test_a_table_fits_its_width_and_keeps_ids_and_states() -> None:
 
 def test_panels_show_markup_as_text() -> None:
     status = Status(job_id=1, status=pb.running, metadata=metadata(name=HOSTILE), message=HOSTILE)
-    for picture in (panels.description(status, NOW), panels.live(status, NOW)):
+    for picture in (panels.situation(status, NOW), panels.live(status, NOW)):
         assert TAMED in drawn(picture)
         assert "\x1b" not in drawn(picture)
     assert "[red]a" in drawn(panels.jobs_table([status], NOW), 200)
@@ -67,9 +67,9 @@ def test_progress_without_a_total_has_a_bar_only_while_the_job_is_live() -> None
 
 
 def test_a_job_between_two_attempts_shows_its_history_and_next_attempt() -> None:
-    picture = drawn(panels.description_with_history(RETRYING, NOW))
+    assert re.search(r"Attempt +2 of 3", drawn(panels.situation(RETRYING, NOW)))
+    picture = drawn(panels.description(RETRYING, NOW))
     for line in (
-        r"Attempt +2 of 3",
         r"Next attempt +[0-9: -]+ \(in 20s\)",
         r"[0-9: -]+ +submitted *\n",
         r"[0-9: -]+ +attempt 1 failed: No quota\.",
@@ -79,8 +79,8 @@ def test_a_job_between_two_attempts_shows_its_history_and_next_attempt() -> None
     ):
         assert re.search(line, picture), (line, picture)
     assert "Queue" not in picture
-    text = lines.description_with_history(RETRYING)
-    assert "\nattempt: 2 of 3\n" in text
+    assert "\nattempt: 2 of 3\n" in lines.situation(RETRYING)
+    text = lines.description(RETRYING)
     assert "\nhistory: 2025-11-21T11:51:00Z submitted\n    2025-11-21T11:52:00Z launch\n" in text
     assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, waiting to retry"
 
@@ -90,5 +90,5 @@ def test_the_history_names_a_restarted_rank_and_the_reason() -> None:
     status = Status(
         job_id=1, moves=[pb.Move(status=pb.running, attempt=1, at=before_now(seconds=5), diagnosis=why)]
     )
-    for text in (lines.description_with_history(status), drawn(panels.description_with_history(status, NOW))):
+    for text in (lines.description(status), drawn(panels.description(status, NOW))):
         assert "rank 2 restarted: Rank 2 was ended by SIGKILL." in text

@@ -47,6 +47,18 @@ def test_a_grid_tries_all_combinations_and_shows_the_best_first(trainctl: Trainc
     assert trainer.most_at_once == 4
 
 
+def test_the_best_trial_is_shown_and_its_job_is_for_scripts(trainctl: Trainctl) -> None:
+    assert trainctl("sweep", "search.sweep", "--best").exit_code == 3
+    assert trainctl("sweep", "search.toml", "--every", "0.01", "-q").stdout == "4\n3\n2\n5\n1\n"
+    assert trainctl("sweep", "search.sweep", "--best").stdout == "3\tcomplete\t3.0\t4\tX=3\t\n"
+    assert trainctl("sweep", "search.sweep", "--best", "--quiet").stdout == "4\n"
+    assert json.loads(trainctl("sweep", "search.sweep", "--best", "--json").stdout)["job_id"] == 4
+    shown = trainctl.on_terminal("sweep", "search.sweep", "--best")
+    assert shown.stdout == "trial 3 (X=3), job 4: complete, score 3\n"
+    assert "fetch 4; once more: trainctl" in shown.stderr
+    assert trainctl("sweep", "search.sweep", "--best", "--resume").exit_code == 2
+
+
 def test_the_number_of_live_jobs_is_bounded(trainctl: Trainctl, trainer: Trainer) -> None:
     assert trainctl("sweep", "search.toml", "--every", "0.01", "--at-once", "2").exit_code == 0
     assert trainer.most_at_once == 2

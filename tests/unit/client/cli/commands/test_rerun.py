@@ -1,0 +1,121 @@
+"""trainctl rerun and trainctl clone."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from tests.support.trainctl import SUBMIT
+from training_service._generated import training_service_pb2 as pb
+from training_service.client.cli.render import submissions
+
+if TYPE_CHECKING:
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
+
+EVERYTHING = pb.TrainRequest(
+    metadata=pb.TrainingJobMetadata(
+        algorithm="bert",
+        dataset_id="questions",
+        train_data_version_hash="3f2a",
+        name="it's a name",
+        output_model_name="model",
+        parameters={"LR": "0.1", "NOTE": "two\nlines \\ 'ü' \x1b"},
+    ),
+    request_key="k",
+    retry_policy=pb.RetryPolicy(
+        max_attempts=3,
+        backoff=Duration(nanos=250_000_000),
+        max_backoff=Duration(seconds=90),
+        retry_on=["any"],
+    ),
+    deadlines=pb.Deadlines(queue=Duration(), start=Duration(seconds=60), run=Duration(seconds=86400)),
+    pod_options=pb.PodOptions(
+        resources={"cpu": "2", "nvidia.com/gpu": "1"},
+        nproc_per_node=2,
+        node_selector={"zone": "a"},
+        tolerations=[
+            pb.Toleration(key="gpu", operator="Equal", value="yes", effect="NoSchedule"),
+            pb.Toleration(key="spot", operator="Exists"),
+        ],
+        priority_class="high",
+        labels={"team": "ml"},
+        annotations={"note": "a b"},
+    ),
+    tags=["best", "team=a"],
+)
+
+
+def test_rerun_repeats_the_request_in_its_project_with_changes(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    trainctl(*SUBMIT, "-p", "LR=0.1", "-p", "EPOCHS=5", "--tag", "best", "--request-key", "k")
+    training.set_job(1, project="vision")
+    result = trainctl("rerun", "1", "--set", "LR=0.2", "--set", "NEW=a=b", "--name", "again")
+    assert (result.exit_code, result.stdout) == (0, "2\n")
+    first, second = (training.service.submitted[job] for job in (1, 2))
+    assert dict(second.metadata.parameters) == {"LR": "0.2", "EPOCHS": "5", "NEW": "a=b"}
+    assert (second.metadata.name, list(second.tags)) == ("again", ["best"])
+    assert second.metadata.dataset_id == first.metadata.dataset_id
+    assert second.request_key != first.request_key
+    assert training.service.projects[-1] == "vision"
+    trainctl("rerun", "1", "--project", "speech", "--dataset", "other", "--version", "4b")
+    assert training.service.projects[-1] == "speech"
+    assert training.service.submitted[3].metadata.dataset_id == "other"
+
+
+def test_rerun_follows_and_says_how_to_repeat_it(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.service.outcomes[2] = pb.GetTrainingStatusResponse(status=pb.failure)
+    trainctl(*SUBMIT)
+    assert trainctl("rerun", "1", "--follow").exit_code == 1
+    training.fail(pb.TrainRequest, grpc.StatusCode.DEADLINE_EXCEEDED, after_effect=True)
+    lost = trainctl("rerun", "1", "--request-key", "mine")
+    assert lost.exit_code == 4
+    assert "add --request-key mine" in lost.stderr
+    assert trainctl("rerun", "1", "--request-key", "mine").stdout == "3\n"
+
+
+def test_the_printed_command_submits_the_same_request(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, project="vision")
+    training.service.submitted[1] = EVERYTHING
+    printed = trainctl("clone", "1").stdout
+    assert printed.isascii() or "\x1b" not in printed
+    read = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {printed}"], capture_output=True, check=True
+    ).stdout.decode()
+    words = read.split("\0")[:-1]
+    assert words[0] == "trainctl"
+    assert trainctl(*words[1:], "--request-key", "k").stdout == "2\n"
+    assert training.service.submitted[2] == EVERYTHING
+    assert training.service.projects[-1] == "vision"
+
+
+def test_clone_changes_values_and_prints_json(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1)
+    training.service.submitted[1] = EVERYTHING
+    words = shlex.split(trainctl("clone", "1", "--set", "NOTE=x", "--name", "b").stdout)
+    assert {"NOTE=x", "b"} < set(words)
+    answer = json.loads(trainctl("clone", "1", "--json", "--set", "LR=1").stdout)
+    assert (answer["metadata"]["parameters"]["LR"], answer["request_key"]) == ("1", "")
+
+
+def test_clone_says_what_submit_cannot(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1)
+    training.service.submitted[1] = pb.TrainRequest(
+        pod_options=pb.PodOptions(tolerations=[pb.Toleration(key="gpu", toleration_seconds=3)])
+    )
+    assert "no option for toleration_seconds of gpu; `trainctl rerun 1`" in trainctl("clone", "1").stderr
+
+
+@pytest.mark.parametrize("word", ["a b", "it's", "ä", "\x1b[2J", "\u202ehidden", "\\x1b", "$(rm)", ""])
+def test_words_survive_a_shell_and_hide_nothing(word: str) -> None:
+    printed = submissions.joined([word])
+    assert printed.isprintable()
+    read = subprocess.run(["bash", "-c", f"printf %s {printed}"], capture_output=True, check=True).stdout
+    assert read.decode() == word

@@ -1,0 +1,43 @@
+"""docs/security.md: its commands make certificates and settings that a service accepts."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from training_service.auth.pem_files import PemFile
+from training_service.auth.tls import read_tls
+from training_service.settings.loading import load
+
+PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="there is no openssl")
+
+
+def ran(folder: Path, start: str) -> None:
+    """Run the commands of the block that has this text, but for the service."""
+    [block] = [block for block in BLOCKS if start in block]
+    commands = block.partition("training-service serve")[0].replace("rsa:3072", "rsa:2048")  # faster
+    subprocess.run(["bash", "-eu", "-c", commands], cwd=folder, check=True, capture_output=True)
+
+
+def test_the_certificate_of_the_first_example_is_accepted(tmp_path: Path) -> None:
+    ran(tmp_path, "-subj /CN=training ")
+    files = [tmp_path / name for name in ("server.pem", "server.key")]
+    tls = read_tls(*(PemFile("server.tls", file) for file in files))
+    assert tls.covers("localhost")
+
+
+def test_the_operator_of_the_second_example_is_the_name_in_its_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(tmp_path, "issue alice")
+    monkeypatch.chdir(tmp_path)
+    settings = load(tmp_path / "service.toml")
+    alice = x509.load_pem_x509_certificate((tmp_path / "alice.pem").read_bytes())
+    assert settings.auth.operators == {alice.subject.rfc4514_string()}
+    files = [settings.server.tls.certificate, settings.server.tls.key, settings.server.tls.client_ca]
+    read_tls(*(PemFile("server.tls", tmp_path / str(file)) for file in files))

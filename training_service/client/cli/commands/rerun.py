@@ -1,0 +1,85 @@
+"""trainctl rerun and trainctl clone."""
+
+from typing import Annotated
+
+import typer
+
+from training_service.client import requests
+from training_service.client.cli.commands import submission
+from training_service.client.cli.commands.arguments import Job
+from training_service.client.cli.commands.assignments import parsed
+from training_service.client.cli.output import remark
+from training_service.client.cli.render import submissions
+from training_service.client.cli.session import session_of
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Another value of a parameter. Repeatable."),
+]
+Name = Annotated[str | None, typer.Option("--name", "-n", help="Another name.")]
+Dataset = Annotated[str | None, typer.Option("--dataset", "-d", metavar="ID", help="Another dataset.")]
+Version = Annotated[
+    str | None, typer.Option("--version", metavar="HASH", help="Another version of the dataset.")
+]
+
+
+def rerun(
+    context: typer.Context,
+    job: Job,
+    changes: Changes = None,
+    name: Name = None,
+    dataset: Dataset = None,
+    version: Version = None,
+    request_key: submission.RequestKey = None,
+    follow_it: submission.Follow = False,
+) -> None:
+    """Queue a job with the request of another, in the same project, and print its id.
+
+    Values that the other job had by default stay as they were. `trainctl clone` prints the request.
+    """
+    session = session_of(context)
+    parameters = parsed(changes or (), "--set")
+    key = request_key or requests.new_request_key()
+    with session.client() as client:
+        with submission.repeatable(key):
+            new = client.rerun(
+                job,
+                parameters=parameters,
+                name=name,
+                dataset_id=dataset,
+                dataset_version=version,
+                request_key=key,
+            )
+        submission.report(session, client, new, followed=follow_it)
+
+
+def clone(
+    context: typer.Context,
+    job: Job,
+    changes: Changes = None,
+    name: Name = None,
+    dataset: Dataset = None,
+    version: Version = None,
+) -> None:
+    """Print the command that submits the same job, with all values that it had by default.
+
+    With --json, print the TrainRequest instead, without its request key.
+    """
+    session = session_of(context)
+    parameters = parsed(changes or (), "--set")
+    with session.client() as client:
+        request = requests.changed(
+            client.request_of(job),
+            parameters=parameters,
+            name=name,
+            dataset_id=dataset,
+            dataset_version=version,
+            request_key=None,
+        )
+        project = session.project or client.status(job).project
+    request.ClearField("request_key")
+    words, lacking = submissions.words_of(request)
+    options = ["--project", project] if project else []
+    session.output.show_text(request, submissions.joined(["trainctl", *words, *options]) + "\n")
+    for what in lacking:
+        remark(f"trainctl submit has no option for {what}; `trainctl rerun {job}` keeps it")

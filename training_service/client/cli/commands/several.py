@@ -1,0 +1,31 @@
+"""Does the same to several jobs."""
+
+from collections.abc import Callable, Sequence
+
+import typer
+
+from training_service.client.cli import exit_codes
+from training_service.client.cli.boundary import explanation
+from training_service.client.cli.output import remark
+from training_service.client.errors import TrainingServiceError, Unavailable, Untrusted
+
+
+def for_each(jobs: Sequence[int], action: Callable[[int], None]) -> None:
+    """Call the action for each job once. Failures are reported at once, and the first gives the exit code.
+
+    Raises Unavailable and Untrusted for the first job that meets it, since the others would, too.
+    """
+    wanted = list(dict.fromkeys(jobs))
+    first: TrainingServiceError | None = None
+    for done, job in enumerate(wanted):
+        try:
+            action(job)
+        except (Unavailable, Untrusted) as error:
+            if left := wanted[done + 1 :]:
+                error.add_note(f"Not tried: {', '.join(map(str, left))}")
+            raise
+        except TrainingServiceError as error:
+            remark(explanation(error) if len(wanted) == 1 else f"job {job}: {explanation(error)}")
+            first = first or error
+    if first is not None:
+        raise typer.Exit(exit_codes.of_error(first))

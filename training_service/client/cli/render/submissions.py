@@ -1,0 +1,84 @@
+"""A request as the command that submits it."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+
+from training_service._generated.training_service_pb2 import PodOptions, Toleration, TrainRequest
+
+
+def words_of(request: TrainRequest) -> tuple[list[str], list[str]]:
+    """Return the words of `submit` with its options, and what of the request has no option."""
+    job = request.metadata
+    words = ["submit", job.algorithm, "--dataset", job.dataset_id, "--version", job.train_data_version_hash]
+    words += [*_given("--name", job.name), *_given("--model", job.output_model_name)]
+    words += _pairs("-p", job.parameters)
+    words += _each("--tag", request.tags)
+    retry = request.retry_policy
+    if retry.HasField("max_attempts"):
+        words += ["--max-attempts", str(retry.max_attempts)]
+    words += _each("--retry-on", retry.retry_on)
+    words += [*_span(retry, "backoff", "--backoff"), *_span(retry, "max_backoff", "--max-backoff")]
+    for state in ("queue", "start", "run"):
+        words += _span(request.deadlines, state, f"--{state}-deadline")
+    words += _pod_words(request.pod_options)
+    lacking = [
+        f"toleration_seconds of {each.key or 'every taint'}"
+        for each in request.pod_options.tolerations
+        if each.HasField("toleration_seconds")
+    ]
+    if request.HasField("program"):
+        lacking.append("the uploaded program; `trainctl rerun` keeps it")
+    return words, lacking
+
+
+def joined(words: Iterable[str]) -> str:
+    """Join words to a line for a shell. What is not printable is escaped, as bash reads it."""
+    return " ".join(shlex.quote(word) if word.isprintable() else _escaped(word) for word in words)
+
+
+def _escaped(word: str) -> str:
+    parts = (
+        f"\\{c}" if c in "\\'" else c if c.isprintable() else "".join(f"\\x{byte:02x}" for byte in c.encode())
+        for c in word
+    )
+    return f"$'{''.join(parts)}'"
+
+
+def _pod_words(options: PodOptions) -> Iterator[str]:
+    yield from _pairs("--resource", options.resources)
+    if options.nproc_per_node:
+        yield from ("--nproc-per-node", str(options.nproc_per_node))
+    yield from _pairs("--node-selector", options.node_selector)
+    yield from _each("--toleration", map(_toleration, options.tolerations))
+    yield from _given("--priority-class", options.priority_class)
+    yield from _pairs("--label", options.labels)
+    yield from _pairs("--annotation", options.annotations)
+
+
+def _toleration(toleration: Toleration) -> str:
+    value = "" if toleration.operator == "Exists" else f"={toleration.value}"
+    return f"{toleration.key}{value}" + (f":{toleration.effect}" if toleration.effect else "")
+
+
+def _given(option: str, value: str) -> list[str]:
+    return [option, value] if value else []
+
+
+def _each(option: str, values: Iterable[str]) -> Iterator[str]:
+    for value in values:
+        yield from (option, value)
+
+
+def _pairs(option: str, values: Mapping[str, str]) -> Iterator[str]:
+    yield from _each(option, (f"{key}={value}" for key, value in sorted(values.items())))
+
+
+def _span(message: Message, field: str, option: str) -> list[str]:
+    if not message.HasField(field):
+        return []
+    span: Duration = getattr(message, field)
+    seconds = f"{span.ToTimedelta().total_seconds():.6f}".rstrip("0").rstrip(".")
+    return [option, f"{seconds}s"]
