@@ -6,6 +6,7 @@ from rich.progress import Progress
 
 from benchmarks import (
     all_reduce,
+    audit,
     auth,
     cancelling,
     checkpoints,
@@ -48,6 +49,7 @@ BENCHMARKS = {
     "memory": memory.measure,
     "tls": tls.measure,
     "auth": auth.measure,
+    "audit": audit.measure,
     "reports": reports.measure,
     "schedules": schedules.measure,
     "kills": kills.measure,

@@ -119,11 +119,17 @@ class Server:
 
 @contextmanager
 def service(
-    data_dir: Path, *, command: Sequence[str] = (), capacity: int = 1, **settings: str
+    data_dir: Path,
+    *,
+    command: Sequence[str] = (),
+    capacity: int = 1,
+    program: Sequence[str] = (),
+    **settings: str,
 ) -> Iterator[Server]:
     """Run the service on `data_dir`, with plain processes that run `command` or with the fake backend.
 
-    Settings are passed as `jobs__stop_grace="1"`. The only algorithm takes PARAMETERS.
+    Settings are passed as `jobs__stop_grace="1"`. The only algorithm takes PARAMETERS. `program` replaces
+    `training-service`.
     """
     make_dataset(data_dir)
     config = data_dir / "bench.toml"
@@ -134,7 +140,7 @@ def service(
     arguments = ["--config", config, "--data-dir", data_dir, "--address", "127.0.0.1:0"]
     with serving(
         [
-            *(script("training-service"), "serve", *map(str, arguments)),
+            *(*(program or [script("training-service")]), "serve", *map(str, arguments)),
             *("--capacity", str(capacity), "--backend", backend, *flags),
         ]
     ) as server:

@@ -11,9 +11,17 @@ from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.backends.registry import Preflight
 from job_tracker.common.clock import utc_now
-from job_tracker.domain import rights
+from job_tracker.domain.audit import (
+    AuditEvent,
+    EventObserver,
+    Outcome,
+    event_of,
+    ignore_event,
+    target_of_job,
+)
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import NotPossible, StaleJob, UnknownReference
+from job_tracker.domain.guard import Guard
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
 from job_tracker.domain.open_streams import OpenStreams, StreamUse
@@ -75,11 +83,13 @@ class Jobs:
         limits_of: Callable[[str], ProjectLimits | None] = unlimited,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
+        note: EventObserver = ignore_event,
         streams: OpenStreams | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
-        `limits_of` gives the limits of a project, None if the project does not exist.
+        `limits_of` gives the limits of a project, None if the project does not exist. `note` gets an event of
+        each denial, and of each read of logs and artifacts.
         """
         self._store = store
         self._logs = logs
@@ -91,6 +101,8 @@ class Jobs:
         self._limits_of = limits_of
         self._clock = clock
         self._on_save = on_save
+        self._note = note
+        self._guard = Guard(note, clock)
         self._queue_moves = QueueMoves(store)
         self.streams = streams or OpenStreams()
         """The open streams of callers. Its `recheck` ends those that callers may no longer read."""
@@ -101,7 +113,7 @@ class Jobs:
         Raises UnknownReference if there is no such project, and as Admission.check and JobStore.submit do.
         """
         project = caller.default_project
-        rights.check(caller, "submit", project)
+        self._guard.check(caller, "submit", project)
         limits = self._limits_of(project)
         if limits is None:
             raise UnknownReference("project", f"{project} doesn't exist; the operator configures projects")
@@ -115,7 +127,12 @@ class Jobs:
             await self._parameter_check.check(caller, spec)
         for preflight in self._preflights:
             await preflight.check(spec)
-        return await self._store.submit(spec, self._clock(), key, self._max_queued, limits.max_queued, tags)
+        now = self._clock()
+        detail = f"algorithm {spec.algorithm}"
+        event = event_of(caller, "submit", Outcome.DONE, now, project=project, detail=detail)
+        return await self._store.submit(
+            spec, now, key, self._max_queued, limits.max_queued, tags, event=event
+        )
 
     async def get(self, caller: Caller, job_id: int) -> JobView:
         """Return the current job. Raises JobNotFound."""
@@ -128,7 +145,7 @@ class Jobs:
         """
         if where.projects is not None:
             for project in sorted(where.projects):
-                rights.check(caller, "list", project)
+                self._guard.check(caller, "list", project)
         elif not caller.is_everywhere:
             where = replace(where, projects=frozenset(caller.roles))
         found = await self._store.list_jobs(where, limit=limit, before=before)
@@ -153,7 +170,8 @@ class Jobs:
             else:
                 after = replace(job, ending=replace(job.ending, at_once=True))
             try:
-                cancelled = await self._store.update(after)
+                event = self._event(caller, "cancel", Outcome.DONE, job)
+                cancelled = await self._store.update(after, event=event)
             except StaleJob:
                 continue
             self._on_save(job, cancelled)
@@ -167,7 +185,8 @@ class Jobs:
             if wanted == (job.tags, job.note):
                 return await self._view(job)
             try:
-                return await self._view(await self._store.annotate(job, *wanted))
+                event = self._event(caller, "annotate", Outcome.DONE, job)
+                return await self._view(await self._store.annotate(job, *wanted, event=event))
             except StaleJob:
                 continue
 
@@ -179,7 +198,7 @@ class Jobs:
         job = await self._visible(caller, "delete", job_id)
         if not job.state.is_terminal:
             raise NotPossible(f"job {job_id} is {job.state}; cancel it, and delete it when it has ended")
-        await self._store.delete([job_id])
+        await self._store.delete([job_id], event=self._event(caller, "delete", Outcome.DONE, job))
 
     def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
         """Yield the job now and after every change, until it has ended. Raises JobNotFound.
@@ -210,7 +229,12 @@ class Jobs:
 
     def logs(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """Yield the output of the job's processes, with `follow` also the future one; see LogReader.read."""
-        return self._stream(caller, "logs", job_id, lambda job: self._logs.read(caller, job.id, wanted))
+
+        def read(job: Job) -> AsyncGenerator[LogPiece, None]:
+            self._note(self._event(caller, "logs", Outcome.READ, job))
+            return self._logs.read(caller, job.id, wanted)
+
+        return self._stream(caller, "logs", job_id, read)
 
     async def metrics(self, caller: Caller, job_id: int, names: Collection[str]) -> Sequence[MetricSeries]:
         """Return the job's series of these names, or all if there are none. Raises JobNotFound."""
@@ -224,6 +248,7 @@ class Jobs:
         Raises JobNotFound and StorageUnavailable.
         """
         job = await self._visible(caller, "artifacts", job_id)
+        self._note(self._event(caller, "artifacts", Outcome.READ, job))
         files, reported = await asyncio.gather(self._models.list(job), self._store.artifacts(job_id))
         return job, merged(files, reported)
 
@@ -232,7 +257,12 @@ class Jobs:
 
         Raises JobNotFound, InvalidField, UnknownReference and StorageUnavailable.
         """
-        return self._stream(caller, "fetch", job_id, lambda job: self._models.read(job, name))
+
+        def read(job: Job) -> AsyncGenerator[bytes, None]:
+            self._note(self._event(caller, "fetch", Outcome.READ, job, f", {name}"))
+            return self._models.read(job, name)
+
+        return self._stream(caller, "fetch", job_id, read)
 
     def _stream(
         self, caller: Caller, operation: str, job_id: int, items_of: Callable[[Job], AsyncGenerator[T, None]]
@@ -248,8 +278,13 @@ class Jobs:
     async def _visible(self, caller: Caller, operation: str, job_id: int) -> Job:
         """Return the job if the caller may use the operation on it. Raises JobNotFound and Forbidden."""
         job = await self._store.get(job_id)
-        rights.check_job(caller, operation, job)
+        self._guard.check_job(caller, operation, job)
         return job
+
+    def _event(self, caller: Caller, action: str, outcome: Outcome, job: Job, part: str = "") -> AuditEvent:
+        """Return an event about a job, or a part of it."""
+        target, project = target_of_job(job.id) + part, job.spec.project
+        return event_of(caller, action, outcome, self._clock(), project=project, target=target)
 
     async def _view(self, job: Job) -> JobView:
         queued = job.state is JobState.QUEUED

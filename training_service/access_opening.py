@@ -8,8 +8,9 @@ from job_tracker.access.callers import Callers
 from job_tracker.access.operations import Access
 from job_tracker.access.projects import Projects
 from job_tracker.domain.access import Project
+from job_tracker.domain.audit import EventObserver
 from job_tracker.store.base import Store
-from training_service.auth.authenticator import Authenticator, Proofs
+from training_service.auth.authenticator import Authenticator, NotingRefusals, Proofs
 from training_service.auth.certificates import identity_of
 from training_service.auth.live import Live, Unusable
 from training_service.settings import Settings
@@ -27,8 +28,8 @@ class OpenedAccess:
     authenticator: Authenticator
 
 
-async def open_access(settings: Settings, store: Store) -> OpenedAccess:
-    """Read the projects, and make the parts.
+async def open_access(settings: Settings, store: Store, note: EventObserver) -> OpenedAccess:
+    """Read the projects, and make the parts. `note` gets an event of each denial.
 
     Raises Unusable if the file of projects cannot be used, or declares a project that the API declared, too.
     """
@@ -39,15 +40,16 @@ async def open_access(settings: Settings, store: Store) -> OpenedAccess:
         store, projects, operators=settings.auth.operators, failures=settings.limits.failed_tokens
     )
     await callers.refresh()
+    proofs = Proofs(
+        callers,
+        identity_of if settings.server.tls.client_ca else None,
+        is_open=is_open(settings),
+    )
     return OpenedAccess(
         projects=projects,
         callers=callers,
-        operations=Access(store, projects, callers, limits=settings.limits.of_tokens),
-        authenticator=Proofs(
-            callers,
-            identity_of if settings.server.tls.client_ca else None,
-            is_open=is_open(settings),
-        ),
+        operations=Access(store, projects, callers, limits=settings.limits.of_tokens, note=note),
+        authenticator=NotingRefusals(proofs, note),
     )
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from job_tracker.common import log_context
 from job_tracker.common.printable import printable
-from training_service.api.interceptors import request_id
 from training_service.settings import LoggingSettings
 
 GRPC_LOGGER = "grpc._cython.cygrpc"
@@ -57,7 +56,7 @@ def _context() -> dict[str, Any]:
     facts: dict[str, Any] = {}
     if subject := log_context.subject.get():
         facts = {"job": subject.job_id, **({"attempt": subject.attempt} if subject.attempt else {})}
-    if identity := request_id.get():
+    if identity := log_context.request_id.get():
         facts["request_id"] = identity
     return facts
 

@@ -10,6 +10,8 @@ import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
+from job_tracker.access.audit import AuditTrail
+from job_tracker.access.audit_export import AuditExport
 from job_tracker.access.projects import Projects
 from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.admission.admission import Admission
@@ -18,6 +20,7 @@ from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import Opened
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
+from job_tracker.domain.audit import EventObserver
 from job_tracker.domain.call_kinds import CallKind
 from job_tracker.domain.errors import StoreLost
 from job_tracker.domain.job import Job
@@ -84,7 +87,13 @@ async def serve(settings: Settings) -> None:
         )
         store = observed(await open_store(settings), Store, metrics.observe_outside("store"))
         stack.push_async_callback(store.close)
-        access = await _access(settings, store)
+        if export := _audit_export(settings, store):
+            stack.push_async_callback(export.close)  # after the trail has written its last events
+            stack.push_async_callback(end, background(export.run(), "export of the audit"))
+        trail = AuditTrail(store)
+        stack.push_async_callback(end, background(trail.run(), "audit"))
+        stack.push_async_callback(trail.close)
+        access = await _access(settings, store, trail.note)
         metrics.observe_store(store, settings.scheduling.capacity, access.projects.names)
         store_id = await store.store_id()
         keys = await ReportKeys.open(store)
@@ -109,7 +118,7 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(
             end, background(tree_sweeper(settings, store).run(), "removal of unused programs")
         )
-        jobs = make_jobs(settings, store, store_id, opened, metrics, access.projects, programs)
+        jobs = make_jobs(settings, store, store_id, opened, metrics, access.projects, trail.note, programs)
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
         stack.push_async_callback(end, background(access.callers.follow(), "changes of tokens and roles"))
@@ -120,8 +129,8 @@ async def serve(settings: Settings) -> None:
             certificates.tls if certificates else None,
             Servicers(
                 servicer,
-                AccessServicer(access.operations, ReportKeyAccess(store, keys)),
-                ReporterServicer(tokens, reports, limits),
+                AccessServicer(access.operations, ReportKeyAccess(store, keys, note=trail.note)),
+                ReporterServicer(tokens, reports, limits, trail.note),
                 ProgramServicer(programs),
             ),
             access.authenticator,
@@ -165,9 +174,10 @@ def make_jobs(
     opened: Opened,
     metrics: Metrics,
     projects: Projects,
+    note: EventObserver,
     programs: Programs | None = None,
 ) -> Jobs:
-    """The operations behind the API."""
+    """The operations behind the API. `note` gets an event of each denial and read."""
     resolver = make_resolver(settings)
     admission = Admission(
         settings.algorithms,
@@ -191,6 +201,7 @@ def make_jobs(
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
         on_save=metrics.observe_job,
+        note=note,
         streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller),
     )
 
@@ -258,6 +269,7 @@ def tracker_options(settings: Settings) -> TrackerOptions:
         keep_finished=settings.jobs.keep_finished,
         keep_failed_group=settings.jobs.keep_failed_group,
         keep_succeeded_group=settings.jobs.keep_succeeded_group,
+        keep_events=settings.audit.keep,
     )
 
 
@@ -273,9 +285,23 @@ def _certificates(settings: Settings) -> Certificates | None:
         raise CannotServe(str(error)) from error
 
 
-async def _access(settings: Settings, store: Store) -> OpenedAccess:
+def _audit_export(settings: Settings, store: Store) -> AuditExport | None:
+    """The export of the audit, if it is configured. Raises CannotServe if its file cannot be written."""
+    path = settings.audit.file
+    if path is None:
+        return None
     try:
-        return await open_access(settings, store)
+        if path.exists() and not path.is_file():
+            raise CannotServe(f"audit.file: {path} is not a regular file")
+        path.open("ab").close()
+    except OSError as error:
+        raise CannotServe(f"audit.file: {path} cannot be written ({error.strerror})") from error
+    return AuditExport(store, path, settings.storage.data_dir / "audit-export.id")
+
+
+async def _access(settings: Settings, store: Store, note: EventObserver) -> OpenedAccess:
+    try:
+        return await open_access(settings, store, note)
     except Unusable as error:
         raise CannotServe(str(error)) from error
 

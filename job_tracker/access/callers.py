@@ -323,11 +323,12 @@ def _default_of(roles: Mapping[str, Role]) -> str:
 def _ended(token: Token) -> NotAllowed:
     """The error for a token that was valid. Only a caller with its secret gets it."""
     if token.revoked_at is not None and token.revoked_at == token.ends_at:
-        return NotAllowed(
-            f"the token {token.id} was revoked at {_written(token.revoked_at)}; ask for a new one"
-        )
-    assert token.expires_at is not None
-    return NotAllowed(f"the token {token.id} expired at {_written(token.expires_at)}; ask for a new one")
+        ended = f"was revoked at {_written(token.revoked_at)}"
+    else:
+        assert token.expires_at is not None
+        ended = f"expired at {_written(token.expires_at)}"
+    message = f"the token {token.id} {ended}; ask for a new one"
+    return NotAllowed(message, caller=token.caller_name, credential=token.id)
 
 
 def _written(moment: datetime) -> str:

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from job_tracker.access import tokens
 from job_tracker.access.callers import Callers
 from job_tracker.access.projects import Projects
 from job_tracker.common.clock import utc_now
 from job_tracker.common.printable import quoted
-from job_tracker.domain import naming, rights
+from job_tracker.domain import naming
 from job_tracker.domain.access import (
     LONGEST_MEMBER,
     MOST_MEMBERS,
@@ -20,6 +20,7 @@ from job_tracker.domain.access import (
     TokenLimits,
     is_token_name,
 )
+from job_tracker.domain.audit import AuditEvent, EventObserver, Outcome, event_of, ignore_event
 from job_tracker.domain.caller import Caller, Role
 from job_tracker.domain.errors import (
     Forbidden,
@@ -28,12 +29,18 @@ from job_tracker.domain.errors import (
     NotPossible,
     UnknownReference,
 )
+from job_tracker.domain.guard import Guard
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.store.access import UNLIMITED, AccessStore
+from job_tracker.store.audit import AuditFilter, AuditStore
 
 LONGEST_LIFETIME: Final = timedelta(days=3650)
 _KEPT_AFTER_THEIR_END = timedelta(days=30)
 _TRIES = 20
+
+
+class _Store(AccessStore, AuditStore, Protocol):
+    """The parts of a store that the operations use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +64,19 @@ class Access:
 
     def __init__(
         self,
-        store: AccessStore,
+        store: _Store,
         projects: Projects,
         callers: Callers,
         clock: Callable[[], datetime] = utc_now,
         limits: TokenLimits = UNLIMITED,
+        note: EventObserver = ignore_event,
     ) -> None:
+        """`note` gets an event of each denial."""
         self._store = store
         self._projects = projects
         self._callers = callers
         self._clock = clock
+        self._guard = Guard(note, clock)
         self._limits = limits
 
     async def create_token(
@@ -78,12 +88,12 @@ class Access:
         TooManyTokens.
         """
         if project:
-            rights.check(caller, "create_token", project)
+            self._guard.check(caller, "create_token", project)
             self._existing(project)
             if role not in _GIVEN:
                 raise InvalidField("role", f"{role or 'none'} is not allowed in a project; allowed: {_ROLES}")
         else:
-            rights.check_everywhere(caller, "create_token")
+            self._guard.check_everywhere(caller, "create_token")
             if role not in (None, Role.OPERATOR):
                 raise InvalidField("project", f"it is missing; the role {role} needs a project")
         if not is_token_name(name):
@@ -106,7 +116,15 @@ class Access:
                 created_by=caller.name,
                 expires_at=now + lifetime if lifetime else None,
             )
-            if await self._store.add_token(token, self._limits, purge_before=now - _KEPT_AFTER_THEIR_END):
+            event = self._event(
+                caller,
+                "create_token",
+                project,
+                f"token {made.id}",
+                f"name {name}, role {role or 'as member'}, {_ending(token)}",
+            )
+            purge_before = now - _KEPT_AFTER_THEIR_END
+            if await self._store.add_token(token, self._limits, purge_before=purge_before, event=event):
                 return made, token
 
     async def list_tokens(
@@ -114,9 +132,9 @@ class Access:
     ) -> tuple[Sequence[Token], str]:
         """Return tokens of a project, or of all, with ids above `after`, and the `after` of the next page."""
         if project:
-            rights.check(caller, "list_tokens", project)
+            self._guard.check(caller, "list_tokens", project)
         else:
-            rights.check_everywhere(caller, "list_tokens")
+            self._guard.check_everywhere(caller, "list_tokens")
         found = await self._store.list_tokens(project or None, limit=limit + 1, after=after)
         return found[:limit], found[limit - 1].id if len(found) > limit else ""
 
@@ -127,15 +145,19 @@ class Access:
         """
         token = await self._store.token(token_id)
         if token is not None and caller.credential != token.id:
+            target = f"token {token.id}"
             try:
                 if token.project:
-                    rights.check(caller, "revoke_token", token.project)
+                    self._guard.check(caller, "revoke_token", token.project, target)
                 else:
-                    rights.check_everywhere(caller, "revoke_token")
+                    self._guard.check_everywhere(caller, "revoke_token", target)
             except Forbidden:
                 token = None
         if token is not None:
-            token = await self._store.revoke_token(token_id, self._clock())
+            event = self._event(
+                caller, "revoke_token", token.project, f"token {token.id}", f"name {token.name}"
+            )
+            token = await self._store.revoke_token(token_id, event.at, event=event)
         if token is None:
             raise UnknownReference("token", f"{quoted(token_id)} doesn't exist")
         await self._callers.announce()
@@ -153,22 +175,27 @@ class Access:
 
     async def set_project(self, caller: Caller, name: str, limits: ProjectLimits) -> Project:
         """Declare a project, or change its limits. Raises InvalidField and NotPossible."""
-        rights.check_everywhere(caller, "set_project")
+        self._guard.check_everywhere(caller, "set_project", _target_of(name))
         if not naming.is_project(name):
             raise InvalidField("name", f"{quoted(name)} is not allowed; {naming.PROJECT_RULE}")
-        return await self._change(name, lambda project: replace(project, limits=limits), may_create=True)
+        detail = f"max_queued {limits.max_queued or 'unlimited'}"
+        event = self._event(caller, "set_project", name, _target_of(name), detail)
+        return await self._change(
+            name, lambda project: replace(project, limits=limits), event, may_create=True
+        )
 
     async def delete_project(self, caller: Caller, name: str) -> None:
         """Delete a project without live or waiting jobs, and revoke its tokens. Its ended jobs stay.
 
         Raises UnknownReference and NotPossible.
         """
-        rights.check_everywhere(caller, "delete_project")
+        self._guard.check_everywhere(caller, "delete_project", _target_of(name))
         if name == naming.DEFAULT_PROJECT:
             raise NotPossible(f"project {name} always exists; remove its members instead")
         self._existing(name)
         self._check_not_declared(name)
-        left = await self._store.delete_project(name, self._clock())
+        event = self._event(caller, "delete_project", name, _target_of(name))
+        left = await self._store.delete_project(name, event.at, event=event)
         if left is None:
             raise _unknown(name)
         if left:
@@ -182,7 +209,7 @@ class Access:
 
         Raises InvalidField, UnknownReference, NotPossible and LimitExceeded.
         """
-        rights.check(caller, "set_member", project)
+        self._guard.check(caller, "set_member", project)
         if role not in _GIVEN:
             raise InvalidField("role", f"{role} is not allowed in a project; allowed: {_ROLES}")
         if not 0 < len(member) <= LONGEST_MEMBER or not member.isprintable():
@@ -199,24 +226,51 @@ class Access:
                 )
             return replace(before, members=members)
 
-        return await self._change(project, change)
+        event = self._event(caller, "set_member", project, f"member {member}", f"role {role}")
+        return await self._change(project, change, event)
 
     async def remove_member(self, caller: Caller, project: str, member: str) -> Project:
         """Take the role of a caller in a project away. Its open streams end.
 
         Raises UnknownReference and NotPossible.
         """
-        rights.check(caller, "remove_member", project)
+        self._guard.check(caller, "remove_member", project)
 
         def change(before: Project) -> Project:
             if member not in before.members:
                 raise UnknownReference("member", f"{quoted(member)} has no role in project {project}")
             return replace(before, members={k: v for k, v in before.members.items() if k != member})
 
-        return await self._change(project, change)
+        event = self._event(caller, "remove_member", project, f"member {member}")
+        return await self._change(project, change, event)
+
+    async def list_events(
+        self, caller: Caller, where: AuditFilter, *, limit: int, before: int | None
+    ) -> tuple[Sequence[AuditEvent], int | None]:
+        """Return audit events with ids below `before`, newest first, and the `before` of the next page.
+
+        Only operators may read the events of all projects, which are those without a project in `where`.
+        """
+        if where.project:
+            self._guard.check(caller, "list_events", where.project)
+        else:
+            self._guard.check_everywhere(caller, "list_events")
+        found = await self._store.list_events(where, limit=limit + 1, before=before)
+        return found[:limit], found[limit - 1].id if len(found) > limit else None
+
+    def _event(self, caller: Caller, action: str, project: str, target: str, detail: str = "") -> AuditEvent:
+        """Return the event of a change."""
+        return event_of(
+            caller, action, Outcome.DONE, self._clock(), project=project, target=target, detail=detail
+        )
 
     async def _change(
-        self, name: str, change: Callable[[Project], Project], *, may_create: bool = False
+        self,
+        name: str,
+        change: Callable[[Project], Project],
+        event: AuditEvent,
+        *,
+        may_create: bool = False,
     ) -> Project:
         for _ in range(_TRIES):
             stored = {project.name: project for project in await self._store.projects()}
@@ -227,7 +281,9 @@ class Access:
                     raise _unknown(name)
                 before = Project(name=name)
             after = change(before)
-            if await self._store.put_project(after):
+            if after == before and before.version:
+                return before
+            if await self._store.put_project(after, event=event):
                 await self._callers.announce()
                 return replace(after, version=after.version + 1)
         raise NotPossible(f"project {name} is being changed by others all the time; try again")
@@ -243,6 +299,16 @@ class Access:
 
 _GIVEN = (Role.VIEWER, Role.SUBMITTER, Role.ADMIN)
 _ROLES = ", ".join(map(str, _GIVEN))
+
+
+def _ending(token: Token) -> str:
+    """Describe when a new token expires."""
+    return f"expires {token.expires_at:%Y-%m-%d %H:%M} UTC" if token.expires_at else "never expires"
+
+
+def _target_of(project: str) -> str:
+    """Return the target of an event about a project; empty for a text that cannot be one."""
+    return f"project {project}" if naming.is_project(project) else ""
 
 
 def _unknown(name: str) -> UnknownReference:

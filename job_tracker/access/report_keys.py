@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Final
 
 from job_tracker.common.clock import utc_now
-from job_tracker.domain import rights
+from job_tracker.domain.audit import EventObserver, Outcome, event_of, ignore_event, target_of_report_key
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import LimitExceeded, NotPossible, UnknownReference
+from job_tracker.domain.guard import Guard
 from job_tracker.domain.report_key import MOST_KEYS, ReportKey
 from job_tracker.reports import ReportKeys
 from job_tracker.store.report_keys import ReportKeyStore
@@ -27,15 +28,21 @@ class ReportKeyAccess:
     """
 
     def __init__(
-        self, store: ReportKeyStore, keys: ReportKeys, clock: Callable[[], datetime] = utc_now
+        self,
+        store: ReportKeyStore,
+        keys: ReportKeys,
+        clock: Callable[[], datetime] = utc_now,
+        note: EventObserver = ignore_event,
     ) -> None:
+        """`note` gets an event of each denial."""
         self._store = store
         self._keys = keys
         self._clock = clock
+        self._guard = Guard(note, clock)
 
     async def list_report_keys(self, caller: Caller) -> Sequence[ReportKey]:
         """Return the keys, by id; the last one is the current one. Each has only attempts that are live."""
-        rights.check_everywhere(caller, "list_report_keys")
+        self._guard.check_everywhere(caller, "list_report_keys")
         await self._keys.purge()
         return await self._store.report_keys()
 
@@ -45,9 +52,10 @@ class ReportKeyAccess:
         Live attempts keep the key that they have. It is deleted by itself when the last of them has ended.
         Raises LimitExceeded.
         """
-        rights.check_everywhere(caller, "rotate_report_key")
+        self._guard.check_everywhere(caller, "rotate_report_key")
+        event = event_of(caller, "rotate_report_key", Outcome.DONE, self._clock())
         key = await self._store.rotate_report_key(
-            secrets.token_bytes(_SECRET_BYTES), self._clock(), caller.name
+            secrets.token_bytes(_SECRET_BYTES), event.at, caller.name, event=event
         )
         if key is None:
             raise LimitExceeded(
@@ -64,8 +72,10 @@ class ReportKeyAccess:
 
         Raises UnknownReference and NotPossible.
         """
-        rights.check_everywhere(caller, "remove_report_key")
-        key = await self._store.remove_report_key(key_id, self._clock())
+        target = target_of_report_key(key_id)
+        self._guard.check_everywhere(caller, "remove_report_key", target)
+        event = event_of(caller, "remove_report_key", Outcome.DONE, self._clock(), target=target)
+        key = await self._store.remove_report_key(key_id, event.at, event=event)
         if key is None:
             known = {each.id: each for each in await self._store.report_keys()}
             if key_id not in known:

@@ -1,4 +1,5 @@
-"""The job that the running task works on. All its log lines name it (training_service/log_setup.py).
+"""The job that the running task works on, and the call that it answers. All its log lines name them
+(training_service/log_setup.py).
 
 Tasks inherit it from the task that starts them. A task that serves several jobs, or outlives the work on one,
 is therefore started in an empty context: see tasks.background.
@@ -19,6 +20,8 @@ class Subject:
 
 
 subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""The request id of the call; empty outside of calls."""
 
 
 @contextmanager

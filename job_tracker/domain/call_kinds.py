@@ -43,6 +43,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "DeleteProject": CallKind.CHANGE,
     "SetMember": CallKind.CHANGE,
     "RemoveMember": CallKind.CHANGE,
+    "ListAuditEvents": CallKind.LIST,
     "ListReportKeys": CallKind.LIST,
     "RotateReportKey": CallKind.CHANGE,
     "RemoveReportKey": CallKind.CHANGE,

@@ -121,6 +121,12 @@ class TooManyTokens(LimitExceeded):
 class NotAllowed(TrackerError):
     """The caller did not prove that it may do this. The message says what is missing."""
 
+    def __init__(self, message: str, *, caller: str = "", credential: str = "") -> None:
+        """`caller` is the name of the caller, and `credential` the id of its token, if they are known."""
+        super().__init__(message)
+        self.caller = caller
+        self.credential = credential
+
 
 class Forbidden(TrackerError):
     """The caller is known, but may not do this. The message names the role that is needed."""

@@ -53,6 +53,7 @@ ACCESS_RIGHTS: Mapping[str, Right] = {
     "delete_project": Right("DeleteProject", "delete projects", Role.OPERATOR),
     "set_member": Right("SetMember", "set members", Role.ADMIN),
     "remove_member": Right("RemoveMember", "remove members", Role.ADMIN),
+    "list_events": Right("ListAuditEvents", "read the audit", Role.ADMIN),
     "list_report_keys": Right("ListReportKeys", "list the keys of reports", Role.OPERATOR),
     "rotate_report_key": Right("RotateReportKey", "rotate the keys of reports", Role.OPERATOR),
     "remove_report_key": Right("RemoveReportKey", "remove keys of reports", Role.OPERATOR),

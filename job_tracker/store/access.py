@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from job_tracker.domain.access import Project, Token, TokenLimits
+from job_tracker.domain.audit import AuditEvent
 
 UNLIMITED: Final = TokenLimits()
 ENDED_TOKENS_PURGED: Final = 100
@@ -14,6 +15,7 @@ ENDED_TOKENS_PURGED: Final = 100
 class AccessStore(Protocol):
     """Stores tokens and projects.
 
+    Every change takes an audit event along, which is stored in the same transaction if something changes.
     Single tokens are found as fast among many as among few. All projects are read at once, since services
     keep them in memory.
     """
@@ -23,7 +25,12 @@ class AccessStore(Protocol):
         ...
 
     async def add_token(
-        self, token: Token, limits: TokenLimits = UNLIMITED, *, purge_before: datetime
+        self,
+        token: Token,
+        limits: TokenLimits = UNLIMITED,
+        *,
+        purge_before: datetime,
+        event: AuditEvent | None = None,
     ) -> bool:
         """Store a new token. Return False, and change nothing, if its id is in use.
 
@@ -41,7 +48,9 @@ class AccessStore(Protocol):
         """Return at most `limit` tokens with ids above `after`, by id: those of a project, or all."""
         ...
 
-    async def revoke_token(self, token_id: str, at: datetime) -> Token | None:
+    async def revoke_token(
+        self, token_id: str, at: datetime, *, event: AuditEvent | None = None
+    ) -> Token | None:
         """Revoke a token, unless it is revoked already, and return it; None if there is no such token."""
         ...
 
@@ -53,14 +62,14 @@ class AccessStore(Protocol):
         """Return all stored projects, by name."""
         ...
 
-    async def put_project(self, project: Project) -> bool:
+    async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:
         """Store the next version of a project, if `version` is its present one, and 0 for a new project.
 
         Return False, and change nothing, if it is not.
         """
         ...
 
-    async def delete_project(self, name: str, at: datetime) -> int | None:
+    async def delete_project(self, name: str, at: datetime, *, event: AuditEvent | None = None) -> int | None:
         """Delete a project, and revoke its tokens, unless it has jobs that have not ended.
 
         Return their number; if it is not 0, nothing was changed. Return None if the project is not stored.

@@ -6,6 +6,7 @@ It consists of small protocols by subject. Users of a store depend only on those
 from typing import Protocol
 
 from job_tracker.store.access import AccessStore
+from job_tracker.store.audit import AuditStore
 from job_tracker.store.jobs import JobStore
 from job_tracker.store.lease import LeaseStore
 from job_tracker.store.queue import QueueView
@@ -22,7 +23,15 @@ class StoreIdentity(Protocol):
 
 
 class Store(
-    JobStore, QueueView, ReportStore, LeaseStore, AccessStore, ReportKeyStore, StoreIdentity, Protocol
+    JobStore,
+    QueueView,
+    ReportStore,
+    LeaseStore,
+    AccessStore,
+    ReportKeyStore,
+    AuditStore,
+    StoreIdentity,
+    Protocol,
 ):
     """All operations of a store. The suite in tests/contract/stores specifies each method in detail.
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from job_tracker.common.broadcast import Subscription
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.job import Job, JobSpec, JobState, Remains
 from job_tracker.domain.naming import DEFAULT_PROJECT
 from job_tracker.store.lease import Term
@@ -97,12 +98,14 @@ class JobStore(JobReader, Protocol):
         max_queued: int,
         max_queued_in_project: int | None = None,
         tags: tuple[str, ...] = (),
+        *,
+        event: AuditEvent | None = None,
     ) -> Job:
         """Queue and return a new job, or return the job that was submitted with this key and digest before.
 
         Ids start at 1, increase, and are never reused. Raises RequestKeyConflict if the key was used with
         another digest, and LimitExceeded if `max_queued` jobs are queued, or `max_queued_in_project` of the
-        project of `spec`.
+        project of `spec`. A new job's `event` is stored in the same transaction, with the job as its target.
         """
         ...
 
@@ -110,16 +113,25 @@ class JobStore(JobReader, Protocol):
         """Return the job that was submitted with this key, if any. Raises RequestKeyConflict."""
         ...
 
-    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
+    async def update(
+        self,
+        job: Job,
+        *,
+        term: Term | None = None,
+        by: Changes | None = None,
+        event: AuditEvent | None = None,
+    ) -> Job:
         """Replace the job if it is still at `job.version`, and return it at the next version.
 
         Raises StaleJob if it is not, JobNotFound, and IllegalMove for a move that is not in TRANSITIONS. The
         stored progress stays, unless it belongs to an earlier attempt. `by` is the writer's own subscription
-        to changes: a successful write is not announced there.
+        to changes: a successful write is not announced there. `event` is stored in the same transaction.
         """
         ...
 
-    async def annotate(self, job: Job, tags: tuple[str, ...], note: str) -> Job:
+    async def annotate(
+        self, job: Job, tags: tuple[str, ...], note: str, *, event: AuditEvent | None = None
+    ) -> Job:
         """Replace the tags and the note of a job, in any state, and return the job as it is now.
 
         Raises JobNotFound, and StaleJob if the job no longer has the tags and the note of `job`.
@@ -134,8 +146,13 @@ class JobStore(JobReader, Protocol):
         """Return at most `limit` jobs that ended before `moment`, oldest end first."""
         ...
 
-    async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
-        """Delete ended jobs, and record what remains of them. Others, and unknown ids, are ignored."""
+    async def delete(
+        self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
+    ) -> None:
+        """Delete ended jobs, and record what remains of them. Others, and unknown ids, are ignored.
+
+        At most 100 jobs have an `event`, which is stored if at least one of them was deleted.
+        """
         ...
 
     async def remains(self, limit: int) -> Sequence[Remains]:

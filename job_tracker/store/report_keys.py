@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.report_key import ReportKey
 
 
 class ReportKeyStore(Protocol):
     """Stores keys. Every store has a current one; the others are kept while a live attempt may use them.
 
-    Each change of keys changes `access_version`, too.
+    Each change of keys changes `access_version`, too. An `event` is stored in the transaction of its change.
     """
 
     async def access_version(self) -> int:
@@ -21,15 +22,19 @@ class ReportKeyStore(Protocol):
         """Return all keys, by id. The last one is the current one."""
         ...
 
-    async def rotate_report_key(self, secret: bytes, at: datetime, by: str) -> ReportKey | None:
+    async def rotate_report_key(
+        self, secret: bytes, at: datetime, by: str, *, event: AuditEvent | None = None
+    ) -> ReportKey | None:
         """Make the next key, which is the current one from now on, and return it.
 
         The key before it is kept for the attempts that are live now. Return None, and change nothing, if
-        MOST_KEYS keys are in use.
+        MOST_KEYS keys are in use. The new key is the target of the event.
         """
         ...
 
-    async def remove_report_key(self, key_id: int, at: datetime) -> ReportKey | None:
+    async def remove_report_key(
+        self, key_id: int, at: datetime, *, event: AuditEvent | None = None
+    ) -> ReportKey | None:
         """Refuse reports with the tokens of a replaced key from now on, and return the key.
 
         It may be repeated. The key is deleted once no live attempt may use it, since their processes

@@ -35,6 +35,7 @@ from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import LogFollower, ReportBuffer
 from job_tracker.scheduling.policy import Policy
+from job_tracker.store.audit import AuditStore
 from job_tracker.store.jobs import Changes, JobFilter, JobStore
 from job_tracker.store.queue import QueueView
 from job_tracker.tracking.admitting import Admitting
@@ -47,6 +48,7 @@ log = logging.getLogger(__name__)
 _PRUNE_BATCH = 100
 _DUE_BATCH = 1000
 _BACK_OFFS_BATCH = 100
+_EVENTS_BATCH = 500
 _DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
 _REPAIR_PAUSE = timedelta(seconds=1)
@@ -78,12 +80,14 @@ class TrackerOptions:
     """How long the remains of a failed attempt's group stay for inspection."""
     keep_succeeded_group: timedelta = timedelta(0)
     """The same for an attempt that succeeded."""
+    keep_events: timedelta = timedelta(days=365)
+    """How long audit events are kept."""
     repair_period: timedelta = timedelta(seconds=30)
     workers: int = 64
     """The number of jobs that are worked on at once."""
 
 
-class _Store(JobStore, QueueView, Protocol):
+class _Store(JobStore, QueueView, AuditStore, Protocol):
     """The parts of a store that the tracker uses."""
 
 
@@ -273,7 +277,10 @@ class Tracker:
         return self._options.repair_period
 
     async def _prune(self) -> timedelta:
-        """Delete jobs that ended long ago. Remove what remains of these and of jobs that users deleted."""
+        """Delete jobs that ended long ago, and old audit events.
+
+        Remove what remains of these jobs, and of those that users deleted.
+        """
         horizon = self._clock() - self._options.keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
             await self._store.delete([job.id for job in old], term=self._tenure.term)
@@ -285,6 +292,10 @@ class Tracker:
                 await self._logs.forget(each)
             await self._store.forget_remains([each.job_id for each in left], term=self._tenure.term)
             log.info("removed what remained of %d deleted jobs", len(left))
+        horizon = self._clock() - self._options.keep_events
+        deleted = _EVENTS_BATCH
+        while deleted == _EVENTS_BATCH:
+            deleted = await self._store.delete_events(horizon, _EVENTS_BATCH, term=self._tenure.term)
         return self._options.repair_period
 
     async def _settle(self, job_id: int) -> timedelta | None:

@@ -1,7 +1,8 @@
 """Checks of a store after all jobs have ended."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,25 @@ def problems_in_sqlite(file: Path) -> Iterator[str]:
             yield "the store's tallies are not the counts of its jobs"
         if db.execute("SELECT count(*) FROM queue_blocks").fetchone() != (0,):
             yield "the store counts queued jobs, but there are none"
+        states = {str(job_id): state for job_id, state in db.execute("SELECT id, state FROM jobs")}
+        yield from _problems_in_audit(states, db.execute("SELECT action, target FROM audit"))
     finally:
         db.close()
+
+
+def _problems_in_audit(states: Mapping[str, str], events: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield changes of jobs without their audit event, or with several. `states` are those of jobs by id."""
+    counts = Counter(events)
+    for job_id, state in states.items():
+        if (number := counts["submit", f"job {job_id}"]) != 1:
+            yield f"the submission of job {job_id} has {number} audit events"
+        number = counts["cancel", f"job {job_id}"]
+        if number > 1 or (state == "cancelled" and not number):
+            yield f"job {job_id} is {state}, and its cancellation has {number} audit events"
+    if unknown := {target for action, target in counts if action == "submit"} - {
+        f"job {job_id}" for job_id in states
+    }:
+        yield f"the audit has submissions of unknown jobs: {unknown}"
 
 
 LEASE_LEFT = "the lease still exists"
@@ -47,3 +65,6 @@ def problems_in_redis(redis: RedisServer, prefix: str) -> Iterator[str]:
             counted[f"{job['state']}:{name}"] = counted.get(f"{job['state']}:{name}", 0) + number
     if kept != counted:
         yield f"the store's tallies {kept} are not the counts of its jobs {counted}"
+    events = [fields for _, fields in ask("XRANGE", "audit", "-", "+")]
+    states = {job["id"]: job["state"] for job in jobs}
+    yield from _problems_in_audit(states, ((event["action"], event["target"]) for event in events))

@@ -1,6 +1,8 @@
 """Tokens and projects as an operator and two teams use them: a real service, trainctl and the clients."""
 
+import json
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +52,8 @@ class Person:
 def service(tmp_path: Path, storage: Path) -> Iterator[Server]:
     made = Server(tmp_path)
     made.data_dir = tmp_path / "operator" / ".local" / "state" / "training-service"
-    made.start("-s", "auth.loopback=token", "-s", f"storage.uri={storage}").close()
+    options = ("auth.loopback=token", f"storage.uri={storage}", f"audit.file={tmp_path / 'audit.jsonl'}")
+    made.start(*(part for option in options for part in ("-s", option))).close()
     yield made
     assert made.end(15) == 0
 
@@ -100,6 +103,43 @@ def test_two_teams_share_a_service_and_do_not_see_each_other(
     assert token not in service.log.read_text()
     alice("logout")
     assert "this service needs to know who is calling" in alice("list", code=7)
+
+
+def test_the_audit_shows_what_callers_did_and_what_they_were_denied(
+    service: Server, operator: Person, tmp_path: Path
+) -> None:
+    operator("project", "set", "vision")
+    operator("project", "set", "speech")
+    admin = operator("--project", "vision", "token", "create", "ada", "--role", "admin").strip()
+    ci, ada = Person(tmp_path / "ci", service), Person(tmp_path / "ada", service)
+    ci.login(operator("--project", "speech", "token", "create", "ci", "--role", "viewer").strip())
+    ada.login(admin)
+    job = ada(*JOB).strip()
+    ada("wait", job)
+    ada("logs", job)
+    ci("logs", job, code=3)
+    ci("submit", *JOB[1:], code=7)
+
+    def shown(person: Person, *arguments: str) -> set[str]:
+        lines = person("audit", *arguments).splitlines()
+        return {" ".join(line.split("\t")[1:6]) for line in lines}
+
+    hidden, refused = f"denied speech/ci logs job {job} vision", "denied speech/ci submit - speech"
+    own = {f"done vision/ada submit job {job} vision", f"read vision/ada logs job {job} vision"}
+    deadline = time.monotonic() + 60
+    while not {hidden, refused, *own} <= shown(operator) and time.monotonic() < deadline:
+        time.sleep(0.1)  # denials and reads are written within a second
+    everything = shown(operator, "--since", "1h")
+    assert {hidden, refused, *own} <= everything
+    assert {hidden, *own} <= shown(ada)
+    assert refused not in shown(ada)
+    assert shown(operator, "--by", "vision/ada", "--project", "vision") == own
+    assert shown(operator, "--until", "1d") == set()
+    assert "there are more than 1 events; --limit shows more" in operator.stderr("audit", "--limit", "1")
+    assert "read the audit" in ci("audit", code=7)
+    for line in service.folder.joinpath("audit.jsonl").read_text().splitlines():
+        assert admin[13:] not in line
+        assert json.loads(line)["outcome"] in ("done", "denied", "read")
 
 
 def test_a_token_that_cannot_be_used_is_not_stored_and_not_shown(

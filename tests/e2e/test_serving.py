@@ -86,6 +86,7 @@ def test_keys_of_tables_keep_their_case_and_lists_are_json() -> None:
         ("server.address=127.0.0.1:65536", "the port must be from 0 to 65535"),
         ("jobs.keep_finished=P1000000D", "it must be less than or equal to 36500 days"),
         ("jobs.stop_grace=-1", "it must be greater than or equal to 0"),
+        ("audit.keep=3600", "audit.keep: it must be greater than or equal to 1 day"),
         ("process.inherit=[LANG", "write lists and tables as JSON"),
     ],
 )
@@ -122,6 +123,17 @@ def test_an_algorithm_that_cannot_run_on_the_backend_is_refused(tmp_path: Path) 
     file = tmp_path / "settings.toml"
     file.write_text("[algorithms.mine]\n")
     assert "algorithms.mine.process.command is missing" in refusal("serve", "-c", str(file))
+
+
+def test_a_file_for_the_audit_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    for path, problem in (
+        (tmp_path / "missing" / "audit.jsonl", "cannot be written (No such file or directory)"),
+        (tmp_path, "is not a regular file"),
+    ):
+        line = refusal(
+            "serve", "--data-dir", str(tmp_path), "--address", "127.0.0.1:0", "-s", f"audit.file={path}"
+        )
+        assert line == f"audit.file: {path} {problem}"
 
 
 def test_a_second_service_on_the_same_data_is_refused(server: Server) -> None:

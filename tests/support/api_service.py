@@ -10,6 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2_grpc
 
+from job_tracker.access.audit import AuditTrail
 from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.registry import Opened
@@ -91,7 +92,8 @@ class Service:
     async def start(self, *, tracked: bool = True) -> None:
         """Serve on a free port. Without tracking, jobs keep their state."""
         backend = FakeBackend(self.world)
-        self.access = await open_access(self.settings, self.store)
+        self.trail = AuditTrail(self.store)
+        self.access = await open_access(self.settings, self.store, self.trail.note)
         programs = open_programs(self.settings, self.access.projects.limits_of)
         jobs = main.make_jobs(
             self.settings,
@@ -100,6 +102,7 @@ class Service:
             Opened(backend=backend, spool=self.world),
             self.metrics,
             self.access.projects,
+            self.trail.note,
             programs,
         )
         callers = self.access.callers
@@ -109,11 +112,11 @@ class Service:
         self.keys = await ReportKeys.open(self.store)
         self.tokens = ReportTokens(self.keys)
         limits = main.call_limits(self.settings)
-        reporter = ReporterServicer(self.tokens, self.reports, limits)
+        reporter = ReporterServicer(self.tokens, self.reports, limits, self.trail.note)
         interceptor = CallInterceptor(
             self.metrics.observe_call, self.access.authenticator, limits, self.metrics.observe_refusal
         )
-        report_keys = ReportKeyAccess(self.store, self.keys)
+        report_keys = ReportKeyAccess(self.store, self.keys, note=self.trail.note)
         self.access_servicer = AccessServicer(self.access.operations, report_keys)
         servicers = Servicers(self.servicer, self.access_servicer, reporter, ProgramServicer(programs))
         self.server = make_server(servicers, interceptor, descriptors=1024)

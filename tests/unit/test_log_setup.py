@@ -11,10 +11,9 @@ from typing import Any, Literal
 import grpc
 import pytest
 
-from job_tracker.common.log_context import about
+from job_tracker.common.log_context import about, request_id
 from tests.support.http2 import call_with
 from training_service import log_setup as logs
-from training_service.api.interceptors import request_id
 from training_service.settings import LoggingSettings
 
 FORGED = "x\n2026-11-21 12:00:00,000 ERROR   root the disk is on fire\r\n\x1b[2J\u2028\x85"

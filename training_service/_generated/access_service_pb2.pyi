@@ -709,3 +709,151 @@ class ReportKey(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportKey: _TypeAlias = ReportKey  # noqa: Y015
+
+@_typing.final
+class ListAuditEventsRequest(_message.Message):
+    """Selects audit events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """The project of the events. Empty: all events, for operators."""
+    caller: _builtins.str
+    """Only events of the caller with this name. Empty: of all callers."""
+    page_size: _builtins.int
+    """The largest number of events in the response, 0 to 1000. 0: 100."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page. Empty: the first page."""
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Only events from this time on."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """Only events from before this time."""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        caller: _builtins.str = ...,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller", "page_size", b"page_size", "page_token", b"page_token", "project", b"project", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditEventsRequest: _TypeAlias = ListAuditEventsRequest  # noqa: Y015
+
+@_typing.final
+class ListAuditEventsResponse(_message.Message):
+    """A page of audit events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The page_token of the next page. Empty on the last page."""
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___AuditEvent]:
+        """The events, newest first."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___AuditEvent] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListAuditEventsResponse: _TypeAlias = ListAuditEventsResponse  # noqa: Y015
+
+@_typing.final
+class AuditEvent(_message.Message):
+    """An audit event. Empty values are not known, or do not apply. No event has values of parameters, or secrets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
+    MEANS_FIELD_NUMBER: _builtins.int
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    """Increases with each event of a service: microseconds since 1970, or one more than the last id."""
+    outcome: _builtins.str
+    """`done` for a change, `denied`, or `read` for logs and artifacts."""
+    action: _builtins.str
+    """The operation, such as submit, cancel, logs, create_token; `authenticate` if the caller could not be
+    identified; `more` for an event that stands for others, which were too many to be kept one by one.
+    """
+    project: _builtins.str
+    """The project of the job, token or member."""
+    target: _builtins.str
+    """What the action was about, such as "job 12", "token ab12cd34", "member alice"."""
+    detail: _builtins.str
+    """More about it."""
+    count: _builtins.int
+    """How many equal events this one stands for. `at` and `request_id` are those of the first."""
+    caller: _builtins.str
+    """The name of the caller."""
+    means: _builtins.str
+    """How the service knew the caller: see WhoAmIResponse."""
+    token_id: _builtins.str
+    """The id of the caller's token."""
+    address: _builtins.str
+    """The caller's host, such as ipv4:192.0.2.1."""
+    request_id: _builtins.str
+    """The request id of the call."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When it happened."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        outcome: _builtins.str = ...,
+        action: _builtins.str = ...,
+        project: _builtins.str = ...,
+        target: _builtins.str = ...,
+        detail: _builtins.str = ...,
+        count: _builtins.int = ...,
+        caller: _builtins.str = ...,
+        means: _builtins.str = ...,
+        token_id: _builtins.str = ...,
+        address: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "address", b"address", "at", b"at", "caller", b"caller", "count", b"count", "detail", b"detail", "id", b"id", "means", b"means", "outcome", b"outcome", "project", b"project", "request_id", b"request_id", "target", b"target", "token_id", b"token_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuditEvent: _TypeAlias = AuditEvent  # noqa: Y015

@@ -95,6 +95,11 @@ class AccessServiceStub:
                 request_serializer=training__service_dot___generated_dot_access__service__pb2.RemoveReportKeyRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_access__service__pb2.ReportKey.FromString,
                 _registered_method=True)
+        self.ListAuditEvents = channel.unary_unary(
+                '/training.AccessService/ListAuditEvents',
+                request_serializer=training__service_dot___generated_dot_access__service__pb2.ListAuditEventsRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_access__service__pb2.ListAuditEventsResponse.FromString,
+                _registered_method=True)
 
 
 class AccessServiceServicer:
@@ -216,6 +221,16 @@ class AccessServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAuditEvents(self, request, context):
+        """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
+        Admins of a project may list its events, and operators all.
+
+        Errors: INVALID_ARGUMENT if a value is not allowed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AccessServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -278,6 +293,11 @@ def add_AccessServiceServicer_to_server(servicer, server):
                     servicer.RemoveReportKey,
                     request_deserializer=training__service_dot___generated_dot_access__service__pb2.RemoveReportKeyRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_access__service__pb2.ReportKey.SerializeToString,
+            ),
+            'ListAuditEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAuditEvents,
+                    request_deserializer=training__service_dot___generated_dot_access__service__pb2.ListAuditEventsRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_access__service__pb2.ListAuditEventsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -605,6 +625,33 @@ class AccessService:
             '/training.AccessService/RemoveReportKey',
             training__service_dot___generated_dot_access__service__pb2.RemoveReportKeyRequest.SerializeToString,
             training__service_dot___generated_dot_access__service__pb2.ReportKey.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAuditEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.AccessService/ListAuditEvents',
+            training__service_dot___generated_dot_access__service__pb2.ListAuditEventsRequest.SerializeToString,
+            training__service_dot___generated_dot_access__service__pb2.ListAuditEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

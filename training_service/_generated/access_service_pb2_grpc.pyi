@@ -103,6 +103,12 @@ class AccessServiceStub:
 
     Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
     """
+    ListAuditEvents: _grpc.UnaryUnaryMultiCallable[_access_service_pb2.ListAuditEventsRequest, _access_service_pb2.ListAuditEventsResponse]
+    """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
+    Admins of a project may list its events, and operators all.
+
+    Errors: INVALID_ARGUMENT if a value is not allowed.
+    """
 
 @_typing.type_check_only
 class AccessServiceAsyncStub(AccessServiceStub):
@@ -173,6 +179,12 @@ class AccessServiceAsyncStub(AccessServiceStub):
     while the key exists. Only operators may call it.
 
     Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
+    """
+    ListAuditEvents: _aio.UnaryUnaryMultiCallable[_access_service_pb2.ListAuditEventsRequest, _access_service_pb2.ListAuditEventsResponse]  # type: ignore[assignment]
+    """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
+    Admins of a project may list its events, and operators all.
+
+    Errors: INVALID_ARGUMENT if a value is not allowed.
     """
 
 class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -313,6 +325,18 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         while the key exists. Only operators may call it.
 
         Errors: NOT_FOUND if the key does not exist. FAILED_PRECONDITION if it is the current one.
+        """
+
+    @_abc_1.abstractmethod
+    def ListAuditEvents(
+        self,
+        request: _access_service_pb2.ListAuditEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_service_pb2.ListAuditEventsResponse, _abc.Awaitable[_access_service_pb2.ListAuditEventsResponse]]:
+        """Lists audit events in pages, newest first: who did what, who was denied what, and who read logs and artifacts.
+        Admins of a project may list its events, and operators all.
+
+        Errors: INVALID_ARGUMENT if a value is not allowed.
         """
 
 def add_AccessServiceServicer_to_server(servicer: AccessServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -3,19 +3,22 @@
 # The interceptor gives handlers a Call in place of gRPC's context.
 # mypy: disable-error-code="override"
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker.access.operations import Access, ProjectView
 from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.common.printable import quoted
 from job_tracker.domain.access import Project, Token
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.domain.report_key import ReportKey
+from job_tracker.store.audit import AuditFilter
 from training_service._generated import access_service_pb2 as pb
 from training_service._generated.access_service_pb2_grpc import AccessServiceServicer
 from training_service.api.caller import Call
@@ -24,6 +27,7 @@ _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LARGEST_ANSWER: Final = 2 << 20
 """Bytes at which a page of projects ends: many clients read at most 4 MiB. One project can have as many."""
 _LARGEST_INT32 = 2**31 - 1
+_LONGEST_ID = 18
 
 
 class AccessServicer(AccessServiceServicer):
@@ -96,6 +100,21 @@ class AccessServicer(AccessServiceServicer):
         project = await self._access.remove_member(call.caller, request.project, request.member)
         return self._changed(call, project)
 
+    async def ListAuditEvents(
+        self, request: pb.ListAuditEventsRequest, call: Call
+    ) -> pb.ListAuditEventsResponse:
+        where = AuditFilter(
+            project=request.project,
+            caller=request.caller,
+            since=_moment_of("since", request.since) if request.HasField("since") else None,
+            until=_moment_of("until", request.until) if request.HasField("until") else None,
+        )
+        limit, before = _page_size(request.page_size), _event_id_of(request.page_token)
+        found, next_before = await self._access.list_events(call.caller, where, limit=limit, before=before)
+        return pb.ListAuditEventsResponse(
+            events=map(_event, found), next_page_token=str(next_before) if next_before else ""
+        )
+
     async def ListReportKeys(
         self, request: pb.ListReportKeysRequest, call: Call
     ) -> pb.ListReportKeysResponse:
@@ -144,6 +163,25 @@ def _token(token: Token) -> pb.Token:
     return message
 
 
+def _event(event: AuditEvent) -> pb.AuditEvent:
+    message = pb.AuditEvent(
+        id=event.id,
+        outcome=event.outcome,
+        action=event.action,
+        project=event.project,
+        target=event.target,
+        detail=event.detail,
+        count=min(event.count, _LARGEST_INT32),
+        caller=event.caller,
+        means=event.means,
+        token_id=event.credential,
+        address=event.address,
+        request_id=event.request_id,
+    )
+    message.at.FromDatetime(event.at)
+    return message
+
+
 def _report_key(key: ReportKey) -> pb.ReportKey:
     message = pb.ReportKey(id=key.id, made_by=key.made_by, attempts=len(key.attempts))
     if key.made_at is not None:
@@ -174,6 +212,21 @@ def _lifetime_of(duration: Duration) -> timedelta:
         return duration.ToTimedelta()
     except (ValueError, OverflowError):
         raise InvalidField("lifetime", f"{quoted(str(duration.seconds))} s is not a valid duration") from None
+
+
+def _moment_of(field: str, moment: Timestamp) -> datetime:
+    try:
+        return moment.ToDatetime(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidField(field, f"{quoted(str(moment.seconds))} s since 1970 is not a valid time") from None
+
+
+def _event_id_of(page_token: str) -> int | None:
+    if not page_token:
+        return None
+    if not (page_token.isascii() and page_token.isdigit() and len(page_token) <= _LONGEST_ID):
+        raise InvalidField("page_token", f"{quoted(page_token)} is not a next_page_token of this call")
+    return int(page_token)
 
 
 def _page_size(size: int) -> int:

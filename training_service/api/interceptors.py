@@ -1,7 +1,6 @@
 """The interceptor of all calls: caller, request id, errors for clients, log and metrics."""
 
 import asyncio
-import contextvars
 import logging
 import random
 import time
@@ -13,6 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from job_tracker.admission.admission import MAX_PARAMETER_BYTES
+from job_tracker.common.log_context import request_id
 from job_tracker.common.printable import printable
 from job_tracker.common.rates import Rate
 from job_tracker.domain import rights
@@ -28,7 +28,6 @@ from training_service.auth.authenticator import Authenticator
 log = logging.getLogger("training_service.access")
 
 REQUEST_ID_HEADER = "x-request-id"
-request_id: contextvars.ContextVar[str] = contextvars.ContextVar("request_id", default="")
 
 _SERVICE = "/training."
 _LONGEST_REQUEST_ID = 64

@@ -9,6 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker.common import log_context
+from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.errors import NotAllowed
 from job_tracker.reports import Report, ReportBuffer, ReportTokens
 from job_tracker.reports.report import COUNTS, ReportReader
@@ -16,6 +17,7 @@ from training_service._generated import training_reporter_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterServicer
 from training_service.api.caller import Call, Metadata
 from training_service.api.limits import CallLimits
+from training_service.auth.authenticator import refusal_of
 
 _SCHEME = "bearer "
 _SHORTEST_PAUSE = 1.0
@@ -25,13 +27,25 @@ _REPORTS_A_SECOND = 500  # the limit of one replica; with more reporters, each h
 class ReporterServicer(TrainingReporterServicer):
     """Converts messages and calls the domain. The interceptor handles errors."""
 
-    def __init__(self, tokens: ReportTokens, buffer: ReportBuffer, limits: CallLimits | None = None) -> None:
+    def __init__(
+        self,
+        tokens: ReportTokens,
+        buffer: ReportBuffer,
+        limits: CallLimits | None = None,
+        note: EventObserver = ignore_event,
+    ) -> None:
+        """`note` gets an event of each call whose token is refused."""
         self._limits = limits or CallLimits()
         self._tokens = tokens
         self._buffer = buffer
+        self._note = note
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
-        attempt = await self._tokens.read(_token_of(call.metadata))
+        try:
+            attempt = await self._tokens.read(_token_of(call.metadata))
+        except NotAllowed as error:
+            self._note(refusal_of(error, call.caller.address, datetime.now(UTC)))
+            raise
         self._limits.check_report(*attempt)
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)

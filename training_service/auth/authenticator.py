@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache
 from typing import Final, Protocol
 
 from job_tracker.access.callers import Callers
+from job_tracker.common.clock import utc_now
+from job_tracker.common.log_context import request_id
+from job_tracker.domain.audit import AUTHENTICATE, LONGEST_DETAIL, AuditEvent, EventObserver, Outcome
 from job_tracker.domain.caller import BUILT_IN, Caller
 from job_tracker.domain.errors import NotAllowed
 from training_service.auth.certificates import AuthContext, Identity
@@ -75,6 +79,39 @@ def bearer_token(metadata: Pairs) -> str | None:
     if not isinstance(value, str) or value[: len(_SCHEME)].lower() != _SCHEME:
         raise NotAllowed(f"the metadata {AUTHORIZATION} has another form; send 'Bearer TOKEN'")
     return value[len(_SCHEME) :].strip()
+
+
+class NotingRefusals:
+    """Passes on the callers that another authenticator identifies, and an event of each that it does not."""
+
+    def __init__(
+        self, proofs: Authenticator, note: EventObserver, clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._proofs = proofs
+        self._note = note
+        self._clock = clock
+
+    async def authenticate(self, metadata: Pairs, address: str, peer: Peer) -> tuple[Caller, Identity | None]:
+        """See Authenticator."""
+        try:
+            return await self._proofs.authenticate(metadata, address, peer)
+        except NotAllowed as error:
+            self._note(refusal_of(error, address, self._clock()))
+            raise
+
+
+def refusal_of(error: NotAllowed, address: str, at: datetime) -> AuditEvent:
+    """The event of a call from this address whose caller could not be identified."""
+    return AuditEvent(
+        at=at,
+        action=AUTHENTICATE,
+        outcome=Outcome.DENIED,
+        caller=error.caller,
+        credential=error.credential,
+        address=address,
+        detail=str(error).partition(";")[0][:LONGEST_DETAIL],
+        request_id=request_id.get(),
+    )
 
 
 @lru_cache(_ADDRESSES_REMEMBERED)

@@ -4,7 +4,7 @@ The class for plain programs, access_sync.py, is generated from this file by scr
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import grpc
@@ -12,9 +12,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from training_service._generated.access_service_pb2 import (
+    AuditEvent,
     CreateTokenRequest,
     CreateTokenResponse,
     DeleteProjectRequest,
+    ListAuditEventsRequest,
     ListProjectsRequest,
     ListReportKeysRequest,
     ListTokensRequest,
@@ -148,6 +150,32 @@ class AsyncAccess:
         """
         request = encoded(lambda: RemoveReportKeyRequest(id=key_id))
         return await self._answer_of(self._stub.RemoveReportKey, request)
+
+    async def events(
+        self,
+        project: str = "",
+        *,
+        caller: str = "",
+        since: datetime | None = None,
+        until: datetime | None = None,
+        page_size: int = 1000,
+    ) -> AsyncIterator[AuditEvent]:
+        """Yield audit events of a project, or all for operators, newest first.
+
+        `caller` is the name of their caller. `since` and `until` are times with a time zone.
+        """
+        request = encoded(lambda: ListAuditEventsRequest(project=project, caller=caller, page_size=page_size))
+        if since is not None:
+            request.since.FromDatetime(since)
+        if until is not None:
+            request.until.FromDatetime(until)
+        while True:
+            page = await self._answer_of(self._stub.ListAuditEvents, request)
+            for event in page.events:
+                yield event
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
 
     async def _answer_of(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
         return await answer_of(call, request, self._timeout, self._address, self._credentials.metadata)

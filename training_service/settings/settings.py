@@ -15,6 +15,7 @@ from job_tracker.common.validation import explain
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.policies import Deadlines, RetryPolicy
+from training_service.settings.audit import AuditSettings
 from training_service.settings.auth import AuthSettings
 from training_service.settings.jobs import (
     DeadlineSettings,
@@ -70,6 +71,7 @@ class Settings(BaseSettings):
     reports: ReportSettings = ReportSettings()
     scheduling: SchedulingSettings = SchedulingSettings()
     auth: AuthSettings = AuthSettings()
+    audit: AuditSettings = AuditSettings()
     limits: LimitSettings = LimitSettings()
     projects: ProjectTables = Field(
         default={},

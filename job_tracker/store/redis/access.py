@@ -5,12 +5,14 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from job_tracker.domain.access import Project, Token, TokenLimits
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import TooManyTokens
 from job_tracker.domain.job import JobState
 from job_tracker.store import encoding
 from job_tracker.store.access import ENDED_TOKENS_PURGED, UNLIMITED
 from job_tracker.store.redis import scripts
+from job_tracker.store.redis.audit import argument_of
 from job_tracker.store.redis.scripts import Script
 
 _TOUCHED_AT_ONCE = 500
@@ -34,10 +36,15 @@ class RedisAccess:
         return int(version)
 
     async def add_token(
-        self, token: Token, limits: TokenLimits = UNLIMITED, *, purge_before: datetime
+        self,
+        token: Token,
+        limits: TokenLimits = UNLIMITED,
+        *,
+        purge_before: datetime,
+        event: AuditEvent | None = None,
     ) -> bool:
         outcome, *rest = await self.__run(
-            *(scripts.TOKEN_ADD, token.id, token.project, _text(token.ends_at)),
+            *(scripts.TOKEN_ADD, argument_of(event), token.id, token.project, _text(token.ends_at)),
             *(_text(purge_before), ENDED_TOKENS_PURGED, _text(token.created_at)),
             *(limits.in_all or "", limits.of_project or ""),
             *_fields_of(token),
@@ -55,8 +62,10 @@ class RedisAccess:
         _, found = await self.__run(scripts.TOKEN_LIST, project or "", limit, above)
         return [token for pairs in found if (token := _token_of(pairs))]
 
-    async def revoke_token(self, token_id: str, at: datetime) -> Token | None:
-        _, pairs = await self.__run(scripts.TOKEN_REVOKE, token_id, _text(at))
+    async def revoke_token(
+        self, token_id: str, at: datetime, *, event: AuditEvent | None = None
+    ) -> Token | None:
+        _, pairs = await self.__run(scripts.TOKEN_REVOKE, argument_of(event), token_id, _text(at))
         return _token_of(pairs)
 
     async def touch_tokens(self, used: Mapping[str, datetime]) -> None:
@@ -72,14 +81,18 @@ class RedisAccess:
             key=lambda project: project.name,
         )
 
-    async def put_project(self, project: Project) -> bool:
+    async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:
         members = encoding.text_of(encoding.MEMBERS, project.members)
         limits = encoding.text_of(encoding.LIMITS, project.limits)
-        answer = await self.__run(scripts.PROJECT_PUT, project.name, project.version, members, limits)
-        return bool(answer[0] == b"done")
+        [outcome] = await self.__run(
+            scripts.PROJECT_PUT, argument_of(event), project.name, project.version, members, limits
+        )
+        return bool(outcome == b"done")
 
-    async def delete_project(self, name: str, at: datetime) -> int | None:
-        outcome, *rest = await self.__run(scripts.PROJECT_DELETE, name, _text(at), *_NOT_ENDED)
+    async def delete_project(self, name: str, at: datetime, *, event: AuditEvent | None = None) -> int | None:
+        outcome, *rest = await self.__run(
+            scripts.PROJECT_DELETE, argument_of(event), name, _text(at), *_NOT_ENDED
+        )
         return None if outcome == b"missing" else int(rest[0])
 
 

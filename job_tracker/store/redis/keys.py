@@ -3,7 +3,8 @@
 All begin with the same hash tag, `{prefix}`, so that scripts may use them together on a cluster.
 
     {p}:meta                  hash: the schema, the id of the store, the number of the last term, its token
-                              unless its leader resigned, and the number of changes of tokens and projects
+                              unless its leader resigned, the number of changes of tokens and projects,
+                              and the id of the last audit event
     {p}:leader                hash: the leader and its term; expires with the lease
     {p}:last-id               the id of the job that was submitted last; never decreases
     {p}:job:ID                hash: one job
@@ -28,6 +29,9 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
     {p}:tokens:PROJECT        sorted set, all scores 0: the ids of a project's tokens
     {p}:token-ends            sorted set: the ids of tokens that end, scored by that time (Unix time)
     {p}:projects              hash: NAME -> the version, the members and the limits of a project, a line each
+    {p}:audit                 stream: the audit events; the first part of their ids is AuditEvent.id
+    {p}:audit:project:NAME    stream: the ids of a project's audit events
+    {p}:audit:by:NAME         stream: the ids of a caller's audit events
     {p}:report-keys           sorted set: the ids of the keys of report tokens, scored by id
     {p}:report-key:ID         hash: one of these keys
     {p}:report-key-attempts:ID

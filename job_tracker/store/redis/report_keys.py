@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.report_key import MOST_KEYS, ReportKey
 from job_tracker.store.redis import scripts
 from job_tracker.store.redis.access import Run
+from job_tracker.store.redis.audit import argument_of
 
 
 class RedisReportKeys:
@@ -19,14 +21,21 @@ class RedisReportKeys:
         _, found = await self.__run(scripts.REPORT_KEYS)
         return [_key_of(*parts) for parts in found]
 
-    async def rotate_report_key(self, secret: bytes, at: datetime, by: str) -> ReportKey | None:
+    async def rotate_report_key(
+        self, secret: bytes, at: datetime, by: str, *, event: AuditEvent | None = None
+    ) -> ReportKey | None:
         outcome, *rest = await self.__run(
-            scripts.REPORT_KEY_ROTATE, secret.hex(), repr(at.timestamp()), by, MOST_KEYS
+            *(scripts.REPORT_KEY_ROTATE, argument_of(event)),
+            *(secret.hex(), repr(at.timestamp()), by, MOST_KEYS),
         )
         return _key_of(*rest[0]) if outcome == b"key" else None
 
-    async def remove_report_key(self, key_id: int, at: datetime) -> ReportKey | None:
-        outcome, *rest = await self.__run(scripts.REPORT_KEY_REMOVE, key_id, repr(at.timestamp()))
+    async def remove_report_key(
+        self, key_id: int, at: datetime, *, event: AuditEvent | None = None
+    ) -> ReportKey | None:
+        outcome, *rest = await self.__run(
+            scripts.REPORT_KEY_REMOVE, argument_of(event), key_id, repr(at.timestamp())
+        )
         return _key_of(*rest[0]) if outcome == b"key" else None
 
     async def purge_report_keys(self) -> Sequence[int]:

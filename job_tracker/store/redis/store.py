@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
@@ -34,6 +35,7 @@ from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
 from job_tracker.store.redis import rows, scripts
 from job_tracker.store.redis.access import RedisAccess
+from job_tracker.store.redis.audit import RedisAudit, argument_of
 from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.checks import open_checked
 from job_tracker.store.redis.connection import Address, Connection
@@ -55,11 +57,12 @@ _SOURCES = {
 }
 
 
-class RedisStore(RedisAccess, RedisReportKeys):
+class RedisStore(RedisAccess, RedisReportKeys, RedisAudit):
     """Every change is one script, so it is atomic. Open it with `RedisStore.open`."""
 
     def __init__(self, connection: Connection) -> None:
         RedisAccess.__init__(self, self._run)
+        RedisAudit.__init__(self, self._run, self._run_fenced)
         RedisReportKeys.__init__(self, self._run)
         self._connection = connection
         self._changes = ChangeFeed(connection, self._may_have_changed)
@@ -92,6 +95,8 @@ class RedisStore(RedisAccess, RedisReportKeys):
         max_queued: int,
         max_queued_in_project: int | None = None,
         tags: tuple[str, ...] = (),
+        *,
+        event: AuditEvent | None = None,
     ) -> Job:
         key, digest = (request_key.key, request_key.digest.hex()) if request_key else ("", "")
         most_in_project = "" if max_queued_in_project is None else max_queued_in_project
@@ -106,6 +111,7 @@ class RedisStore(RedisAccess, RedisReportKeys):
                 *rows.due_fields(fresh),
                 encoding.text_of(encoding.MOVES, fresh.history),
                 encoding.text_of(encoding.TAGS, tags),
+                argument_of(event),
             )
             if outcome == b"new":
                 job = replace(fresh, id=int(rest[0]))
@@ -129,13 +135,21 @@ class RedisStore(RedisAccess, RedisReportKeys):
             raise JobNotFound(job_id)
         return job
 
-    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
+    async def update(
+        self,
+        job: Job,
+        *,
+        term: Term | None = None,
+        by: Changes | None = None,
+        event: AuditEvent | None = None,
+    ) -> Job:
         with self._changes.writing() as write:
             outcome, *rest = await self._run_fenced(
                 *(scripts.UPDATE, term),
                 *(write.token, job.id, job.version, job.state, _SOURCES[job.state]),
                 "1" if job.state.is_terminal else "0",
                 *rows.changing_fields(job),
+                argument_of(event),
             )
             if outcome == b"done":
                 self._changes.publish(write, job.id, job.state, by)
@@ -148,12 +162,14 @@ class RedisStore(RedisAccess, RedisReportKeys):
                 raise IllegalMove(job.id, rest[0].decode(), job.state)
         return replace(job, version=job.version + 1)
 
-    async def annotate(self, job: Job, tags: tuple[str, ...], note: str) -> Job:
+    async def annotate(
+        self, job: Job, tags: tuple[str, ...], note: str, *, event: AuditEvent | None = None
+    ) -> Job:
         with self._changes.writing() as write:
             outcome, *rest = await self._run(
                 *(scripts.ANNOTATE, write.token, job.id),
                 *(encoding.text_of(encoding.TAGS, job.tags), job.note),
-                *(encoding.text_of(encoding.TAGS, tags), note),
+                *(encoding.text_of(encoding.TAGS, tags), note, argument_of(event)),
             )
             if outcome == b"done":
                 self._changes.publish(write, job.id, JobState(rest[0].decode()))
@@ -256,9 +272,13 @@ class RedisStore(RedisAccess, RedisReportKeys):
         _, found = await self._run(scripts.OLD, repr(moment.timestamp()), limit)
         return _jobs(found)
 
-    async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
+    async def delete(
+        self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
+    ) -> None:
+        assert event is None or len(job_ids) <= _DELETED_AT_ONCE
         for start in range(0, len(job_ids), _DELETED_AT_ONCE):
-            await self._run_fenced(scripts.DELETE, term, *job_ids[start : start + _DELETED_AT_ONCE])
+            some = job_ids[start : start + _DELETED_AT_ONCE]
+            await self._run_fenced(scripts.DELETE, term, argument_of(event), *some)
 
     async def remains(self, limit: int) -> Sequence[Remains]:
         _, found = await self._run(scripts.REMAINS, limit)

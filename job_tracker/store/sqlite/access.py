@@ -6,12 +6,14 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 from job_tracker.domain.access import Project, Token, TokenLimits
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import TooManyTokens
 from job_tracker.domain.job import JobState
 from job_tracker.store import encoding
 from job_tracker.store.access import ENDED_TOKENS_PURGED, UNLIMITED
 from job_tracker.store.sqlite import rows
+from job_tracker.store.sqlite.audit import AuditRows
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
@@ -29,9 +31,14 @@ class SqliteAccess:
     """The part of a store that keeps tokens and projects; see AccessStore."""
 
     def __init__(
-        self, writer: GroupCommitter, read_one: Callable[..., sqlite3.Row | None], read: _Read
+        self,
+        writer: GroupCommitter,
+        audit: AuditRows,
+        read_one: Callable[..., sqlite3.Row | None],
+        read: _Read,
     ) -> None:
         self.__writer = writer
+        self.__audit = audit
         self.__read_one = read_one
         self.__read = read
         self.__version = 0  # in memory, since only this process writes the file
@@ -40,7 +47,12 @@ class SqliteAccess:
         return self.__version
 
     async def add_token(
-        self, token: Token, limits: TokenLimits = UNLIMITED, *, purge_before: datetime
+        self,
+        token: Token,
+        limits: TokenLimits = UNLIMITED,
+        *,
+        purge_before: datetime,
+        event: AuditEvent | None = None,
     ) -> bool:
         values = _values_of(token)
         names = ", ".join(values)
@@ -58,6 +70,7 @@ class SqliteAccess:
                 (purge_before.timestamp(), ENDED_TOKENS_PURGED),
             )
             db.executemany("DELETE FROM tokens WHERE id = ?", replaced)
+            self.__audit.add(event)
             return True
 
         return await self.__writer.run(write, self._access_changed)
@@ -73,13 +86,17 @@ class SqliteAccess:
         query = "SELECT * FROM tokens WHERE project = ? AND id > ? ORDER BY id LIMIT ?"
         return await self.__read(_tokens_of, query, project, after, limit)
 
-    async def revoke_token(self, token_id: str, at: datetime) -> Token | None:
+    async def revoke_token(
+        self, token_id: str, at: datetime, *, event: AuditEvent | None = None
+    ) -> Token | None:
 
         def write(db: sqlite3.Connection) -> Token | None:
-            db.execute(
+            changed = db.execute(
                 "UPDATE tokens SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL",
                 (at.timestamp(), token_id),
-            )
+            ).rowcount
+            if changed:
+                self.__audit.add(event)
             row = db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone()
             return _token_of(row) if row else None
 
@@ -94,7 +111,7 @@ class SqliteAccess:
     async def projects(self) -> Sequence[Project]:
         return await self.__read(_projects_of, "SELECT * FROM projects ORDER BY name")
 
-    async def put_project(self, project: Project) -> bool:
+    async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:
         values = (
             project.version + 1,
             encoding.text_of(encoding.MEMBERS, project.members),
@@ -112,11 +129,12 @@ class SqliteAccess:
                 )
             else:
                 db.execute("UPDATE projects SET version = ?, members = ?, limits = ? WHERE name = ?", values)
+            self.__audit.add(event)
             return True
 
         return await self.__writer.run(write, self._access_changed)
 
-    async def delete_project(self, name: str, at: datetime) -> int | None:
+    async def delete_project(self, name: str, at: datetime, *, event: AuditEvent | None = None) -> int | None:
 
         def write(db: sqlite3.Connection) -> int | None:
             if not db.execute("SELECT 1 FROM projects WHERE name = ?", (name,)).fetchone():
@@ -130,6 +148,7 @@ class SqliteAccess:
                 "UPDATE tokens SET revoked_at = ? WHERE project = ? AND revoked_at IS NULL",
                 (at.timestamp(), name),
             )
+            self.__audit.add(event)
             return 0
 
         return await self.__writer.run(write, self._access_changed)

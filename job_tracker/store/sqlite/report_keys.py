@@ -6,9 +6,11 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any, Protocol
 
+from job_tracker.domain.audit import AuditEvent, target_of_report_key
 from job_tracker.domain.job import LIVE_STATES
 from job_tracker.domain.report_key import MOST_KEYS, ReportKey
 from job_tracker.store.sqlite import rows
+from job_tracker.store.sqlite.audit import AuditRows
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 # A row for each attempt of each key, and one for a key without attempts: one statement reads one state.
@@ -26,15 +28,20 @@ class _Read(Protocol):
 class SqliteReportKeys:
     """The part of a store that keeps the keys of report tokens; see ReportKeyStore."""
 
-    def __init__(self, writer: GroupCommitter, read: _Read, changed: Callable[[object], None]) -> None:
+    def __init__(
+        self, writer: GroupCommitter, audit: AuditRows, read: _Read, changed: Callable[[object], None]
+    ) -> None:
         self.__writer = writer
+        self.__audit = audit
         self.__read = read
         self.__changed = changed
 
     async def report_keys(self) -> Sequence[ReportKey]:
         return await self.__read(_keys_of, _KEYS)
 
-    async def rotate_report_key(self, secret: bytes, at: datetime, by: str) -> ReportKey | None:
+    async def rotate_report_key(
+        self, secret: bytes, at: datetime, by: str, *, event: AuditEvent | None = None
+    ) -> ReportKey | None:
 
         def write(db: sqlite3.Connection) -> ReportKey | None:
             _purge(db)
@@ -51,18 +58,23 @@ class SqliteReportKeys:
                 (last + 1, secret, at.timestamp(), by),
             )
             _purge(db)
+            self.__audit.add(event, target_of_report_key(last + 1))
             return _key(db, last + 1)
 
         return await self.__writer.run(write, self.__changed)
 
-    async def remove_report_key(self, key_id: int, at: datetime) -> ReportKey | None:
+    async def remove_report_key(
+        self, key_id: int, at: datetime, *, event: AuditEvent | None = None
+    ) -> ReportKey | None:
 
         def write(db: sqlite3.Connection) -> ReportKey | None:
-            db.execute(
-                "UPDATE report_keys SET removed_at = coalesce(removed_at, ?) "
-                "WHERE id = ? AND replaced_at IS NOT NULL",
+            changed = db.execute(
+                "UPDATE report_keys SET removed_at = ? "
+                "WHERE id = ? AND replaced_at IS NOT NULL AND removed_at IS NULL",
                 (at.timestamp(), key_id),
-            )
+            ).rowcount
+            if changed:
+                self.__audit.add(event)
             key = _key(db, key_id)
             _purge(db)
             return key if key and key.removed_at else None

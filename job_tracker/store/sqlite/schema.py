@@ -246,6 +246,20 @@ MIGRATIONS: tuple[str, ...] = (
             VALUES (old.id, old.algorithm, coalesce(json_extract(old.spec, '$.home'), ''), old.attempt);
     END;
     """,
+    """
+    CREATE TABLE audit (
+        id      INTEGER PRIMARY KEY,
+        at      REAL NOT NULL,
+        project TEXT NOT NULL,
+        caller  TEXT NOT NULL,
+        action  TEXT NOT NULL,
+        target  TEXT NOT NULL,
+        content TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX audit_by_project ON audit (project);
+    -- With the project, so that a list by project and caller reads no other rows.
+    CREATE INDEX audit_by_caller ON audit (caller, id, project);
+    """,
 )
 
 

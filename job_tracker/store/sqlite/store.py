@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from job_tracker.common.broadcast import Broadcast
+from job_tracker.domain.audit import AuditEvent, target_of_job
 from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
@@ -28,6 +29,7 @@ from job_tracker.store.lease import Term
 from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import files, lists, reports, rows, schema
 from job_tracker.store.sqlite.access import SqliteAccess
+from job_tracker.store.sqlite.audit import AuditRows, SqliteAudit
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
@@ -41,7 +43,7 @@ _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 
 
-class SqliteStore(SqliteAccess, SqliteReportKeys):
+class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
     """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
     Single rows are read on the event loop: in WAL mode a reader never waits, and such a read is faster than
@@ -57,11 +59,13 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
         self._listing = asyncio.Lock()
         self._connection = connection
         self._watch = LossWatch(path, connection)
-        self._writer = GroupCommitter(connection, self._watch.check)
-        SqliteAccess.__init__(self, self._writer, self._one, self._read)
-        SqliteReportKeys.__init__(self, self._writer, self._read, self._access_changed)
-        self._feed: Broadcast[int, JobState] = Broadcast()
+        self._audit = AuditRows(connection)
+        self._writer = GroupCommitter(connection, self._watch.check, self._audit)
         self._lease = Lease()
+        SqliteAccess.__init__(self, self._writer, self._audit, self._one, self._read)
+        SqliteReportKeys.__init__(self, self._writer, self._audit, self._read, self._access_changed)
+        SqliteAudit.__init__(self, self._writer, self._audit, self._lease, self._read)
+        self._feed: Broadcast[int, JobState] = Broadcast()
         self._resigned: Broadcast[int, None] = Broadcast()
         # A cache of jobs. Only this process writes the file, and _changed removes what it writes.
         self._known: dict[int, Job] = {}
@@ -90,6 +94,8 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
         max_queued: int,
         max_queued_in_project: int | None = None,
         tags: tuple[str, ...] = (),
+        *,
+        event: AuditEvent | None = None,
     ) -> Job:
         fresh = new_job(0, spec, at, tags)
         values = {
@@ -115,6 +121,7 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
                 [queued] = db.execute(_QUEUED_IN_PROJECT, (spec.project,)).fetchone() or [0]
                 raise QueueFull(queued, spec.project)
             assert cursor.lastrowid is not None
+            self._audit.add(event, target_of_job(cursor.lastrowid))
             return replace(fresh, id=cursor.lastrowid), True
 
         def committed(outcome: tuple[Job, bool]) -> None:
@@ -145,7 +152,14 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
             self._known[job_id] = job
         return job
 
-    async def update(self, job: Job, *, term: Term | None = None, by: Changes | None = None) -> Job:
+    async def update(
+        self,
+        job: Job,
+        *,
+        term: Term | None = None,
+        by: Changes | None = None,
+        event: AuditEvent | None = None,
+    ) -> Job:
         columns = rows.changing_columns(job)
         assignments = ", ".join(f"{name} = :{name}" for name in columns)
         values: dict[str, Any] = {**columns, "id": job.id, "version": job.version}
@@ -164,6 +178,7 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
                 db.execute("UPDATE jobs SET progress = NULL WHERE id = ?", (job.id,))
             # The text has only constant column names; every value is bound.
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
+            self._audit.add(event)
 
         try:
             await self._writer.run(write, lambda _: self._changed(job.id, job.state, by))
@@ -173,7 +188,9 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
             raise
         return replace(job, version=job.version + 1)
 
-    async def annotate(self, job: Job, tags: tuple[str, ...], note: str) -> Job:
+    async def annotate(
+        self, job: Job, tags: tuple[str, ...], note: str, *, event: AuditEvent | None = None
+    ) -> Job:
         before = encoding.text_of(encoding.TAGS, job.tags), job.note
         after = encoding.text_of(encoding.TAGS, tags), note
 
@@ -184,6 +201,7 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
             if (row["tags"], row["note"]) != before:
                 raise StaleJob(job.id, job.version)
             db.execute("UPDATE jobs SET tags = ?, note = ? WHERE id = ?", (*after, job.id))
+            self._audit.add(event)
             return JobState(row["state"])
 
         await self._writer.run(write, lambda state: self._changed(job.id, state))
@@ -276,13 +294,17 @@ class SqliteStore(SqliteAccess, SqliteReportKeys):
         query = "SELECT * FROM jobs WHERE finished_at < ? ORDER BY finished_at LIMIT ?"
         return await self._list(query, moment.timestamp(), limit)
 
-    async def delete(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
+    async def delete(
+        self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
+    ) -> None:
 
         def write(db: sqlite3.Connection) -> None:
             self._lease.check(term)
-            db.executemany(
+            deleted = db.executemany(
                 "DELETE FROM jobs WHERE id = ? AND finished_at IS NOT NULL", [(job_id,) for job_id in job_ids]
-            )
+            ).rowcount
+            if deleted:
+                self._audit.add(event)
 
         def committed(_: None) -> None:
             for job_id in job_ids:

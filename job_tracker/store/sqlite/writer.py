@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from job_tracker.domain.errors import StoreLost, StoreUnavailable, TrackerError
 
@@ -34,6 +34,18 @@ class _Pending:
     """
 
 
+class Rows(Protocol):
+    """Rows that the operations of a transaction add, and that are inserted together."""
+
+    def begin(self) -> None:
+        """Forget the rows of an earlier transaction, which may have been rolled back."""
+        ...
+
+    def write(self, db: sqlite3.Connection) -> None:
+        """Insert the rows."""
+        ...
+
+
 class GroupCommitter:
     """Runs operations in order, each atomically, on the only connection that writes.
 
@@ -41,14 +53,20 @@ class GroupCommitter:
     Its result reaches the caller once it is durable.
     """
 
-    def __init__(self, connection: sqlite3.Connection, check: Callable[[], None] = lambda: None) -> None:
-        """Call `check` before each commit, and again after the commit, before any caller is answered.
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        check: Callable[[], None] = lambda: None,
+        rows: Rows | None = None,
+    ) -> None:
+        """Insert `rows` in each transaction, after its operations.
 
-        It raises StoreUnavailable if this commit may not be durable, and StoreLost if no later commit can be,
-        either.
+        Call `check` before each commit, and again after the commit, before any caller is answered. It raises
+        StoreUnavailable if this commit may not be durable, and StoreLost if no later commit can be, either.
         """
         self._connection = connection
         self._check = check
+        self._rows = rows
         self._lost: StoreLost | None = None
         self._loop = asyncio.get_running_loop()
         self._waiting: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
@@ -142,12 +160,16 @@ class GroupCommitter:
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
+            if self._rows is not None:
+                self._rows.begin()
             for pending in batch:
                 pending.outcome = pending.error = None
                 try:
                     pending.outcome = pending.operation(connection)
                 except TrackerError as error:
                     pending.error = error
+            if self._rows is not None:
+                self._rows.write(connection)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:

@@ -11,6 +11,7 @@ import pytest
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.catalog import Dataset
+from job_tracker.domain.audit import AuditEvent, Outcome
 from job_tracker.domain.caller import Caller, Role
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import Forbidden, JobNotFound, TrackerError, UnknownReference
@@ -22,6 +23,7 @@ from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.reader import LogReader, LogRequest
+from job_tracker.store.audit import AuditFilter
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter
 from tests.support.callers import caller_with
@@ -36,7 +38,13 @@ CRASH = Diagnosis(category=Category.CRASHED, summary="It crashed.", resolution="
 
 
 @pytest.fixture
-def jobs(store: Store, storage: Path) -> Jobs:
+def noted() -> list[AuditEvent]:
+    """The denials and reads."""
+    return []
+
+
+@pytest.fixture
+def jobs(store: Store, storage: Path, noted: list[AuditEvent]) -> Jobs:
     algorithms = {"program": algorithm_of()}
     admission = Admission(
         algorithms,
@@ -50,7 +58,15 @@ def jobs(store: Store, storage: Path) -> Jobs:
     )
     logs = LogReader(store, FakeBackend(FakeWorld()), LogArchive(f"{storage}/logs"))
     limits = dict.fromkeys(PROJECTS, ProjectLimits(max_queued=50))
-    return Jobs(store, logs, admission, ModelFiles(str(storage)), max_queued=1000, limits_of=limits.get)
+    return Jobs(
+        store,
+        logs,
+        admission,
+        ModelFiles(str(storage)),
+        max_queued=1000,
+        limits_of=limits.get,
+        note=noted.append,
+    )
 
 
 async def ended_job(store: Store, storage: Path, project: str, by: str = "ada") -> int:
@@ -226,3 +242,70 @@ async def test_a_watch_ends_when_the_role_is_taken_away(jobs: Jobs, store: Store
 
 async def _same(caller: Caller) -> Caller:
     return caller
+
+
+CHANGING, READ_SILENTLY = {"submit", "cancel", "annotate", "delete"}, {"get", "list", "watch", "metrics"}
+"""The other operations read logs or artifacts."""
+
+
+async def test_every_denial_is_noted_once(
+    jobs: Jobs, store: Store, storage: Path, noted: list[AuditEvent]
+) -> None:
+    job_id = await ended_job(store, storage, "vision", "bob")
+    for operation in RIGHTS:
+        for role in (None, Role.VIEWER):
+            noted.clear()
+            if await outcome(jobs, operation, caller_with(role), job_id) is None:
+                continue
+            [event] = noted
+            assert (event.action, event.outcome, event.caller) == (operation, Outcome.DENIED, "ada")
+            assert (event.project, event.target) == (
+                "vision",
+                f"job {job_id}" if operation in OF_ONE_JOB else "",
+            )
+    noted.clear()
+    for operation in OF_ONE_JOB:
+        assert isinstance(await outcome(jobs, operation, caller_with(None), UNKNOWN_JOB), JobNotFound)
+    assert noted == [], "a job that never was is denied to nobody"
+
+
+async def test_every_change_has_a_row_and_every_read_of_logs_and_artifacts_is_noted(
+    jobs: Jobs, store: Store, storage: Path, noted: list[AuditEvent]
+) -> None:
+    job_id = await ended_job(store, storage, "vision")
+    caller = caller_with(Role.ADMIN)
+    await jobs.submit(caller, REQUEST)
+    for operation in RIGHTS:
+        noted.clear()
+        before = len(await store.events_after(0, 100))
+        about = job_id if operation not in CHANGING else job_id + 1
+        await CALLS[operation](jobs, caller, about)
+        rows = (await store.events_after(0, 100))[before:]
+        found = [(event.action, event.outcome, event.caller, event.project) for event in (*rows, *noted)]
+        if operation in READ_SILENTLY:
+            assert found == [], operation
+        elif operation in CHANGING:
+            assert found == [(operation, Outcome.DONE, "ada", "vision")], operation
+            assert not noted
+        else:
+            assert found == [(operation, Outcome.READ, "ada", "vision")], operation
+            assert noted[0].target == f"job {job_id}" + (", model.pt" if operation == "fetch" else "")
+
+
+async def test_a_repeated_change_has_no_second_row(jobs: Jobs, store: Store) -> None:
+    caller = caller_with(Role.SUBMITTER)
+    job = await jobs.submit(caller, replace(REQUEST, request_key="monday"))
+    for _ in range(2):
+        assert (await jobs.submit(caller, replace(REQUEST, request_key="monday"))).id == job.id
+        await jobs.cancel(caller, job.id)
+    found = await store.list_events(AuditFilter(), limit=10)
+    assert [(event.action, event.target) for event in found] == [("cancel", "job 1"), ("submit", "job 1")]
+
+
+async def test_no_row_has_the_value_of_a_parameter(jobs: Jobs, store: Store) -> None:
+    request = replace(REQUEST, parameters={"LR": "hunter2"})
+    try:
+        await jobs.submit(caller_with(Role.SUBMITTER), request)
+    except TrackerError:
+        await jobs.submit(caller_with(Role.SUBMITTER), REQUEST)
+    assert "hunter2" not in repr(await store.list_events(AuditFilter(), limit=10))

@@ -52,6 +52,7 @@ LEAST: dict[str, Least] = {
     "FindTree": Role.SUBMITTER,
     "PutManifest": Role.SUBMITTER,
     "UploadFiles": Role.SUBMITTER,
+    "ListAuditEvents": Role.ADMIN,
     "ListReportKeys": Role.OPERATOR,
     "RotateReportKey": Role.OPERATOR,
     "RemoveReportKey": Role.OPERATOR,
@@ -118,7 +119,7 @@ class Matrix:
                 return {"tree": TREE}
             case "PutManifest":
                 return {"tree": TREE, "content": MANIFEST}
-            case "ListTrainingJobs" | "ListTokens":
+            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
                 return {"project": name}
             case "FetchTrainingArtifact":
                 return {"job_id": job_id, "name": "model.pt"}

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from job_tracker.backends.fake import FakeBackend
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.audit import AuditEvent, Outcome
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable, JobNotFound, LaunchFailed, StorageUnavailable
@@ -17,6 +19,7 @@ from job_tracker.domain.policies import Elastic
 from job_tracker.logs.archive import LogArchive
 from job_tracker.store.jobs import JobFilter
 from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking import tracker
 from tests.support.jobs import NOON, failures
 
 if TYPE_CHECKING:
@@ -238,6 +241,23 @@ async def test_ended_jobs_are_deleted_after_their_time(service: Service) -> None
     running = await service.submit()
     await service.reaches(running.id, JobState.SUCCEEDED)
     assert [known.id for known in (await service.store.list_jobs(_EVERYTHING, limit=9)).jobs] == [running.id]
+
+
+async def test_old_audit_events_are_deleted_in_batches(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker, "_EVENTS_BATCH", 2)
+    now = utc_now()
+    old, fresh = (
+        AuditEvent(at=now - age, action="logs", outcome=Outcome.READ)
+        for age in (timedelta(hours=3), timedelta(hours=1))
+    )
+    await service.store.add_events([*[old] * 5, fresh])
+    service.options["keep_events"] = timedelta(hours=2)
+    await service.restart()
+    while len(left := await service.store.events_after(0, 9)) > 1:
+        pass
+    assert [event.at for event in left] == [fresh.at]
 
 
 async def nothing_remains(service: Service, job: Job) -> None:

@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 import redis
 
+from job_tracker.domain.audit import AuditEvent, Outcome
+from job_tracker.domain.caller import Role
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import InstanceOptions, Phase
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import Deadlines, Elastic, RetryPolicy
+from job_tracker.store.audit import AuditFilter
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter, RequestKey
 from job_tracker.store.redis import Address, RedisStore
@@ -133,6 +136,20 @@ async def test_group_options_are_read_and_resolved_when_needed(old_store: Store)
     assert resolved[4].group.training_processes == 2
     assert resolved[5].group.trainers.labels == {"team": "ml"}
     assert loaded(dumped(resolved[5])) == resolved[5]
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+async def test_an_old_store_keeps_events_from_now_on(old_store: Store) -> None:
+    assert await old_store.list_events(AuditFilter(), limit=10) == []
+    event = AuditEvent(at=NOON, action="submit", outcome=Outcome.DONE)
+    await old_store.submit(spec(), NOON, None, 100, event=event)
+    assert [each.target for each in await old_store.list_events(AuditFilter(), limit=10)] == ["job 7"]
+
+
+@pytest.mark.parametrize(("kind", "version"), [("sqlite", 7)])
+async def test_tokens_and_projects_stay(old_store: Store) -> None:
+    assert [token.caller_name for token in await old_store.list_tokens(None, limit=10)] == ["vision/ci"]
+    assert [project.members for project in await old_store.projects()] == [{"alice": Role.ADMIN}]
 
 
 @pytest.mark.parametrize(("kind", "version"), VERSIONS)

@@ -1,9 +1,10 @@
 """The operations on tokens and projects."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from job_tracker.access.callers import Callers
 from job_tracker.access.operations import Access
 from job_tracker.access.projects import Projects
 from job_tracker.domain.access import Project
-from job_tracker.domain.caller import BUILT_IN, Role
+from job_tracker.domain.audit import AuditEvent, Outcome
+from job_tracker.domain.caller import BUILT_IN, Caller, Role
 from job_tracker.domain.errors import (
     Forbidden,
     InvalidField,
@@ -21,6 +23,7 @@ from job_tracker.domain.errors import (
     UnknownReference,
 )
 from job_tracker.domain.policies import ProjectLimits
+from job_tracker.store.audit import AuditFilter
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.callers import caller_with
@@ -36,11 +39,17 @@ async def store(tmp_path: Path) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def access(store: Store) -> Access:
+def noted() -> list[AuditEvent]:
+    """The denials."""
+    return []
+
+
+@pytest.fixture
+async def access(store: Store, noted: list[AuditEvent]) -> Access:
     projects = Projects(store)
     callers = Callers(store, projects)
     await callers.refresh()
-    made = Access(store, projects, callers, lambda: datetime(2026, 5, 4, 12, tzinfo=UTC))
+    made = Access(store, projects, callers, lambda: datetime(2026, 5, 4, 12, tzinfo=UTC), note=noted.append)
     await made.set_project(BUILT_IN, "vision", ProjectLimits())
     return made
 
@@ -147,3 +156,131 @@ async def test_a_project_of_a_file_is_changed_there_only(store: Store) -> None:
 
 
 FILE = {"vision": Project(name="vision")}
+
+
+async def token_of(access: Access, project: str = "vision") -> str:
+    made, _ = await access.create_token(BUILT_IN, "ci", project, Role.VIEWER, timedelta(days=1))
+    return made.id
+
+
+CHANGES: dict[str, Callable[[Access, Caller], Any]] = {
+    "create_token": lambda access, caller: access.create_token(
+        caller, "bob", "vision", Role.VIEWER, timedelta(days=1)
+    ),
+    "revoke_token": lambda access, caller: revoke_own(access, caller),
+    "set_project": lambda access, caller: access.set_project(caller, "vision", ProjectLimits(max_queued=7)),
+    "set_member": lambda access, caller: access.set_member(caller, "vision", "alice", Role.ADMIN),
+    "remove_member": lambda access, caller: access.remove_member(caller, "vision", "alice"),
+    "delete_project": lambda access, caller: access.delete_project(caller, "vision"),
+}
+"""In an order in which each of them changes something."""
+
+
+async def revoke_own(access: Access, caller: Caller) -> object:
+    [token], _ = await access.list_tokens(BUILT_IN, "vision", limit=1, after="")
+    return await access.revoke_token(caller, token.id)
+
+
+async def events(access: Access) -> list[AuditEvent]:
+    found, _ = await access.list_events(BUILT_IN, AuditFilter(), limit=100, before=None)
+    return list(found)
+
+
+def test_every_operation_that_changes_something_is_tried() -> None:
+    operations = {name for name, each in vars(Access).items() if callable(each) and name[0] != "_"}
+    assert set(CHANGES) == operations - {"list_tokens", "list_events", "list_projects"}
+
+
+async def test_every_change_has_an_event(access: Access) -> None:
+    before = len(await events(access))
+    for change in CHANGES.values():
+        await change(access, BUILT_IN)
+    found = (await events(access))[: -before or None]
+    assert [event.action for event in reversed(found)] == list(CHANGES)
+    assert {(event.caller, event.means, event.outcome, event.project) for event in found} == {
+        ("operator", "open", Outcome.DONE, "vision")
+    }
+    by_action = {event.action: (event.target.partition(" ")[0], event.detail) for event in found}
+    assert by_action == {
+        "create_token": ("token", "name bob, role viewer, expires 2026-05-05 12:00 UTC"),
+        "revoke_token": ("token", "name bob"),
+        "set_project": ("project", "max_queued 7"),
+        "set_member": ("member", "role admin"),
+        "remove_member": ("member", ""),
+        "delete_project": ("project", ""),
+    }
+
+
+async def test_a_change_that_changes_nothing_has_no_second_event(access: Access) -> None:
+    token_id = await token_of(access)
+    for _ in range(3):
+        await access.revoke_token(BUILT_IN, token_id)
+        await access.set_project(BUILT_IN, "vision", ProjectLimits(max_queued=3))
+        await access.set_member(BUILT_IN, "vision", "alice", Role.VIEWER)
+    found = [event.action for event in reversed(await events(access))]
+    assert found == ["set_project", "create_token", "revoke_token", "set_project", "set_member"]
+
+
+async def test_no_event_has_the_text_of_a_token(access: Access) -> None:
+    made, _ = await access.create_token(BUILT_IN, "ci", "vision", Role.VIEWER, None)
+    await access.revoke_token(BUILT_IN, made.id)
+    assert made.text[13:] not in repr(await events(access))
+
+
+@pytest.mark.parametrize("operation", [*CHANGES, "list_tokens", "list_events"])
+async def test_every_denial_is_noted(access: Access, noted: list[AuditEvent], operation: str) -> None:
+    await token_of(access)
+    calls = CHANGES | {
+        "list_tokens": lambda access, caller: access.list_tokens(caller, "vision", limit=1, after=""),
+        "list_events": lambda access, caller: access.list_events(
+            caller, AuditFilter(project="vision"), limit=1, before=None
+        ),
+    }
+    before = await events(access)
+    with pytest.raises((Forbidden, UnknownReference)):
+        await calls[operation](access, VIEWER)
+    [event] = noted
+    assert (event.action, event.outcome, event.caller) == (operation, Outcome.DENIED, "ada")
+    everywhere = operation in ("set_project", "delete_project")
+    assert (event.project, event.target.partition(" ")[0]) == (
+        ("", "project") if everywhere else ("vision", "token" if operation == "revoke_token" else "")
+    )
+    assert await events(access) == before
+
+
+async def test_a_text_that_is_no_project_is_not_noted(access: Access, noted: list[AuditEvent]) -> None:
+    """It may be a secret that the caller sent by mistake."""
+    secret = "tst_abcdefgh_" + "S" * 43
+    for call in (
+        access.list_tokens(VIEWER, secret, limit=1, after=""),
+        access.create_token(VIEWER, "ci", secret, Role.VIEWER, None),
+        access.set_project(VIEWER, secret, ProjectLimits()),
+        access.delete_project(VIEWER, secret),
+        access.set_member(VIEWER, secret, secret, Role.VIEWER),
+        access.remove_member(VIEWER, secret, secret),
+        access.list_events(VIEWER, AuditFilter(project=secret), limit=1, before=None),
+    ):
+        with pytest.raises(Forbidden):
+            await call
+    with pytest.raises(UnknownReference):
+        await access.revoke_token(VIEWER, secret)
+    assert len(noted) == 7
+    assert "S" * 43 not in repr(noted)
+
+
+async def test_events_have_pages_and_only_admins_and_operators_read_them(access: Access) -> None:
+    for name in ("a", "b", "c"):
+        await access.set_member(BUILT_IN, "vision", name, Role.VIEWER)
+    where = AuditFilter(project="vision")
+    first, before = await access.list_events(ADMIN, where, limit=3, before=None)
+    second, end = await access.list_events(ADMIN, where, limit=3, before=before)
+    assert [event.target for event in (*first, *second)] == [
+        "member c",
+        "member b",
+        "member a",
+        "project vision",
+    ]
+    assert end is None
+    for caller, project in ((VIEWER, "vision"), (ADMIN, "speech"), (ADMIN, "")):
+        with pytest.raises(Forbidden):
+            await access.list_events(caller, AuditFilter(project=project), limit=3, before=None)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.access.report_keys import ReportKeyAccess
+from job_tracker.domain.audit import AuditEvent, Outcome
 from job_tracker.domain.caller import BUILT_IN, Role
 from job_tracker.domain.errors import Forbidden, LimitExceeded
 from job_tracker.domain.report_key import MOST_KEYS
@@ -28,8 +29,14 @@ async def keys(store: SqliteStore) -> ReportKeys:
 
 
 @pytest.fixture
-def access(store: SqliteStore, keys: ReportKeys) -> ReportKeyAccess:
-    return ReportKeyAccess(store, keys, lambda: NOON)
+def noted() -> list[AuditEvent]:
+    """The denials."""
+    return []
+
+
+@pytest.fixture
+def access(store: SqliteStore, keys: ReportKeys, noted: list[AuditEvent]) -> ReportKeyAccess:
+    return ReportKeyAccess(store, keys, lambda: NOON, noted.append)
 
 
 async def test_a_new_key_counts_when_the_call_returns(access: ReportKeyAccess, keys: ReportKeys) -> None:
@@ -49,7 +56,9 @@ async def test_there_is_a_largest_number_of_keys(access: ReportKeyAccess, store:
 
 
 @pytest.mark.parametrize("role", [None, Role.VIEWER, Role.ADMIN])
-async def test_only_operators_may_know_of_keys(access: ReportKeyAccess, role: Role | None) -> None:
+async def test_only_operators_may_know_of_keys(
+    access: ReportKeyAccess, noted: list[AuditEvent], role: Role | None
+) -> None:
     caller = caller_with(role)
     for call in (
         access.list_report_keys(caller),
@@ -59,3 +68,23 @@ async def test_only_operators_may_know_of_keys(access: ReportKeyAccess, role: Ro
         with pytest.raises(Forbidden, match="only an operator may"):
             await call
     assert len(await access.list_report_keys(BUILT_IN)) == 1
+    assert [(event.action, event.outcome, event.target) for event in noted] == [
+        ("list_report_keys", Outcome.DENIED, ""),
+        ("rotate_report_key", Outcome.DENIED, ""),
+        ("remove_report_key", Outcome.DENIED, "report key 1"),
+    ]
+
+
+async def test_each_change_of_keys_has_an_event_without_the_secret(
+    access: ReportKeyAccess, store: SqliteStore
+) -> None:
+    await store.update((await store.submit(spec(), NOON, None, 100)).admitted(NOON))
+    made = await access.rotate_report_key(BUILT_IN)
+    for _ in range(2):
+        await access.remove_report_key(BUILT_IN, 1)
+    events = await store.events_after(0, 10)
+    assert [(event.action, event.target, event.caller) for event in events] == [
+        ("rotate_report_key", "report key 2", "operator"),
+        ("remove_report_key", "report key 1", "operator"),
+    ]
+    assert made.secret.hex() not in repr(events)

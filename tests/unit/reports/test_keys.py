@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.common.tasks import background, end
+from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import Ending, JobState
 from job_tracker.domain.report_key import ReportKey
@@ -43,10 +44,14 @@ class Away:
         self.reads += 1
         return self.kept
 
-    async def rotate_report_key(self, secret: bytes, at: datetime, by: str) -> ReportKey | None:
+    async def rotate_report_key(
+        self, secret: bytes, at: datetime, by: str, *, event: AuditEvent | None = None
+    ) -> ReportKey | None:
         raise AssertionError("not used here")
 
-    async def remove_report_key(self, key_id: int, at: datetime) -> ReportKey | None:
+    async def remove_report_key(
+        self, key_id: int, at: datetime, *, event: AuditEvent | None = None
+    ) -> ReportKey | None:
         raise AssertionError("not used here")
 
     async def purge_report_keys(self) -> Sequence[int]:

@@ -14,6 +14,7 @@ from training_service.client.cli.boundary import errors_reported
 from training_service.client.cli.commands import projects, report_keys, tokens
 from training_service.client.cli.commands.annotate import note, tag
 from training_service.client.cli.commands.artifacts import artifacts, fetch
+from training_service.client.cli.commands.audit import audit
 from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.describe import describe
 from training_service.client.cli.commands.listing import list_jobs
@@ -195,6 +196,7 @@ app.command(context_settings=RUN_SETTINGS)(run)
 app.command("list")(list_jobs)
 for command_of_access in (login, logout, whoami):
     app.command()(command_of_access)
+app.command()(audit)
 app.add_typer(tokens.app, name="token")
 app.add_typer(projects.app, name="project")
 app.add_typer(report_keys.app, name="report-key")

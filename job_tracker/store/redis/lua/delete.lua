@@ -1,5 +1,6 @@
--- ARGV: store, term, ids
-for i = 3, #ARGV do
+-- ARGV: store, term, event, ids
+local deleted = 0
+for i = 4, #ARGV do
   local id = ARGV[i]
   local job = redis.call('HMGET', job_key(id), 'finished_at', 'state', 'algorithm', 'name', 'instances',
     'request_key', 'by', 'tags', 'spec', 'attempt')
@@ -21,6 +22,8 @@ for i = 3, #ARGV do
     local left = {id, job[3], cjson.decode(job[9]).home or '', job[10]}
     redis.call('ZADD', key('remains'), id, table.concat(left, '\0'))
     redis.call('DEL', job_key(id), key('metrics:' .. id), key('artifacts:' .. id))
+    deleted = deleted + 1
   end
 end
+if deleted > 0 then record(ARGV[3]) end
 return {'done'}

@@ -1,5 +1,5 @@
--- ARGV: store, the secret of the next key, now, the name of the caller, the most keys
-local _, secret, at, by, most = unpack(ARGV)
+-- ARGV: store, event, the secret of the next key, now, the name of the caller, the most keys
+local _, event, secret, at, by, most = unpack(ARGV)
 purge_report_keys()
 local ids = all_report_keys()
 if #ids >= tonumber(most) then return {'full'} end
@@ -15,4 +15,5 @@ redis.call('HSET', report_key(next), 'secret', secret, 'made_at', at, 'made_by',
 redis.call('ZADD', key('report-keys'), next, next)
 purge_report_keys()
 access_changed()
+record(event, 'report key ' .. next)
 return {'key', read_report_key(next)}

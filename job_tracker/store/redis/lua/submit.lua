@@ -1,8 +1,8 @@
 -- ARGV: store, token, most queued, project, most queued in the project ('' for any number), name of the caller,
 -- last id that the caller has seen, request key ('' for none), its digest, name, algorithm, instances, submitted
--- at, spec, when it is due, its score ('' for never), moves, tags (JSON)
+-- at, spec, when it is due, its score ('' for never), moves, tags (JSON), event
 local _, token, most, project, most_in_project, by, seen, request, digest, name, algorithm, instances, at, spec, due,
-  due_score, moves, tags = unpack(ARGV)
+  due_score, moves, tags, event = unpack(ARGV)
 if request ~= '' then
   local known = redis.call('HGET', requests_of(project), request)
   if known then
@@ -38,5 +38,6 @@ redis.call('ZADD', key('algorithm:' .. algorithm), id, id)
 redis.call('ZADD', key('names'), 0, name .. '\0' .. id)
 if due_score ~= '' then keep_due(id, due_score) end
 tally('queued', 1, instances)
+record(event, 'job ' .. id)
 publish(id, 'queued', token)
 return {'new', id}

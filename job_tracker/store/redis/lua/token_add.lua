@@ -1,6 +1,6 @@
--- ARGV: store, id, project ('' for none), its end ('' for never), a time, how many tokens that ended before
+-- ARGV: store, event, id, project ('' for none), its end ('' for never), a time, how many tokens that ended before
 -- that time to delete, now, most tokens in all, most of the project ('' for any number), fields and values...
-local _, id, project, ends, purge_before, purged, now, most, most_of_project = unpack(ARGV, 1, 9)
+local _, event, id, project, ends, purge_before, purged, now, most, most_of_project = unpack(ARGV, 1, 10)
 if redis.call('EXISTS', token_key(id)) == 1 then return {'taken'} end
 -- The tokens that make room for this one: those that ended first.
 local gone = {}
@@ -21,7 +21,7 @@ if most_of_project ~= '' and number >= tonumber(most_of_project) then
   if not ended then return {'full', number, project} end
   gone[#gone + 1] = ended
 end
-redis.call('HSET', token_key(id), unpack(ARGV, 10))
+redis.call('HSET', token_key(id), unpack(ARGV, 11))
 redis.call('ZADD', key('tokens'), 0, id)
 if project ~= '' then redis.call('ZADD', key('tokens:' .. project), 0, id) end
 if ends ~= '' then redis.call('ZADD', key('token-ends'), ends, id) end
@@ -36,4 +36,5 @@ for _, old in ipairs(gone) do
   redis.call('DEL', token_key(old))
 end
 access_changed()
+record(event)
 return {'done'}

@@ -1,8 +1,8 @@
 -- ARGV: store, term, token, id, version, state, the allowed previous states (',a,b,'), whether the new one is terminal,
 -- attempt, started at, finished at, score of its end, ranks, ending, when it is due, its score ('' for
--- never), moves, program
+-- never), moves, program, event
 local _, _, token, id, version, state, sources, ends, attempt, started, finished, score, ranks, ending, due,
-  due_score, moves, program = unpack(ARGV)
+  due_score, moves, program, event = unpack(ARGV)
 local now = redis.call('HMGET', job_key(id), 'version', 'state', 'instances', 'attempt', 'by')
 if not now[1] then return {'missing'} end
 if now[1] ~= version then return {'stale'} end
@@ -23,5 +23,6 @@ if now[2] ~= state then
   tally(state, 1, now[3])
   if ends == '1' then redis.call('ZADD', key('finished'), score, id) end
 end
+record(event)
 publish(id, state, token)
 return {'done'}

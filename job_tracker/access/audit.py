@@ -1,0 +1,135 @@
+"""Collects denials and reads, and writes them to the store in batches.
+
+Events of changes are not here: stores write them with the changes.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.rates import Rate
+from job_tracker.common.tasks import repeat
+from job_tracker.domain.audit import MORE, AuditEvent
+from job_tracker.domain.errors import StoreUnavailable
+from job_tracker.store.audit import AuditStore
+
+FLUSH_SECONDS: Final = 1.0
+MERGED_SECONDS: Final = 60.0
+"""The time in which equal events become one."""
+MOST_KEPT: Final = 4096
+"""The number of different events in memory."""
+_BATCH: Final = 500
+_CLOSING_SECONDS: Final = 2.0
+_LONGEST_PAUSE: Final = 30.0
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class Limit(NamedTuple):
+    """A limit of events."""
+
+    per_second: float
+    burst: int
+
+
+OF_ALL: Final = Limit(10, 1000)
+OF_ONE: Final = Limit(1, 100)
+OF_STRANGERS: Final = Limit(0.1, 100)
+"""All callers that could not be identified together: 9,000 events a day at most."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An event, how often it happened since it was last written, and when it is written next."""
+
+    event: AuditEvent
+    count: int
+    due_at: float
+
+
+class AuditTrail:
+    """Keeps denials and reads. `note` returns at once, and a store that does not answer delays no call.
+
+    The first of equal events is written within a second, and those of the next minute as one event with
+    their number. Events beyond a rate, or beyond the memory, become one event of their caller with the
+    action MORE. A killed service loses those that wait. If the answer to a write is lost, its events are
+    written again.
+    """
+
+    def __init__(self, store: AuditStore, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._monotonic = monotonic
+        self._entries: dict[AuditEvent, _Entry] = {}
+        self._of_all = Rate(*OF_ALL, clock=monotonic)
+        self._of_one = Rate(*OF_ONE, clock=monotonic)
+        self._of_strangers = Rate(*OF_STRANGERS, clock=monotonic)
+        self._flushing = asyncio.Lock()
+
+    def note(self, event: AuditEvent) -> None:
+        """Keep the event; an EventObserver."""
+        now = self._monotonic()
+        key = _key_of(event)
+        entry = self._entries.get(key)
+        if entry is None and not self._may_keep(event.caller):
+            event = replace(event, action=MORE, project="", target="", detail="", address="", credential="")
+            key = _key_of(event)
+            entry = self._entries.get(key)
+            if entry is None and len(self._entries) >= 2 * MOST_KEPT:
+                event = AuditEvent(at=event.at, action=MORE, outcome=event.outcome)
+                key = _key_of(event)
+                entry = self._entries.get(key)
+        if entry is None:
+            self._entries[key] = _Entry(event, 1, now)
+        elif entry.count:
+            entry.count += 1
+        else:
+            entry.event, entry.count = event, 1
+
+    async def run(self) -> None:
+        """Write what is due every second, until cancelled."""
+        backoff = Backoff(FLUSH_SECONDS, _LONGEST_PAUSE)
+        failure = "denials and reads cannot be written to the audit"
+        await repeat(self.flush, backoff, period=FLUSH_SECONDS, failure=failure, expected=StoreUnavailable)
+
+    async def flush(self, *, everything: bool = False) -> None:
+        """Write the events that are due. Raises StoreUnavailable, and then keeps them."""
+        async with self._flushing:
+            await self._flush(self._monotonic(), everything=everything)
+
+    async def _flush(self, now: float, *, everything: bool) -> None:
+        due = {key: each for key, each in self._entries.items() if everything or each.due_at <= now}
+        waiting = [entry for entry in due.values() if entry.count]
+        for start in range(0, len(waiting), _BATCH):
+            part = [(entry, entry.count) for entry in waiting[start : start + _BATCH]]
+            await self._store.add_events([replace(entry.event, count=count) for entry, count in part])
+            for entry, count in part:
+                entry.count -= count  # more may have come meanwhile
+                entry.due_at = now + MERGED_SECONDS
+        for key, entry in due.items():
+            if entry.due_at <= now and not entry.count:
+                del self._entries[key]
+
+    async def close(self) -> None:
+        """Write everything, if the store answers soon. Call it before `run` is cancelled."""
+        with suppress(StoreUnavailable, TimeoutError):
+            async with asyncio.timeout(_CLOSING_SECONDS):
+                await self.flush(everything=True)
+
+    def _may_keep(self, caller: str) -> bool:
+        """Return whether there is room for another event of the caller, and take it."""
+        own = self._of_one if caller else self._of_strangers
+        if len(self._entries) >= MOST_KEPT or own.take(caller):
+            return False
+        if self._of_all.take(""):
+            own.give_back(caller)
+            return False
+        return True
+
+
+def _key_of(event: AuditEvent) -> AuditEvent:
+    """Return the event without the values in which equal events differ."""
+    return replace(event, at=_NEVER, request_id="", count=1)

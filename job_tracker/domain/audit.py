@@ -1,0 +1,113 @@
+"""Audit events: who did what, who was denied what, and who read logs and artifacts.
+
+An event never has values of parameters, nor secrets.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from job_tracker.common.log_context import request_id
+from job_tracker.domain.caller import Caller
+
+LONGEST_TARGET: Final = 200
+LONGEST_DETAIL: Final = 200
+"""Characters. Longer texts are cut."""
+
+AUTHENTICATE: Final = "authenticate"
+"""The action of a call whose caller could not be identified."""
+MORE: Final = "more"
+"""The action of an event that stands for others, which were too many to be kept one by one."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class Outcome(StrEnum):
+    """How an action ended."""
+
+    DONE = "done"
+    """It changed something."""
+    DENIED = "denied"
+    """The caller may not do this, or could not prove that it may."""
+    READ = "read"
+    """The caller may read this, and began to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEvent:
+    """An event. Empty values are not known, or do not apply."""
+
+    id: int = 0
+    """Given by the store when it keeps the event: microseconds since 1970, or one more than the last id if
+    that is higher. So ids increase, and a time is a position."""
+    at: datetime
+    action: str
+    """The operation, as in rights.py, or AUTHENTICATE or MORE."""
+    outcome: Outcome
+    caller: str = ""
+    """The name of the caller; empty if it could not be identified."""
+    means: str = ""
+    """How the caller was identified; see Means."""
+    credential: str = ""
+    """The visible id of the caller's token."""
+    address: str = ""
+    """The caller's host."""
+    project: str = ""
+    target: str = ""
+    """What the action was about, for example "job 12" or "member alice"."""
+    detail: str = ""
+    count: int = 1
+    """How many equal events this one stands for. `at` and `request_id` are those of the first."""
+    request_id: str = ""
+
+
+EventObserver = Callable[[AuditEvent], None]
+"""Called for each denial and each read. It returns at once, and raises nothing."""
+
+
+def ignore_event(event: AuditEvent) -> None:
+    """Do nothing; an EventObserver."""
+
+
+def event_of(
+    caller: Caller,
+    action: str,
+    outcome: Outcome,
+    at: datetime,
+    *,
+    project: str = "",
+    target: str = "",
+    detail: str = "",
+) -> AuditEvent:
+    """Return an event of the caller, with the request id of the running call."""
+    return AuditEvent(
+        at=at,
+        action=action,
+        outcome=outcome,
+        caller=caller.name,
+        means=caller.means.value,
+        credential=caller.credential,
+        address=caller.address,
+        project=project,
+        target=target[:LONGEST_TARGET],
+        detail=detail[:LONGEST_DETAIL],
+        request_id=request_id.get(),
+    )
+
+
+def first_id_at(moment: datetime) -> int:
+    """Return the lowest id that an event at this time can have."""
+    return max(0, (moment - _EPOCH) // _MICROSECOND)
+
+
+def target_of_report_key(key_id: int) -> str:
+    """Return the target of events about a key of report tokens."""
+    return f"report key {key_id}"
+
+
+def target_of_job(job_id: int) -> str:
+    """Return the target of events about a job."""
+    return f"job {job_id}"

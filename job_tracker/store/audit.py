@@ -1,0 +1,74 @@
+"""The protocol for audit events, and how stores encode them.
+
+An event of a change is stored in the transaction of the change: the methods that change something take it
+along.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+from job_tracker.domain.audit import AuditEvent, Outcome
+from job_tracker.store.lease import Term
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """A filter for events. An empty value matches all events."""
+
+    project: str = ""
+    caller: str = ""
+    since: datetime | None = None
+    """The earliest time of matching events, by their ids; see AuditEvent.id."""
+    until: datetime | None = None
+    """The time before which matching events are."""
+
+
+class AuditStore(Protocol):
+    """Stores audit events."""
+
+    async def add_events(self, events: Sequence[AuditEvent]) -> None:
+        """Store events that belong to no change, in one transaction."""
+        ...
+
+    async def list_events(
+        self, where: AuditFilter, *, limit: int, before: int | None = None
+    ) -> Sequence[AuditEvent]:
+        """Return at most `limit` events with ids below `before`, newest first.
+
+        The cost does not grow with the number of events of other projects, or of other callers.
+        """
+        ...
+
+    async def events_after(self, event_id: int, limit: int) -> Sequence[AuditEvent]:
+        """Return at most `limit` events with ids above `event_id`, oldest first.
+
+        An event that is stored later has a higher id than all of these.
+        """
+        ...
+
+    async def delete_events(self, before: datetime, limit: int, *, term: Term | None = None) -> int:
+        """Delete at most `limit` events from before this time, oldest first. Return their number."""
+        ...
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def content_of(event: AuditEvent) -> str:
+    """Return the values that have no column, as JSON. Defaults are left out."""
+    values: dict[str, Any] = {"outcome": event.outcome.value}
+    for name in ("means", "credential", "address", "detail", "request_id"):
+        if value := getattr(event, name):
+            values[name] = value
+    if event.count != 1:
+        values["count"] = event.count
+    return _ENCODER.encode(values)
+
+
+def event_from(content: str | bytes, **columns: Any) -> AuditEvent:
+    """Return the event with these columns and this content."""
+    values = json.loads(content)
+    return AuditEvent(**columns, **{**values, "outcome": Outcome(values["outcome"])})

@@ -1,0 +1,3 @@
+-- ARGV: store, events...
+for i = 2, #ARGV do record(ARGV[i]) end
+return {'done'}

@@ -1,0 +1,62 @@
+"""trainctl audit."""
+
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from training_service.client.cli.commands.policy_options import duration
+from training_service.client.cli.output import remark
+from training_service.client.cli.render import audit as render
+from training_service.client.cli.session import session_of
+
+_LARGEST_PAGE = 1000
+
+
+def moment(text: str) -> datetime:
+    """Parse a time, or how long ago it was. Raises BadParameter."""
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    try:
+        ago: timedelta = duration(text)
+    except typer.BadParameter:
+        raise typer.BadParameter(
+            f"'{text}' is not a time; write how long ago it was, for example 10m, 2h or 1d, or the time, for "
+            "example 2026-01-31T12:00"
+        ) from None
+    return datetime.now(UTC) - ago
+
+
+def audit(
+    context: typer.Context,
+    since: Annotated[
+        Any,
+        typer.Option(parser=moment, metavar="TIME", help="Only events since then: 1d (ago), or 2026-01-31."),
+    ] = None,
+    until: Annotated[
+        Any, typer.Option(parser=moment, metavar="TIME", help="Only events from before then.")
+    ] = None,
+    by: Annotated[str, typer.Option(metavar="NAME", help="Only events of this caller.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of events to show.")] = 50,
+) -> None:
+    """List who did what, who was denied what, and who read logs and artifacts, newest first.
+
+    Shows the events of the --project. Without it: all events for operators, or those of your default project.
+
+    In a pipe, each event is one line: time, outcome, caller, action, target, project, count, detail, host,
+    token and request id, separated by tabs.
+    """
+    session = session_of(context)
+    with session.client() as client:
+        project = session.project
+        if not project and not (who := client.access.whoami()).is_operator:
+            project = who.default_project
+        found = client.access.events(
+            project, caller=by, since=since, until=until, page_size=min(limit + 1, _LARGEST_PAGE)
+        )
+        session.output.show_all(islice(found, limit), render.event, render.events_table)
+        if next(found, None) is not None:
+            remark(f"there are more than {limit} events; --limit shows more")
