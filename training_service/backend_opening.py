@@ -9,6 +9,7 @@ from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_mor
 from job_tracker.logs.spool import FolderSpool
 from training_service.metrics import Metrics
 from training_service.metrics.outside import observed
+from training_service.program_opening import open_trees
 from training_service.settings import Settings
 
 
@@ -29,6 +30,7 @@ async def open_backend(
         most_log=most_log,
         spool=FolderSpool(data_dir / "logs", most_log, store_id),
         stop_grace=settings.jobs.stop_grace,
+        trees=open_trees(settings),
         extra_environment=extra_environment,
         on_request=metrics.observe_request if metrics else ignore_request,
     )

@@ -4,6 +4,7 @@ import logging
 import os
 
 from training_service.auth.operator_token import FILE_NAME
+from training_service.program_opening import refusal_of
 from training_service.settings import Settings
 from training_service.settings.addresses import is_loopback
 from training_service.settings.protection import is_encrypted, is_open
@@ -36,6 +37,8 @@ def log_exposure(settings: Settings) -> None:
         )
     if at := server.tls.certificate_address:
         log.info("server.tls.certificate_address %s: callers need a client certificate", at)
+    if not refusal_of(settings):
+        log.info("programs.enabled: callers with the role submitter can upload programs and run them")
     listen = settings.reports.listen
     if listen and not encrypted and not is_loopback(listen):
         log.warning("server.insecure: reports and their tokens are not encrypted on their way to %s", listen)

@@ -35,10 +35,12 @@ from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
+from job_tracker.trees.operations import Programs
 from training_service import log_setup as service_logs
 from training_service.access_opening import OpenedAccess, open_access
 from training_service.api.access import AccessServicer
 from training_service.api.limits import CallLimits
+from training_service.api.programs import ProgramServicer
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.auth.live import Unusable
@@ -49,6 +51,7 @@ from training_service.exposure import log_exposure
 from training_service.freed_memory import give_back
 from training_service.metrics import Metrics, MetricsServer
 from training_service.metrics.outside import observed
+from training_service.program_opening import open_programs, tree_sweeper
 from training_service.serving import CannotServe, Servers, Servicers
 from training_service.settings import Settings
 from training_service.settings.addresses import split
@@ -111,7 +114,11 @@ async def serve(settings: Settings) -> None:
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
-        jobs = make_jobs(settings, store, store_id, opened, metrics, access.projects, trail.note)
+        programs = open_programs(settings, access.projects.limits_of)
+        stack.push_async_callback(
+            end, background(tree_sweeper(settings, store).run(), "removal of unused programs")
+        )
+        jobs = make_jobs(settings, store, store_id, opened, metrics, access.projects, trail.note, programs)
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
         stack.push_async_callback(end, background(access.callers.follow(), "changes of tokens and roles"))
@@ -124,6 +131,7 @@ async def serve(settings: Settings) -> None:
                 servicer,
                 AccessServicer(access.operations, ReportKeyAccess(store, keys, note=trail.note)),
                 ReporterServicer(tokens, reports, limits, trail.note),
+                ProgramServicer(programs),
             ),
             access.authenticator,
             metrics.observe_call,
@@ -167,6 +175,7 @@ def make_jobs(
     metrics: Metrics,
     projects: Projects,
     note: EventObserver,
+    programs: Programs | None = None,
 ) -> Jobs:
     """The operations behind the API. `note` gets an event of each denial and read."""
     resolver = make_resolver(settings)
@@ -180,6 +189,7 @@ def make_jobs(
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
         store_id=store_id,
         defaults=settings.job_defaults,
+        trees=programs,
     )
     return Jobs(
         store,

@@ -11,14 +11,21 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
-from training_service._generated import access_service_pb2, training_reporter_pb2, training_service_pb2
+from training_service._generated import (
+    access_service_pb2,
+    program_service_pb2,
+    training_reporter_pb2,
+    training_service_pb2,
+)
 from training_service._generated.access_service_pb2_grpc import add_AccessServiceServicer_to_server
+from training_service._generated.program_service_pb2_grpc import add_ProgramServiceServicer_to_server
 from training_service._generated.training_reporter_pb2_grpc import add_TrainingReporterServicer_to_server
 from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
 from training_service.api.access import AccessServicer
 from training_service.api.connections import call_options, connection_options
 from training_service.api.interceptors import LARGEST_MESSAGE, CallInterceptor, CallObserver
 from training_service.api.limits import CallLimits
+from training_service.api.programs import ProgramServicer
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.auth.authenticator import Authenticator
@@ -31,7 +38,7 @@ log = logging.getLogger(__name__)
 
 SERVICE_NAMES = tuple(
     service.full_name
-    for file in (training_service_pb2, training_reporter_pb2, access_service_pb2)
+    for file in (training_service_pb2, training_reporter_pb2, access_service_pb2, program_service_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _HEALTH_DESCRIPTORS = 128
@@ -75,6 +82,7 @@ class Servicers:
     api: TrainingServicer | None = None
     access: AccessServicer | None = None
     reporter: ReporterServicer | None = None
+    programs: ProgramServicer | None = None
 
 
 class Servers:
@@ -108,7 +116,9 @@ class Servers:
         self.report_address = (server.address, self.port)
         """The listening address and the port of reports."""
         if listen:
-            made = make_server(replace(servicers, api=None, access=None), interceptor, descriptors)
+            made = make_server(
+                replace(servicers, api=None, access=None, programs=None), interceptor, descriptors
+            )
             [port] = self._bind(made, [Listener("reports.listen", listen, tls)])
             self.report_address = (listen, port)
         if server.health_address:
@@ -166,4 +176,6 @@ def make_server(
         add_TrainingReporterServicer_to_server(servicers.reporter, intercepted)
     if servicers.access is not None:
         add_AccessServiceServicer_to_server(servicers.access, intercepted)
+    if servicers.programs is not None:
+        add_ProgramServiceServicer_to_server(servicers.programs, intercepted)
     return server

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from job_tracker.admission.dataset_versions import DatasetVersions
+from job_tracker.admission.programs import PROGRAM, NoTrees, ProgramRequest, Trees, accepted, algorithm_of
 from job_tracker.admission.resolution import Resolver
 from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, JobDefaults
 from job_tracker.catalog.groups import GROUP_PARAMETERS
@@ -45,9 +46,10 @@ class JobRequest:
     retry: Mapping[str, Any] = field(default_factory=dict)
     deadlines: Mapping[str, float] = field(default_factory=dict)
     tags: Sequence[str] = ()
+    program: ProgramRequest | None = None
 
 
-_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "tags")
+_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "tags", "program")
 
 
 class Admission:
@@ -56,7 +58,7 @@ class Admission:
 
     `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
     that set none. `max_processes` bounds the training processes of one job. `store_id` is part of the home of
-    new jobs.
+    new jobs. `trees` are the uploaded programs.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Admission:
         checkpoints_uri: str,
         store_id: str = "",
         defaults: JobDefaults | None = None,
+        trees: Trees | None = None,
     ) -> None:
         self._algorithms = algorithms
         self._versions = DatasetVersions(datasets)
@@ -81,6 +84,7 @@ class Admission:
         self._store_id = store_id
         self._resolver = resolver
         self._defaults = defaults or JobDefaults()
+        self._trees = trees or NoTrees()
         self._groups: dict[tuple[object, ...], tuple[GroupSpec, InstanceOptions]] = {}
 
     def key_of(self, caller: Caller, request: JobRequest) -> RequestKey | None:
@@ -109,35 +113,40 @@ class Admission:
         Raises InvalidField or UnknownReference with the first invalid field, its value and what is allowed,
         and StorageUnavailable if the dataset's storage does not answer.
         """
-        for required, text in (
-            ("algorithm", request.algorithm),
-            ("dataset_id", request.dataset_id),
-            ("train_data_version_hash", request.dataset_version),
-        ):
-            if not text:
-                raise InvalidField(required, "must not be empty")
-        algorithm = self._algorithm(request.algorithm)
-        name = _checked_name(request.name) or request.algorithm
-        _check_path_part("dataset_id", request.dataset_id)
-        _check_path_part("train_data_version_hash", request.dataset_version)
+        self._check_required(request)
+        program, project = request.program, caller.default_project
+        algorithm_name = PROGRAM if program else request.algorithm
+        algorithm = (
+            algorithm_of(program, request.algorithm) if program else self._algorithm(request.algorithm)
+        )
+        name = _checked_name(request.name) or algorithm_name
+        has_dataset = bool(request.dataset_id)
+        if has_dataset:
+            _check_path_part("dataset_id", request.dataset_id)
+            _check_path_part("train_data_version_hash", request.dataset_version)
         if request.model_name:
             _check_path_part("output_model_name", request.model_name)
         _check_amount(request.parameters)
         environment = algorithm.resolve(request.parameters)
         group, pod_options = self._group(request, algorithm)
+        if program:
+            await self._trees.require(project, program.tree)
         retry = self._defaults.retry_of(request.retry)
         deadlines = self._defaults.deadlines_of(request.deadlines)
-        project = caller.default_project
         return JobSpec(
             group=group,
-            algorithm=request.algorithm,
+            algorithm=algorithm_name,
             dataset_id=request.dataset_id,
             dataset_version=request.dataset_version,
             name=name,
             model_name=(model_name := request.model_name or naming.slug(name, MAX_NAME)),
             parameters=dict(request.parameters),
             environment=environment,
-            data_uri=await self._versions.uri_of(caller, request.dataset_id, request.dataset_version),
+            data_uri=(
+                await self._versions.uri_of(caller, request.dataset_id, request.dataset_version)
+                if has_dataset
+                else ""
+            ),
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
             pod_options=pod_options,
@@ -147,21 +156,44 @@ class Admission:
             home=naming.home(project, self._store_id) if self._store_id else "",
             project=project,
             submitted_by=caller.name,
+            program=accepted(program) if program else None,
         )
+
+    def _check_required(self, request: JobRequest) -> None:
+        """Raise InvalidField for an empty field that must not be empty."""
+        known = self._algorithms.get(request.algorithm)
+        needs_algorithm = request.program is None
+        # Both or neither, if the job may run without a dataset.
+        needs_dataset = bool(request.dataset_id or request.dataset_version) or (
+            needs_algorithm and (known is None or known.dataset)
+        )
+        for required, text, is_needed in (
+            ("algorithm", request.algorithm, needs_algorithm),
+            ("dataset_id", request.dataset_id, needs_dataset),
+            ("train_data_version_hash", request.dataset_version, needs_dataset),
+        ):
+            if is_needed and not text:
+                raise InvalidField(required, "must not be empty")
 
     def _group(self, request: JobRequest, algorithm: Algorithm) -> tuple[GroupSpec, InstanceOptions]:
         """The resolved group, and the checked options of its instances."""
         # The result depends on few of the parameters, and is the same for most jobs of an algorithm. Groups
         # with options of the request are not kept: these may be large, and differ with each request.
+        is_known_kind = not (request.pod_options or request.program)
         asked = [part for part in request.parameters.items() if part[0] in GROUP_PARAMETERS]
         key = (request.algorithm, *asked)
-        if not request.pod_options and (known := self._groups.get(key)):
+        if is_known_kind and (known := self._groups.get(key)):
             return known
         composition = algorithm.composer.compose(request.parameters, self._capacity)
         pod_options = self._pod_options(request.pod_options)
-        group = self._resolver.resolve(request.algorithm, composition, pod_options)
+        if program := request.program:
+            group = self._resolver.resolve_program(
+                algorithm.framework, program.command, composition, pod_options
+            )
+        else:
+            group = self._resolver.resolve(request.algorithm, composition, pod_options)
         self._check_processes(group, composition.trainers, pod_options)
-        if not request.pod_options and len(self._groups) < _MOST_GROUPS:
+        if is_known_kind and len(self._groups) < _MOST_GROUPS:
             self._groups[key] = group, pod_options
         return group, pod_options
 

@@ -43,6 +43,23 @@ class Resolver:
         check_processes(resolved.trainers, resolved.framework)
         return resolved
 
+    def resolve_program(
+        self, framework: str, command: tuple[str, ...], group: Composition, sent: InstanceOptions
+    ) -> GroupSpec:
+        """Return the spec of a group that runs the command in uploaded files. Raises InvalidField."""
+        try:
+            trainers = self._plugin.resolve_program(command, sent)
+        except ValueError as error:
+            raise InvalidField("pod_options", explain(error)) from error
+        if trainers is None:
+            raise InvalidField(
+                "program",
+                f"backend {self._backend}, which this service uses, cannot run uploaded programs; use a "
+                "configured algorithm, or a service with backend process",
+            )
+        check_processes(trainers, framework)
+        return GroupSpec(roles=group.roles, backend=self._backend, framework=framework, trainers=trainers)
+
     def completed(self, spec: JobSpec) -> JobSpec:
         """Return the spec, and resolve it first if it comes from an earlier version or was resolved for
         another backend. Raises LaunchFailed if the algorithm is no longer configured, or the options no
@@ -50,6 +67,15 @@ class Resolver:
         """
         if spec.group.backend == self._backend:
             return spec
+        if spec.program is not None:
+            raise LaunchFailed(
+                Diagnosis(
+                    category=Category.LAUNCH_FAILED,
+                    summary=f"The job was accepted for backend {spec.group.backend}, and the service now "
+                    f"uses backend {self._backend}.",
+                    resolution="Submit the program again: programs cannot change their backend.",
+                )
+            )
         name = spec.algorithm
         algorithm = self._algorithms.get(name)
         if algorithm is None or not self._runs(algorithm):

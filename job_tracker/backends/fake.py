@@ -227,6 +227,9 @@ class FakePlugin(BackendPlugin):
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         return InstanceSpec()
 
+    def resolve_program(self, command: tuple[str, ...], sent: InstanceOptions) -> InstanceSpec | None:
+        return InstanceSpec(command=command)
+
     async def open(self, surroundings: Surroundings) -> Opened:
         backend = FakeBackend()
         return Opened(backend=backend, spool=backend.world)

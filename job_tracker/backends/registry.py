@@ -19,6 +19,7 @@ from job_tracker.domain.job import JobSpec
 from job_tracker.domain.observers import JobObserver, RequestObserver, ignore_job, ignore_request
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs.spool import FolderSpool, Spool
+from job_tracker.trees.store import TreeStore
 
 GROUP = "job_tracker.backends"
 
@@ -41,6 +42,8 @@ class Surroundings:
     """The id of the store of its jobs."""
     most_log: int = 100 << 20
     """The maximum size of the log of a rank, in bytes."""
+    trees: TreeStore | None = None
+    """The uploaded files of programs: those of a job are the tree `JobSpec.program` of its project."""
     spool: FolderSpool
     """For the logs of stopped groups, unless the backend has another place for them."""
     stop_grace: timedelta = timedelta(seconds=10)
@@ -84,6 +87,17 @@ class BackendPlugin(Protocol):
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         """Resolve the options of an instance of the role. Raises ValueError if they contradict each other."""
         ...
+
+    def resolve_program(
+        self,
+        command: tuple[str, ...],  # noqa: ARG002
+        sent: InstanceOptions,  # noqa: ARG002
+    ) -> InstanceSpec | None:
+        """Resolve an instance that runs the command in a copy of uploaded files (see Surroundings.trees).
+
+        None: the backend cannot run uploaded programs. Raises ValueError if options contradict each other.
+        """
+        return None
 
     def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
         """Return the address where ranks reach a server of this machine, or None."""

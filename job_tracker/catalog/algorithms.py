@@ -90,6 +90,10 @@ class Algorithm(Config):
         description="Lets the group continue when it loses workers. Unset: the loss of one instance ends the "
         "attempt.",
     )
+    dataset: bool = Field(
+        default=True,
+        description="Whether a request must name a dataset. `false`: it may leave dataset and version out.",
+    )
     check: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
         description="Program and arguments that the service runs at submission, with the parameters and "

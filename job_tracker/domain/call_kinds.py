@@ -11,7 +11,7 @@ class CallKind(StrEnum):
     SUBMIT = "submit"
     """It queues a job."""
     CHANGE = "change"
-    """It changes a job, a token or a project."""
+    """It changes a job, a token or a project, or uploads files."""
     READ = "read"
     """It reads one thing."""
     LIST = "list"
@@ -47,6 +47,9 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "ListReportKeys": CallKind.LIST,
     "RotateReportKey": CallKind.CHANGE,
     "RemoveReportKey": CallKind.CHANGE,
+    "FindTree": CallKind.READ,
+    "PutManifest": CallKind.CHANGE,
+    "UploadFiles": CallKind.CHANGE,
     "Report": CallKind.REPORT,
 }
 """By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""

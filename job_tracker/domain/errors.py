@@ -20,6 +20,7 @@ TrackerError
 │   └── StoreLost            ... permanently: its files are gone
 ├── StoreRefused             the store cannot be opened
 ├── StorageUnavailable       the storage of datasets or logs does not answer: retry later
+├── TreeDamaged              files of an uploaded tree are gone or changed: upload them again
 ├── LaunchFailed             permanent: the attempt ends with this diagnosis
 ├── BackendUnavailable       the engine does not answer: retry later
 │   └── NoRoom               ... this machine has no room for a launch
@@ -174,6 +175,10 @@ class StoreRefused(TrackerError):
 
 class StorageUnavailable(TrackerError):
     """The storage of datasets or logs does not answer, or denies access."""
+
+
+class TreeDamaged(TrackerError):
+    """Files of an uploaded tree are gone from the service's disk, or changed. The message says which."""
 
 
 class LaunchFailed(TrackerError):

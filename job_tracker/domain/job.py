@@ -60,6 +60,16 @@ LIVE_STATES = frozenset({JobState.LAUNCHING, JobState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The uploaded program of a job. The job's group has its command and its framework."""
+
+    tree: str
+    """The name of the tree of its files, in the job's project."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The variables that the caller sent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """The accepted request: checked, with every default filled in. It never changes."""
 
@@ -67,6 +77,7 @@ class JobSpec:
     """The first field. Stored specs of versions that had no groups lack it, and are recognized by that."""
     algorithm: str
     dataset_id: str
+    """Empty, like the version and `data_uri`, for a job without a dataset."""
     dataset_version: str
     name: str
     model_name: str
@@ -89,6 +100,8 @@ class JobSpec:
     """The project that the job belongs to, and whose roles count for it."""
     submitted_by: str = ""
     """The name of the caller; empty for jobs of versions without projects."""
+    program: Program | None = None
+    """The uploaded program; None for a configured algorithm."""
 
     @property
     def instances(self) -> int:

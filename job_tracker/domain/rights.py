@@ -1,5 +1,5 @@
-"""The table of rights: the least role for each operation of `Jobs`, `Access` and
-`ReportKeyAccess`, and its call in the API.
+"""The table of rights: the least role for each operation of `Jobs`, `Access`, `ReportKeyAccess` and
+`Programs`, and its call in the API.
 
 An operation or a call without a row is denied to everybody. A test compares the rows with these classes and
 with the proto files, so a new call without a row fails the checks.
@@ -60,13 +60,20 @@ ACCESS_RIGHTS: Mapping[str, Right] = {
 }
 """By operation of `Access` and `ReportKeyAccess`."""
 
+PROGRAM_RIGHTS: Mapping[str, Right] = {
+    "find_tree": Right("FindTree", "upload programs", Role.SUBMITTER),
+    "put_manifest": Right("PutManifest", "upload programs", Role.SUBMITTER),
+    "upload_files": Right("UploadFiles", "upload programs", Role.SUBMITTER),
+}
+"""By operation of `Programs`. The job that runs an uploaded program needs the right to submit."""
+
 BY_ANY_CALLER = frozenset({"WhoAmI", "ListProjects"})
 """Calls that need a caller, but no role: they show what the caller may know."""
 
 BY_REPORT_TOKEN = frozenset({"Report"})
 """Calls that need a report token instead of a role. The token names the only attempt that it is valid for."""
 
-_ROWS = {**RIGHTS, **ACCESS_RIGHTS}
+_ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS}
 
 RPCS = BY_REPORT_TOKEN | BY_ANY_CALLER | {right.rpc for right in _ROWS.values()}
 """The calls that have a row. All others are denied."""

@@ -31,6 +31,7 @@ def job_environment(job: Job) -> dict[str, str]:
     spec = job.spec
     return {
         **spec.environment,
+        **(spec.program.environment if spec.program else {}),
         **_bucket("TRAINING_DATA_BUCKET", "TRAINING_DATA_PATH", spec.data_uri),
         "JOB_ID": str(job.id),
         "JOB_ATTEMPT": str(job.attempt),

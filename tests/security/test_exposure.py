@@ -58,9 +58,10 @@ def test_on_loopback_the_log_names_the_possible_users(
 ) -> None:
     caplog.set_level("INFO")
     log_exposure(load(flags=flags(address, insecure=insecure, backend="fake")))
-    [record] = caplog.records
-    assert record.levelname == "INFO"
+    record, of_programs = caplog.records
+    assert record.levelname == of_programs.levelname == "INFO"
     assert "every program on this machine" in record.message
+    assert "can upload programs and run them" in of_programs.message
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,11 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 from training_service.access_opening import open_access
 from training_service.api.access import AccessServicer
 from training_service.api.interceptors import CallInterceptor
+from training_service.api.programs import ProgramServicer
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.metrics import Metrics
+from training_service.program_opening import open_programs
 from training_service.serving import Listener, Servicers, make_server
 from training_service.settings import Settings
 
@@ -92,6 +94,7 @@ class Service:
         backend = FakeBackend(self.world)
         self.trail = AuditTrail(self.store)
         self.access = await open_access(self.settings, self.store, self.trail.note)
+        programs = open_programs(self.settings, self.access.projects.limits_of)
         jobs = main.make_jobs(
             self.settings,
             self.store,
@@ -100,6 +103,7 @@ class Service:
             self.metrics,
             self.access.projects,
             self.trail.note,
+            programs,
         )
         callers = self.access.callers
         callers.on_change(lambda: jobs.streams.recheck(callers.remembering()))
@@ -114,7 +118,7 @@ class Service:
         )
         report_keys = ReportKeyAccess(self.store, self.keys, note=self.trail.note)
         self.access_servicer = AccessServicer(self.access.operations, report_keys)
-        servicers = Servicers(self.servicer, self.access_servicer, reporter)
+        servicers = Servicers(self.servicer, self.access_servicer, reporter, ProgramServicer(programs))
         self.server = make_server(servicers, interceptor, descriptors=1024)
         self.health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)

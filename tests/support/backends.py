@@ -34,6 +34,7 @@ from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs import records
 from job_tracker.logs.spool import FolderSpool, Spool
+from job_tracker.trees.store import TreeStore
 from tests.support.catalog import algorithm_of, resolved
 from tests.support.docker_engine import DockerEngine
 from tests.support.logs import texts_of
@@ -149,10 +150,19 @@ class ProcessGroups:
         """Add an algorithm to the configuration."""
         self.algorithms[name] = algorithm_of(process={"command": command, **recipe})
 
-    def open(self, *, store_id: str = "", most_log: int = MAX_LOG, **settings: Any) -> ProcessBackend:
+    def open(
+        self,
+        *,
+        store_id: str = "",
+        most_log: int = MAX_LOG,
+        trees: TreeStore | None = None,
+        **settings: Any,
+    ) -> ProcessBackend:
         self._stores.add(store_id)
         chosen = ProcessSettings(path=PATH, **{"inherit": (), **settings})
-        backend = ResolvingProcesses(self.algorithms, self.root, chosen, store_id=store_id, most_log=most_log)
+        backend = ResolvingProcesses(
+            self.algorithms, self.root, chosen, store_id=store_id, most_log=most_log, trees=trees
+        )
         self._opened.append(backend)
         return backend
 

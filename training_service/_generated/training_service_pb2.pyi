@@ -124,6 +124,7 @@ class TrainRequest(_message.Message):
     RETRY_POLICY_FIELD_NUMBER: _builtins.int
     DEADLINES_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
     request_key: _builtins.str
     """A key that the client chooses, at most 128 printable characters. Each project has its own keys. A
     repeated request with the same key and the same content returns the same job. A request with the same key
@@ -153,6 +154,10 @@ class TrainRequest(_message.Message):
         such as "baseline" or "team=vision". They have no part in what the job runs.
         """
 
+    @_builtins.property
+    def program(self) -> Global___Program:
+        """A program of the caller's own, instead of a configured algorithm. `metadata.algorithm` is then empty."""
+
     def __init__(
         self,
         *,
@@ -162,14 +167,81 @@ class TrainRequest(_message.Message):
         retry_policy: Global___RetryPolicy | None = ...,
         deadlines: Global___Deadlines | None = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
+        program: Global___Program | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "retry_policy", b"retry_policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "program", b"program", "retry_policy", b"retry_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "program", b"program", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrainRequest: _TypeAlias = TrainRequest  # noqa: Y015
+
+@_typing.final
+class Program(_message.Message):
+    """A program whose files were uploaded (see program_service.proto). Each instance starts in a copy of the files
+    of its own, which it may change.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EnvironmentEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TREE_FIELD_NUMBER: _builtins.int
+    COMMAND_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    tree: _builtins.str
+    """The name of a complete tree of the job's project. Required."""
+    framework: _builtins.str
+    """The framework that sets up the group, such as "pytorch". Empty: "pytorch"."""
+    version: _builtins.str
+    """The version of the files, such as a commit: at most 256 printable characters. It is recorded with the job."""
+    @_builtins.property
+    def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The program and its arguments, at most 1024 and 64 KiB in all, run without a shell. Required."""
+
+    @_builtins.property
+    def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Environment variables, with the rules and limits of declared parameters: names that the service sets, or
+        that change which code runs, are not allowed.
+        """
+
+    def __init__(
+        self,
+        *,
+        tree: _builtins.str = ...,
+        command: _abc.Iterable[_builtins.str] | None = ...,
+        framework: _builtins.str = ...,
+        environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "environment", b"environment", "framework", b"framework", "tree", b"tree", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Program: _TypeAlias = Program  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
@@ -694,13 +766,17 @@ class TrainingJobMetadata(_message.Message):
     PARAMETERS_FIELD_NUMBER: _builtins.int
     OUTPUT_MODEL_NAME_FIELD_NUMBER: _builtins.int
     algorithm: _builtins.str
-    """The name of a configured algorithm. Required."""
+    """The name of a configured algorithm. Required, but empty with `TrainRequest.program`; the status of such a
+    job has "program".
+    """
     dataset_id: _builtins.str
-    """The id of a dataset: at most 128 letters, digits and `. _ - + =`. Required."""
+    """The id of a dataset: at most 128 letters, digits and `. _ - + =`. Required, unless the algorithm needs no
+    dataset or the request has a program.
+    """
     name: _builtins.str
     """A name for people: at most 128 letters, digits, spaces and `. _ -`. Empty: the name of the algorithm."""
     train_data_version_hash: _builtins.str
-    """The version of the dataset, with the same characters as dataset_id. Required."""
+    """The version of the dataset, with the same characters as dataset_id. Required with dataset_id."""
     output_model_name: _builtins.str
     """The name of the model, with the same characters as dataset_id. It becomes part of model_uri. Empty: made
     from `name`.

@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import TypeAdapter
 
 from job_tracker.admission.admission import JobRequest
+from job_tracker.admission.programs import ProgramRequest
 from job_tracker.backends.shared.log_ends import line_of_cause
 from job_tracker.common.printable import printable, quoted
 from job_tracker.domain import naming
@@ -17,7 +18,7 @@ from job_tracker.domain.caller import Caller
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, Phase
-from job_tracker.domain.job import Job, JobState, Progress
+from job_tracker.domain.job import Job, JobSpec, JobState, Progress
 from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.jobs import JobView
@@ -74,7 +75,18 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
             if message.HasField("deadlines")
             else {}
         ),
+        program=_program_of(message.program) if message.HasField("program") else None,
         tags=tuple(message.tags),
+    )
+
+
+def _program_of(message: pb.Program) -> ProgramRequest:
+    return ProgramRequest(
+        tree=message.tree,
+        command=tuple(message.command),
+        framework=message.framework,
+        environment=dict(message.environment),
+        version=message.version,
     )
 
 
@@ -385,7 +397,7 @@ def _request_of(job: Job) -> pb.TrainRequest:
     retry, deadlines = spec.retry, spec.deadlines
     return pb.TrainRequest(
         metadata=pb.TrainingJobMetadata(
-            algorithm=spec.algorithm,
+            algorithm="" if spec.program else spec.algorithm,
             dataset_id=spec.dataset_id,
             name=spec.name,
             train_data_version_hash=spec.dataset_version,
@@ -402,7 +414,20 @@ def _request_of(job: Job) -> pb.TrainRequest:
         deadlines=pb.Deadlines(
             queue=_duration(deadlines.queue), start=_duration(deadlines.start), run=_duration(deadlines.run)
         ),
+        program=_program(spec),
         tags=job.tags,
+    )
+
+
+def _program(spec: JobSpec) -> pb.Program | None:
+    if spec.program is None:
+        return None
+    return pb.Program(
+        tree=spec.program.tree,
+        command=spec.group.trainers.command,
+        framework=spec.group.framework,
+        environment=spec.program.environment,
+        version=spec.code_version,
     )
 
 

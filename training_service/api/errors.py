@@ -3,6 +3,7 @@
 import grpc
 
 from job_tracker.domain import errors
+from job_tracker.trees.operations import UploadTooLong
 
 
 class ServiceClosing(errors.TrackerError):
@@ -23,9 +24,11 @@ _CODES: tuple[tuple[type[errors.TrackerError], grpc.StatusCode], ...] = (
     (errors.Forbidden, grpc.StatusCode.PERMISSION_DENIED),
     (errors.NotPossible, grpc.StatusCode.FAILED_PRECONDITION),
     (errors.AttemptOver, grpc.StatusCode.FAILED_PRECONDITION),
+    (UploadTooLong, grpc.StatusCode.UNAVAILABLE),
     (errors.LimitExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.StoreUnavailable, grpc.StatusCode.UNAVAILABLE),
     (errors.StorageUnavailable, grpc.StatusCode.UNAVAILABLE),
+    (errors.TreeDamaged, grpc.StatusCode.FAILED_PRECONDITION),
     (ServiceClosing, grpc.StatusCode.UNAVAILABLE),
     (errors.BackendUnavailable, grpc.StatusCode.UNAVAILABLE),
 )

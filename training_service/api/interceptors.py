@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast
 
@@ -83,13 +83,14 @@ class CallInterceptor:
         if not method.startswith(_SERVICE):
             return handler
         # Parse requests here, so that malformed bytes give INVALID_ARGUMENT.
-        name = _name_of(method)
-        is_known = name in rights.RPCS and name in KINDS
-        parse = handler.request_deserializer if is_known else _denied(method)
+        parse = handler.request_deserializer if _is_known(_name_of(method)) else _denied(method)
         assert parse is not None
         if handler.unary_stream is not None:
             stream = self._stream(method, parse, handler.unary_stream)
             return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
+        if handler.stream_unary is not None:
+            upload = self._upload(method, parse, handler.stream_unary)
+            return grpc.stream_unary_rpc_method_handler(upload, None, handler.response_serializer)
         assert handler.unary_unary is not None
         assert handler.response_serializer is not None
         unary = self._unary(method, parse, handler.unary_unary)
@@ -123,6 +124,26 @@ class CallInterceptor:
             try:
                 call = await self._call_of(supervision, context, metadata)
                 message = await behaviour(_parsed(parse, data), call)
+                supervision.code = grpc.StatusCode.OK
+                return message
+            except Exception as error:
+                supervision.explain(error)
+            finally:
+                self._end(supervision)
+            return await supervision.abort()
+
+        return answer
+
+    def _upload(self, method: str, parse: Callable[[bytes], Any], behaviour: _Behaviour) -> _Behaviour:
+        async def answer(messages: AsyncIterator[bytes], context: Context) -> Any:
+            metadata = metadata_of(context)
+            supervision = _Supervision(method, context, metadata)
+            try:
+                if not _is_known(supervision.name):
+                    parse(b"")  # denied, even if no message comes
+                call = await self._call_of(supervision, context, metadata)
+                async with _identified(call), aclosing(_each_parsed(parse, messages)) as requests:
+                    message = await behaviour(requests, call)
                 supervision.code = grpc.StatusCode.OK
                 return message
             except Exception as error:
@@ -266,6 +287,10 @@ def _name_of(method: str) -> str:
     return method.rpartition("/")[2]
 
 
+def _is_known(name: str) -> bool:
+    return name in rights.RPCS and name in KINDS
+
+
 def _denied(method: str) -> Callable[[bytes], NoReturn]:
     """Denies a method without a row in the table of rights, before its message is parsed."""
 
@@ -288,6 +313,13 @@ def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
             f"{MAX_PARAMETER_BYTES} of them for parameters",
         )
     return parse(data)
+
+
+async def _each_parsed(
+    parse: Callable[[bytes], Any], messages: AsyncIterator[bytes]
+) -> AsyncGenerator[Any, None]:
+    async for data in messages:
+        yield _parsed(parse, data)
 
 
 def _clipped(message: str) -> str:

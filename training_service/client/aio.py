@@ -5,7 +5,7 @@ The client for plain programs, sync.py, is generated from this file by scripts/g
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
@@ -32,7 +32,10 @@ from training_service.client.channel import open_async_channel
 from training_service.client.connection import connection, project_or_default
 from training_service.client.credentials import Credentials
 from training_service.client.errors import DeadlineExceeded, ResourceExhausted, Unavailable, WaitTimedOut
+from training_service.client.programs_aio import AsyncPrograms
 from training_service.client.requests import Metadata, Parameters
+from training_service.client.run.sending import OnProgress
+from training_service.client.run.working_tree import WorkingTree, read_folder, version_of
 from training_service.client.stream_retry import StreamRetry
 from training_service.client.translation import reading
 from training_service.client.watching import LogReading, Watch, has_ended
@@ -99,6 +102,7 @@ class AsyncTrainingClient:
         self._stub = TrainingServiceStub(self._channel)
         self._credentials = Credentials(found, token, token_file)
         self.access = AsyncAccess(self._channel, self.address, self._credentials, self._timeout)
+        self._programs = AsyncPrograms(self._channel, self.address, self._metadata, self._timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -157,6 +161,59 @@ class AsyncTrainingClient:
             retry_policy=retry_policy,
             deadlines=deadlines,
             tags=tags,
+        )
+        return await self._train(request, self._in_project)
+
+    async def run(
+        self,
+        command: Sequence[str],
+        *,
+        folder: str | os.PathLike[str] | WorkingTree = ".",
+        framework: str = "",
+        environment: Parameters | None = None,
+        instances: int | None = None,
+        name: str = "",
+        dataset_id: str = "",
+        dataset_version: str = "",
+        output_model_name: str = "",
+        request_key: str | None = None,
+        pod_options: PodOptions | None = None,
+        retry_policy: RetryPolicy | None = None,
+        deadlines: Deadlines | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> int:
+        """Upload a folder, queue a job that runs a command in it, and return the job's id.
+
+            client.run(["python", "train.py", "--lr", "0.1"], instances=3)
+
+        Only files that the service lacks are sent. Files that git ignores, `.git` and virtual environments
+        are left out. Each instance starts in a copy of its own. The command is run without a shell;
+        `environment` has variables for it. `framework` sets up the group, by default "pytorch".
+        `on_progress` is called with the bytes that were sent and those to send. The other options are those
+        of `submit`.
+
+        Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
+        programs, and the errors of `submit`.
+        """
+        files = folder if isinstance(folder, WorkingTree) else await asyncio.to_thread(read_folder, folder)
+        await self._programs.upload(files, on_progress, self._in_project)
+        version = await asyncio.to_thread(version_of, files.folder)
+        program = requests.program(
+            files.name, command, framework=framework, environment=environment, version=version
+        )
+        request = requests.train(
+            "",
+            dataset_id,
+            dataset_version,
+            name=name,
+            parameters=None,
+            instances=instances,
+            output_model_name=output_model_name,
+            request_key=request_key,
+            pod_options=pod_options,
+            retry_policy=retry_policy,
+            deadlines=deadlines,
+            program=program,
         )
         return await self._train(request, self._in_project)
 

@@ -7,12 +7,13 @@ from typing import Any
 
 import grpc
 
-from training_service._generated import access_service_pb2, training_service_pb2
+from training_service._generated import access_service_pb2, program_service_pb2, training_service_pb2
 from training_service.client.connection import Connection
 from training_service.client.errors import InvalidRequest
 
 _SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
 _ACCESS = access_service_pb2.DESCRIPTOR.services_by_name["AccessService"]
+_PROGRAMS = program_service_pb2.DESCRIPTOR.services_by_name["ProgramService"]
 _NOT_REPEATED = ("CreateToken", "DeleteProject", "RemoveMember", "RotateReportKey")
 
 # These calls may be repeated: Train carries a request key, and the others are idempotent. For streams, see
@@ -24,9 +25,10 @@ _SERVICE_CONFIG: dict[str, Any] = {
         {
             "name": [
                 {"service": service.full_name, "method": method.name}
-                for service in (_SERVICE, _ACCESS)
+                for service in (_SERVICE, _ACCESS, _PROGRAMS)
                 for method in service.methods
-                if not method.server_streaming and method.name not in _NOT_REPEATED
+                if not (method.server_streaming or method.client_streaming)
+                and method.name not in _NOT_REPEATED
             ],
             "retryPolicy": {
                 "maxAttempts": 5,

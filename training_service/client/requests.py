@@ -1,6 +1,6 @@
 """The request messages of both clients."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from typing import ParamSpec, TypeVar
@@ -20,6 +20,7 @@ from training_service._generated.training_service_pb2 import (
     GetTrainingStatusRequest,
     ListTrainingJobsRequest,
     PodOptions,
+    Program,
     RetryPolicy,
     TrainingJobMetadata,
     TrainingStatus,
@@ -86,6 +87,7 @@ def train(
     retry_policy: RetryPolicy | None,
     deadlines: Deadlines | None,
     tags: Iterable[str] = (),
+    program: Program | None = None,
 ) -> TrainRequest:
     """Build a submission. Without a request key it gets a new one, so sending it twice is harmless."""
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
@@ -107,8 +109,18 @@ def train(
         pod_options=pod_options if pod_options and pod_options.ListFields() else None,
         retry_policy=retry_policy,
         deadlines=deadlines,
+        program=program,
         tags=tags,
     )
+
+
+@_validated
+def program(
+    tree: str, command: Sequence[str], *, framework: str, environment: Parameters | None, version: str
+) -> Program:
+    """Build the program of a submission."""
+    texts = {key: as_text(value) for key, value in (environment or {}).items()}
+    return Program(tree=tree, command=command, framework=framework, environment=texts, version=version)
 
 
 @_validated

@@ -24,6 +24,7 @@ from training_service.settings.jobs import (
     SchedulingSettings,
 )
 from training_service.settings.limits import LimitSettings
+from training_service.settings.programs import ProgramSettings
 from training_service.settings.projects import ProjectTables
 from training_service.settings.service import (
     LoggingSettings,
@@ -76,6 +77,7 @@ class Settings(BaseSettings):
         default={},
         description="Projects, by name, besides `default`. Jobs of other projects are refused.",
     )
+    programs: ProgramSettings = ProgramSettings()
     jobs: JobSettings = JobSettings()
     retry: RetrySettings = RetrySettings()
     deadlines: DeadlineSettings = DeadlineSettings()

@@ -5,27 +5,36 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Collection, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.process import sweeping
-from job_tracker.backends.process.diagnosis import no_virtual_environment, records_lost
+from job_tracker.backends.process.diagnosis import no_virtual_environment, program_damaged, records_lost
 from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
 from job_tracker.backends.process.ports import free_ports
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.backends.process.spool import ProcessSpool, on_disk
+from job_tracker.backends.process.working_copies import Unpack
 from job_tracker.backends.shared.watching import watched
 from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.local_faults import remedy_of
 from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Category, Diagnosis
-from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, NoRoom
+from job_tracker.domain.errors import (
+    BackendUnavailable,
+    LaunchFailed,
+    NoRoom,
+    StorageUnavailable,
+    TreeDamaged,
+)
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs.records import BEGINNING
+from job_tracker.trees.store import TreeStore
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +57,19 @@ class ProcessBackend:
         *,
         store_id: str = "",
         most_log: int = 100 << 20,
+        trees: TreeStore | None = None,
     ) -> None:
-        """Run the jobs of the store `store_id`, and keep `most_log` bytes of each rank's log."""
+        """Run the jobs of the store `store_id`, and keep `most_log` bytes of each rank's log.
+
+        `trees` has the files of uploaded programs.
+        """
         self._folders = Folders(root.absolute(), store_id)
         self._spool = ProcessSpool(root, store_id)
         self._root = root
         self._settings = settings
         self._store_id = store_id
         self._most_log = most_log
+        self._trees = trees
         self._extra_environment = extra_environment
         self._groups: dict[GroupRef, ProcessGroup] = {}
         self._reserved_ports: set[int] = set()
@@ -83,8 +97,12 @@ class ProcessBackend:
                     records_lost(group.damage or f"{group.folder.path}/group.json has changed")
                 )
             await group.reset_for_restart(plan.restarts)
-            await asyncio.to_thread(_prepare, group.folder, plan, self._most_log)
+            await asyncio.to_thread(_prepare, group.folder, plan, self._most_log, self._unpack_of(plan))
             await group.start()
+        except TreeDamaged as error:
+            raise LaunchFailed(program_damaged(str(error))) from error
+        except StorageUnavailable as error:
+            raise BackendUnavailable(str(error)) from error
         except OSError as error:
             if remedy := remedy_of(error):
                 raise NoRoom(f"{remedy} ({error})") from error
@@ -162,6 +180,15 @@ class ProcessBackend:
             inherited={**inherited, **{name: secret.get_secret_value() for name, secret in secrets}},
             cores=cores,
         )
+
+    def _unpack_of(self, plan: ProcessPlan) -> Unpack | None:
+        """Return how to write the files of the plan's uploaded program; None if it has none."""
+        if plan.program is None:
+            return None
+        project, tree = plan.program
+        if self._trees is None:
+            raise TreeDamaged("this service keeps no uploaded files")
+        return partial(self._trees.of(project).unpack, tree)
 
     async def _observe(self) -> Mapping[GroupRef, Observation]:
         await self._refresh()
@@ -248,13 +275,13 @@ class ProcessBackend:
             log.warning("group %s cannot be observed now: %s", group.folder.path, error)
 
 
-def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:
+def _prepare(folder: GroupFolder, plan: ProcessPlan, most_log: int, unpack: Unpack | None) -> None:
     for rank, restarts in enumerate(plan.restarts):
         place = folder.rank(rank)
         if place.processes() is None:
             environment = plan.environment_of(rank, folder.ports, place.path)
             argv = plan.argv(rank, folder.ports)
-            place.prepare(argv, environment, plan.memory_limit_bytes, most_log, restarts)
+            place.prepare(argv, environment, plan.memory_limit_bytes, most_log, restarts, unpack)
 
 
 def _check_virtual_environment(plan: ProcessPlan) -> None:

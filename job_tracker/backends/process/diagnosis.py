@@ -139,3 +139,13 @@ def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> D
         detail=log_tail,
         rank=rank,
     )
+
+
+def program_damaged(problem: str) -> Diagnosis:
+    """The files of the job's uploaded program are not all there."""
+    return Diagnosis(
+        category=Category.LAUNCH_FAILED,
+        summary="The files of the job's program are not complete on the service's disk.",
+        resolution="Submit the program again: trainctl run uploads what is missing.",
+        detail=problem,
+    )

@@ -4,6 +4,8 @@ live/<group>/group.json             the launched group; written first
 live/<group>/stop.json              the order to stop; written before any process is ended
 live/<group>/<rank>/command         input of the supervisor; see supervisor.py
 live/<group>/<rank>/restarts        how often the rank was restarted; written before `command`
+live/<group>/<rank>/work/           where the rank starts: empty, or the files of its uploaded program
+live/<group>/<rank>/unpacked        see working_copies.py
 live/<group>/<rank>/…               output of the supervisor; see supervisor.py
 kept/<group>/                       a stopped group, without `command`, which holds secrets
 kept/<group>/keep.json              how long it stays unchanged; written before the group moves here
@@ -27,6 +29,7 @@ from typing import Any
 
 from job_tracker.backends.process import records
 from job_tracker.backends.process.records import Damaged, ExitRecord, GroupRecord, KeepRecord, ProcessRecord
+from job_tracker.backends.process.working_copies import Unpack, make_copy
 from job_tracker.common.local_faults import hinders_reading
 from job_tracker.domain import naming
 from job_tracker.domain.group import GroupRef
@@ -124,11 +127,19 @@ class RankFolder:
         memory: int | None,
         most_log: int,
         restarts: int = 0,
+        unpack: Unpack | None = None,
     ) -> None:
-        """Make the folder ready for a supervisor. `most_log` is the number of bytes of log to keep."""
+        """Make the folder ready for a supervisor. `most_log` is the number of bytes of log to keep.
+
+        `unpack` writes the files of an uploaded program.
+        """
         # Without parents: that would bring back a group that another service has stopped in the meantime.
-        for place in (self.place, self.place / "work", self.place / "tmp"):
-            place.make_folder(parents=False)
+        self.place.make_folder(parents=False)
+        (self.place / "tmp").make_folder(parents=False)
+        if unpack is None:
+            (self.place / "work").make_folder(parents=False)
+        else:
+            make_copy(self.place, unpack)
         if restarts:
             (self.place / "restarts").publish(str(restarts).encode())
         limit = "" if memory is None else str(memory)

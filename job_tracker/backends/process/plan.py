@@ -37,6 +37,9 @@ class ProcessPlan:
     environment: Mapping[str, str]
     """The variables that are the same for every rank."""
 
+    program: tuple[str, str] | None = None
+    """The project and the tree of an uploaded program; None for a configured algorithm."""
+
     @property
     def ports(self) -> int:
         """The number of ports that the group needs: one for each rank, or one for the master."""
@@ -103,6 +106,7 @@ def plan(
             **extra_environment,
             **_python(own.virtual_environment, path),
         },
+        program=(job.spec.project, job.spec.program.tree) if job.spec.program else None,
     )
 
 

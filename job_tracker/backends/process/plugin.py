@@ -35,6 +35,14 @@ class ProcessPlugin(BackendPlugin):
             engine=own,
         )
 
+    def resolve_program(self, command: tuple[str, ...], sent: InstanceOptions) -> InstanceSpec | None:
+        own = OwnOptions(virtual_environment=self._settings.program_environment)
+        return InstanceSpec(
+            command=command,
+            nproc_per_node=sent.nproc_per_node or 1,
+            engine=own.model_dump_json(exclude_defaults=True),
+        )
+
     def address_for_ranks(self, host: str, port: int) -> str | None:
         return f"{_EVERYWHERE.get(host, host)}:{port}"
 
@@ -49,5 +57,6 @@ class ProcessPlugin(BackendPlugin):
             surroundings.extra_environment,
             store_id=store_id,
             most_log=surroundings.most_log,
+            trees=surroundings.trees,
         )
         return Opened(backend=backend, spool=ProcessSpool(root, store_id))

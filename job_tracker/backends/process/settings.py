@@ -1,5 +1,7 @@
 """Settings of the process backend."""
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr, model_validator
 
 from job_tracker.common.config import DEFAULT_PATH, Config
@@ -21,6 +23,11 @@ class ProcessSettings(Config):
     secret_environment: dict[str, SecretStr] = Field(
         default={},
         description="Variables of every process whose values are never shown, such as credentials.",
+    )
+    program_environment: Path | None = Field(
+        default=None,
+        description="Folder of a Python virtual environment for uploaded programs. Unset: they find Python "
+        "on `path`.",
     )
     first_port: int = Field(default=20000, ge=1024, le=65535, description="Lowest port for MASTER_PORT.")
     last_port: int = Field(default=29999, ge=1024, le=65535, description="Highest port for MASTER_PORT.")

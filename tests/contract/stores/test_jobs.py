@@ -10,7 +10,7 @@ import pytest
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
 from job_tracker.domain.group import Phase, RankStatus
-from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, Progress
+from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, Program, Progress
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.base import Store
@@ -30,7 +30,8 @@ async def test_ids_start_at_one_and_increase(store: Store) -> None:
 
 
 async def test_a_submitted_job_is_queued_and_read_back_whole(store: Store, reopen: Reopen) -> None:
-    wanted = spec({"LR": "4", "NAME": "größe"}, instances=3, name="größe")
+    program = Program(tree="a" * 64, environment={"MODE": "größe"})
+    wanted = spec({"LR": "4", "NAME": "größe"}, instances=3, name="größe", program=program)
     job = await store.submit(wanted, NOON, None, MANY)
     assert (job.state, job.spec, job.submitted_at, job.attempt) == (JobState.QUEUED, wanted, NOON, 0)
     assert await store.get(job.id) == job

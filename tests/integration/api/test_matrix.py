@@ -11,13 +11,17 @@ from job_tracker.domain.caller import Role
 from tests.support.access import Entry, RedisOpener, Sent, failure
 from tests.support.api_service import Serve, Service, metadata
 from tests.support.redis_server import server_or_skip
+from tests.support.trees import manifest_of
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import access_service_pb2_grpc as apb_grpc
+from training_service._generated import program_service_pb2 as ppb
+from training_service._generated import program_service_pb2_grpc as ppb_grpc
 from training_service._generated import training_reporter_pb2 as rpb
 from training_service._generated import training_reporter_pb2_grpc as rpb_grpc
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated import training_service_pb2_grpc as pb_grpc
 
+TREE, MANIFEST = manifest_of({"train.py": b"print()"})
 EVERYONE, NOBODY = None, 9
 Least = int | None
 
@@ -45,6 +49,9 @@ LEAST: dict[str, Least] = {
     "RemoveMember": Role.ADMIN,
     "SetProject": Role.OPERATOR,
     "DeleteProject": Role.OPERATOR,
+    "FindTree": Role.SUBMITTER,
+    "PutManifest": Role.SUBMITTER,
+    "UploadFiles": Role.SUBMITTER,
     "ListAuditEvents": Role.ADMIN,
     "ListReportKeys": Role.OPERATOR,
     "RotateReportKey": Role.OPERATOR,
@@ -54,13 +61,21 @@ HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
     *("GetTrainingArtifacts", "FetchTrainingArtifact", "RevokeToken", "AnnotateTraining", "DeleteTraining"),
 }
-MODULES = ((pb, pb_grpc), (rpb, rpb_grpc), (apb, apb_grpc))
+MODULES = ((pb, pb_grpc), (rpb, rpb_grpc), (apb, apb_grpc), (ppb, ppb_grpc))
 STUBS = {
     method.name: (getattr(grpc_module, f"{service.name}Stub"), getattr(module, method.input_type.name))
     for module, grpc_module in MODULES
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
+
+UPLOADS = {
+    method.name
+    for service in ppb.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+    if method.client_streaming
+}
+OF_PROGRAMS = ("FindTree", "PutManifest", "UploadFiles")  # they are about the project of x-project
 
 
 def test_the_matrix_has_every_call_of_the_proto_files() -> None:
@@ -100,6 +115,10 @@ class Matrix:
         match rpc:
             case "Train":
                 return {"metadata": metadata()}
+            case "FindTree" | "UploadFiles":
+                return {"tree": TREE}
+            case "PutManifest":
+                return {"tree": TREE, "content": MANIFEST}
             case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
                 return {"project": name}
             case "FetchTrainingArtifact":
@@ -132,9 +151,10 @@ class Matrix:
         stub, request = STUBS[rpc]
         fields = await self.fields(rpc, project, exists=exists)
         name = project if exists else f"{project}-2"
-        about = [*sent, ("x-project", name)] if rpc == "Train" else sent
+        about = [*sent, ("x-project", name)] if rpc in ("Train", *OF_PROGRAMS) else sent
         call: Callable[..., Any] = getattr(stub(self.service.channel), rpc)
-        return await failure(call(request(**fields), metadata=about, timeout=20))
+        message = request(**fields)
+        return await failure(call([message] if rpc in UPLOADS else message, metadata=about, timeout=20))
 
     async def verdict(self, rpc: str, project: str, sent: Sent) -> str:
         code, details = await self.answer(rpc, project, sent)

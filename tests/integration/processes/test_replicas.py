@@ -66,9 +66,9 @@ async def test_a_late_launch_does_not_start_a_group_that_another_service_has_sto
     late, other = world.open(), world.open()
     prepare = backend_module._prepare
 
-    def prepare_late(folder: GroupFolder, plan: ProcessPlan, most_log: int) -> None:
+    def prepare_late(folder: GroupFolder, plan: ProcessPlan, most_log: int, unpack: None) -> None:
         folder.path.rename(world.root / "ended-by-another")
-        prepare(folder, plan, most_log)
+        prepare(folder, plan, most_log, unpack)
 
     monkeypatch.setattr(backend_module, "_prepare", prepare_late)
     with suppress(LaunchFailed):

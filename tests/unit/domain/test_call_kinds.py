@@ -21,5 +21,5 @@ def test_calls_that_change_something_are_logged() -> None:
     assert {
         *("Train", "CancelTraining", "AnnotateTraining", "DeleteTraining", "CreateToken", "RevokeToken"),
         *("SetProject", "DeleteProject", "SetMember", "RemoveMember"),
-        *("RotateReportKey", "RemoveReportKey"),
+        *("RotateReportKey", "RemoveReportKey", "PutManifest", "UploadFiles"),
     } == CHANGING

@@ -7,11 +7,24 @@ from job_tracker.access.report_keys import ReportKeyAccess
 from job_tracker.domain import rights
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import Forbidden, JobNotFound
-from job_tracker.domain.rights import ACCESS_RIGHTS, BY_ANY_CALLER, BY_REPORT_TOKEN, RIGHTS, RPCS
+from job_tracker.domain.rights import (
+    ACCESS_RIGHTS,
+    BY_ANY_CALLER,
+    BY_REPORT_TOKEN,
+    PROGRAM_RIGHTS,
+    RIGHTS,
+    RPCS,
+)
 from job_tracker.jobs import Jobs
+from job_tracker.trees.operations import Programs
 from tests.support.callers import caller_with
 from tests.support.jobs import job_of, spec
-from training_service._generated import access_service_pb2, training_reporter_pb2, training_service_pb2
+from training_service._generated import (
+    access_service_pb2,
+    program_service_pb2,
+    training_reporter_pb2,
+    training_service_pb2,
+)
 
 READING = {"get", "list", "watch", "logs", "metrics", "artifacts", "fetch"}
 OF_ADA = job_of(spec(project="vision", submitted_by="ada"))
@@ -33,16 +46,21 @@ def test_every_operation_of_access_has_a_row_unless_it_needs_no_role() -> None:
     assert set(ACCESS_RIGHTS) == operations - {"list_projects"}
 
 
+def test_every_operation_of_programs_has_a_row_but_the_one_of_admission() -> None:
+    operations = {name for name, each in vars(Programs).items() if callable(each) and name[0] != "_"}
+    assert set(PROGRAM_RIGHTS) == operations - {"require"}
+
+
 def test_every_call_of_the_proto_files_has_a_row() -> None:
     calls = [
         method
-        for file in (training_service_pb2, training_reporter_pb2, access_service_pb2)
+        for file in (training_service_pb2, training_reporter_pb2, access_service_pb2, program_service_pb2)
         for service in file.DESCRIPTOR.services_by_name.values()
         for method in service.methods_by_name
     ]
     assert set(calls) == RPCS
     assert len(calls) == len(RPCS), "names are unique among the services"
-    rows = len(RIGHTS) + len(ACCESS_RIGHTS) + len(BY_ANY_CALLER) + len(BY_REPORT_TOKEN)
+    rows = len(RIGHTS) + len(ACCESS_RIGHTS) + len(PROGRAM_RIGHTS) + len(BY_ANY_CALLER) + len(BY_REPORT_TOKEN)
     assert len(RPCS) == rows, "each call is in one row only"
 
 

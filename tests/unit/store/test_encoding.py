@@ -8,7 +8,7 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
-from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Progress
+from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Program, Progress
 from job_tracker.domain.policies import Deadlines, Elastic, RetryPolicy
 from job_tracker.domain.telemetry import Artifact
 from job_tracker.store.encoding import MOVES, RANKS, text_of
@@ -35,7 +35,9 @@ RELEASED: dict[type, dict[str, Any]] = {
         "home": "",
         "project": "default",
         "submitted_by": "",
+        "program": None,
     },
+    Program: {"environment": {}},
     GroupSpec: {
         "backend": "",
         "framework": "pytorch",

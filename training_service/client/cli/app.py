@@ -24,6 +24,8 @@ from training_service.client.cli.commands.plan import PlanCommand, plan
 from training_service.client.cli.commands.plot import plot
 from training_service.client.cli.commands.rerun import clone, rerun
 from training_service.client.cli.commands.rm import rm
+from training_service.client.cli.commands.run import SETTINGS as RUN_SETTINGS
+from training_service.client.cli.commands.run import run
 from training_service.client.cli.commands.status import status
 from training_service.client.cli.commands.submit import submit
 from training_service.client.cli.commands.sweep import sweep
@@ -190,6 +192,7 @@ for command in (
 app.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
     plan
 )
+app.command(context_settings=RUN_SETTINGS)(run)
 app.command("list")(list_jobs)
 for command_of_access in (login, logout, whoami):
     app.command()(command_of_access)

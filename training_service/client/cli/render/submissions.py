@@ -29,6 +29,8 @@ def words_of(request: TrainRequest) -> tuple[list[str], list[str]]:
         for each in request.pod_options.tolerations
         if each.HasField("toleration_seconds")
     ]
+    if request.HasField("program"):
+        lacking.append("the uploaded program; `trainctl rerun` keeps it")
     return words, lacking
 
 

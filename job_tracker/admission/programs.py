@@ -1,0 +1,120 @@
+"""Checks the program of a request: files that the caller has uploaded, and a command to run in them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from job_tracker.catalog import Algorithm
+from job_tracker.catalog.groups import GROUP_PARAMETERS
+from job_tracker.catalog.parameters import PARAMETER_NAME, Parameter
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import Forbidden, InvalidField
+from job_tracker.domain.job import Program
+from job_tracker.frameworks import FRAMEWORKS
+from job_tracker.frameworks.reserved_names import is_reserved
+
+PROGRAM: Final = "program"
+"""The algorithm that is recorded with jobs that run uploaded programs."""
+_DEFAULT_FRAMEWORK = "pytorch"
+_MOST_ARGUMENTS = 1024
+_MOST_BYTES = 64 * 1024
+_MOST_VARIABLES = 256
+_LONGEST_VERSION = 256
+_IN_TEXT = "\n\t"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRequest:
+    """An unchecked program of a request."""
+
+    tree: str
+    command: tuple[str, ...]
+    framework: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+
+
+class Trees(Protocol):
+    """The uploaded trees."""
+
+    async def require(self, project: str, tree: str) -> None:
+        """Use a tree for a job. Raises UnknownReference unless it is complete, and Forbidden."""
+        ...
+
+
+class NoTrees:
+    """The trees of a service that takes none."""
+
+    async def require(self, project: str, tree: str) -> None:  # noqa: ARG002
+        """Raise Forbidden."""
+        raise Forbidden("this service runs no uploaded programs; use a configured algorithm")
+
+
+def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
+    """Check the program but for its tree, and return its algorithm, which has no recipes.
+
+    `name` is the algorithm that the request names. Raises InvalidField.
+    """
+    if name not in ("", PROGRAM):
+        raise InvalidField("algorithm", f"{quoted(name)} is not allowed with a program; leave it out")
+    _check_command(program.command)
+    _check_environment(program.environment)
+    if len(program.version) > _LONGEST_VERSION or not program.version.isprintable():
+        raise InvalidField(
+            "program.version",
+            f"{quoted(program.version)} is not allowed: use at most {_LONGEST_VERSION} printable characters",
+        )
+    framework = program.framework or _DEFAULT_FRAMEWORK
+    if framework not in FRAMEWORKS:
+        allowed = ", ".join(sorted(FRAMEWORKS))
+        raise InvalidField("program.framework", f"{quoted(framework)} is not a framework; allowed: {allowed}")
+    return Algorithm(framework=framework, dataset=False, version=program.version)
+
+
+def accepted(program: ProgramRequest) -> Program:
+    """Return what a job keeps of a checked program. Its group has the command and the framework."""
+    return Program(tree=program.tree, environment=dict(program.environment))
+
+
+def _check_command(command: Sequence[str]) -> None:
+    name = "program.command"
+    if not command or not command[0]:
+        raise InvalidField(name, "must not be empty; give a program and its arguments")
+    if len(command) > _MOST_ARGUMENTS:
+        raise InvalidField(name, f"has {len(command)} arguments; at most {_MOST_ARGUMENTS} are allowed")
+    size = sum(len(argument.encode()) for argument in command)
+    if size > _MOST_BYTES:
+        raise InvalidField(name, f"has {size} bytes in all; at most {_MOST_BYTES} are allowed")
+    for argument in command:
+        if not all(c.isprintable() or c in _IN_TEXT for c in argument):
+            raise InvalidField(
+                name,
+                f"{quoted(argument)} is not allowed: use printable characters, line breaks and tabs only",
+            )
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    if len(environment) > _MOST_VARIABLES:
+        raise InvalidField(
+            "program.environment", f"has {len(environment)} entries; at most {_MOST_VARIABLES} are allowed"
+        )
+    size = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
+    if size > _MOST_BYTES:
+        raise InvalidField(
+            "program.environment", f"has {size} bytes in all; at most {_MOST_BYTES} are allowed"
+        )
+    for name, value in environment.items():
+        where = f"program.environment.{quoted(name)[1:-1]}"
+        if not PARAMETER_NAME.fullmatch(name):
+            raise InvalidField(
+                where,
+                "the name is not allowed; allowed: at most 128 letters, digits and _, not beginning with a "
+                "digit",
+            )
+        if is_reserved(name) or name in GROUP_PARAMETERS:
+            raise InvalidField(
+                where,
+                "the name is reserved: the service sets it, or it can change which code runs; set it in the "
+                "program itself, or use another name",
+            )
+        Parameter().check(where, value)

@@ -1,0 +1,37 @@
+"""The working folder of a rank that runs an uploaded program: a copy of the program's files of its own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from job_tracker.files.untrusted import PART, Place
+
+Unpack = Callable[[Place], None]
+"""Writes the files of a program into a new folder. Raises TreeDamaged and OSError."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LONGEST_ID = 100
+
+
+def make_copy(rank: Place, unpack: Unpack) -> None:
+    """Make `work` in the rank's folder, unless it is there already. Raises the errors of `unpack`.
+
+    The files are written aside and then moved, so `work` never has a part of them. They are not synced to
+    disk, so after a power failure they are written again: `unpacked` has the id of the machine's start in
+    which they were written.
+    """
+    work, mark, aside = rank / "work", rank / "unpacked", rank / f"work{PART}"
+    boot = _BOOT_ID.read_bytes()
+    if work.is_there() and _content(mark) == boot:
+        return
+    for remains in (aside, work):
+        remains.remove()
+    unpack(aside)
+    mark.publish(boot)
+    aside.move_to(work)
+
+
+def _content(mark: Place) -> bytes | None:
+    try:
+        return mark.read(_LONGEST_ID)
+    except OSError:
+        return None

@@ -1,0 +1,205 @@
+"""The operations on uploaded trees behind the API, independent of its protocol."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from job_tracker.common.tasks import end
+from job_tracker.common.turns import FairTurns
+from job_tracker.domain import rights
+from job_tracker.domain.caller import Caller
+from job_tracker.domain.errors import Forbidden, InvalidField, LimitExceeded, UnknownReference
+from job_tracker.domain.policies import ProjectLimits
+from job_tracker.trees.manifest import FIELD
+from job_tracker.trees.store import TreeStatus, TreeStore
+from job_tracker.trees.uploads import Upload
+
+T = TypeVar("T")
+
+_AT_ONCE, _OF_ONE_CALLER = 8, 6
+_READ_AHEAD = 8
+"""Messages that wait while earlier ones are written."""
+_PATIENCE_SECONDS = 60.0
+_MOST_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a content."""
+
+    sha256: str
+    offset: int
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Parts of the contents of a tree, whose name is in the first of them only."""
+
+    tree: str
+    pieces: tuple[Piece, ...]
+
+
+class UploadTooLong(LimitExceeded):
+    """An upload takes very long. It is ended, so that the caller proves again that it may upload."""
+
+
+class Programs:
+    """Takes trees, for jobs of the project in which the caller asks.
+
+    Every operation raises Forbidden if the caller's role does not allow it or the service runs no uploaded
+    programs, UnknownReference if there is no such project, LimitExceeded and StorageUnavailable.
+    """
+
+    def __init__(
+        self,
+        store: TreeStore,
+        *,
+        limits_of: Callable[[str], ProjectLimits | None],
+        refusal: str = "",
+        patience: float = _PATIENCE_SECONDS,
+        most_seconds: float = _MOST_SECONDS,
+    ) -> None:
+        """`refusal` says why the service runs no uploaded programs; empty: it does.
+
+        An upload ends if no message comes for `patience` seconds, or after `most_seconds`.
+        """
+        self._store = store
+        self._refusal = refusal
+        self._limits_of = limits_of
+        self._patience = patience
+        self._most_seconds = most_seconds
+        self._lookups = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
+        self._uploads = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
+
+    async def find_tree(self, caller: Caller, tree: str) -> TreeStatus:
+        """Return what is here of a tree. This counts as a use of it."""
+        self._check(caller, "find_tree")
+        async with _turn(self._lookups, caller):
+            return await asyncio.to_thread(self._store.of(caller.default_project).find, tree)
+
+    async def put_manifest(self, caller: Caller, parts: AsyncIterator[tuple[str, bytes]]) -> TreeStatus:
+        """Keep a manifest that comes in parts, with the tree's name in the first. Raises InvalidField."""
+        self._check(caller, "put_manifest")
+        most = self._store.limits.max_manifest
+        async with _turn(self._uploads, caller), self._bounded():
+            tree, text = "", bytearray()
+            while (part := await self._next(parts)) is not None:
+                tree = tree or part[0]
+                text += part[1]
+                if len(text) > most:
+                    raise InvalidField(FIELD, f"it has more than {most} bytes; send fewer files")
+            trees = self._store.of(caller.default_project)
+            return await asyncio.to_thread(trees.put, tree, bytes(text))
+
+    async def upload_files(self, caller: Caller, messages: AsyncIterator[Pieces]) -> TreeStatus:
+        """Take contents of one tree, and return what is still missing. See Upload for its errors."""
+        self._check(caller, "upload_files")
+        async with _turn(self._uploads, caller), self._bounded():
+            first = await self._next(messages)
+            if first is None:
+                raise InvalidField("tree", "it is empty; send the name of a tree in the first message")
+            trees = self._store.of(caller.default_project)
+            upload = await asyncio.to_thread(Upload, trees, first.tree)
+            writing = _Writing(upload)
+            try:
+                message: Pieces | None = first
+                while message is not None:
+                    await writing.add(message.pieces)
+                    message = await self._next(messages)
+                await writing.end()
+                return await asyncio.to_thread(upload.finish)
+            finally:
+                await writing.cancel()
+                # A cancelled call does not wait for its thread, which may still write.
+                await asyncio.shield(asyncio.to_thread(upload.close))
+
+    async def require(self, project: str, tree: str) -> None:
+        """Use a tree for a job. Raises UnknownReference unless it is complete, and Forbidden."""
+        self._check_enabled()
+        await asyncio.to_thread(self._store.of(project).require, tree)
+
+    def _check(self, caller: Caller, operation: str) -> None:
+        project = caller.default_project
+        rights.check(caller, operation, project)
+        if self._limits_of(project) is None:
+            raise UnknownReference("project", f"{project} doesn't exist; the operator configures projects")
+        self._check_enabled()
+
+    def _check_enabled(self) -> None:
+        if self._refusal:
+            raise Forbidden(f"{self._refusal}; use a configured algorithm")
+
+    async def _next(self, items: AsyncIterator[T]) -> T | None:
+        try:
+            async with asyncio.timeout(self._patience) as limit:
+                return await anext(items, None)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise LimitExceeded(
+                f"no part of the upload came for {self._patience:g} s; continue with a new call",
+                limit="the time of uploads",
+            ) from None
+
+    @asynccontextmanager
+    async def _bounded(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._most_seconds) as limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise UploadTooLong(
+                f"the upload took {self._most_seconds:g} s; continue with a new call",
+                limit="the time of uploads",
+            ) from None
+
+
+@asynccontextmanager
+async def _turn(turns: FairTurns, caller: Caller) -> AsyncIterator[None]:
+    await turns.take(caller.key)
+    try:
+        yield
+    finally:
+        turns.give(caller.key)
+
+
+class _Writing:
+    """Writes pieces in a thread, in order, while the next ones arrive."""
+
+    def __init__(self, upload: Upload) -> None:
+        self._upload = upload
+        self._waiting: list[Piece] = []
+        self._messages = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def add(self, pieces: Iterable[Piece]) -> None:
+        """Write the pieces soon. Raises the errors of earlier ones."""
+        self._waiting += pieces
+        self._messages += 1
+        if self._task is None or self._task.done() or self._messages >= _READ_AHEAD:
+            await self._next()
+
+    async def end(self) -> None:
+        """Wait until all pieces are written. Raises their errors."""
+        await self._next()
+        await self._next()
+
+    async def cancel(self) -> None:
+        """Forget the pieces that are not written yet."""
+        if self._task is not None:
+            await end(self._task)
+
+    async def _next(self) -> None:
+        if self._task is not None:
+            await self._task
+        pieces, self._waiting, self._messages = self._waiting, [], 0
+        self._task = asyncio.create_task(asyncio.to_thread(_write, self._upload, pieces))
+
+
+def _write(upload: Upload, pieces: Iterable[Piece]) -> None:
+    for piece in pieces:
+        upload.write(piece.sha256, piece.offset, piece.content)

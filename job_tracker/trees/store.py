@@ -1,0 +1,381 @@
+"""Trees on disk, by project: a project cannot learn which files another one has.
+
+PROJECT/trees/<tree>             the manifest; its time is that of its last use
+PROJECT/blobs/<SHA-256>          the content of a file, complete and synced to disk
+PROJECT/incoming/<SHA-256>       the beginning of a content that is being uploaded; see uploads.py
+PROJECT/lock                     held exclusively while unused trees are removed, otherwise shared
+
+A tree is complete when all its contents are in `blobs`. Methods access the disk: call them in a thread. With
+the process backend, jobs run as the same user and can write these files. So contents are checked again when a
+tree is unpacked.
+"""
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from job_tracker.common.local_faults import remedy_of
+from job_tracker.domain.errors import (
+    InvalidField,
+    LimitExceeded,
+    StorageUnavailable,
+    TreeDamaged,
+    UnknownReference,
+)
+from job_tracker.files.untrusted import Place, Suspicious, open_regular
+from job_tracker.trees.manifest import FIELD, File, Manifest, TreeLimits, is_tree, parsed
+
+_MANY = 1_000_000
+_DISK = "storage.data_dir"
+_PIECE = 1 << 20
+_ANY_TREE = TreeLimits(max_bytes=1 << 60, max_files=_MANY)
+"""The limits of trees that were accepted before: the configured ones may have become lower since."""
+_PARTIAL_SECONDS = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A content that a tree still needs."""
+
+    sha256: str
+    size: int
+    received: int
+    """The bytes that have arrived. The upload continues after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeStatus:
+    """What the service has of a tree."""
+
+    tree: str
+    is_known: bool
+    """Whether the manifest is here."""
+    missing: tuple[Missing, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether a job can use the tree."""
+        return self.is_known and not self.missing
+
+
+class TreeStore:
+    """The trees of all projects below one folder."""
+
+    def __init__(
+        self, root: Path, limits: TreeLimits | None = None, *, max_stored_bytes: int = 20 << 30
+    ) -> None:
+        """`max_stored_bytes` bounds the contents of each project."""
+        self.limits = limits or TreeLimits()
+        self._root = root
+        self._max_stored = max_stored_bytes
+
+    def of(self, project: str) -> "ProjectTrees":
+        """Return the trees of a project, which may have none."""
+        return ProjectTrees(self._root, project, self.limits, self._max_stored)
+
+    def projects(self) -> list[str]:
+        """List the projects that have trees."""
+        try:
+            return Place(self._root).names(_MANY)
+        except FileNotFoundError:
+            return []
+
+
+class ProjectTrees:
+    """The trees of one project."""
+
+    def __init__(self, root: Path, project: str, limits: TreeLimits, max_stored: int) -> None:
+        self._root = root
+        self._project = project
+        self._limits = limits
+        self._max_stored = max_stored
+        self._place = Place(root, (project,))
+        self._trees = self._place / "trees"
+        self.blobs = self._place / "blobs"
+        """The complete contents."""
+        self.incoming = self._place / "incoming"
+        """The incomplete contents."""
+
+    def find(self, tree: str) -> TreeStatus:
+        """Return what is here of a tree. If its manifest is, this counts as a use."""
+        with self._access(), self._locked():
+            return self._found(tree)
+
+    def put(self, tree: str, text: bytes) -> TreeStatus:
+        """Keep the manifest of a tree, and return what is missing. May be repeated.
+
+        Raises InvalidField if the manifest is not allowed or is of another tree, and LimitExceeded if there
+        is no room for the missing contents.
+        """
+        manifest = parsed(text, self._limits)
+        if manifest.tree != tree:
+            raise InvalidField(
+                FIELD, f"its SHA-256 is {manifest.tree}, and not the tree's name; send it again"
+            )
+        with self._access():
+            self._make_folders()
+            with self._locked():
+                self._check_sizes(manifest)
+                missing = self._missing(manifest)
+                self._check_room(missing)
+                (self._trees / tree).publish(text)
+                return TreeStatus(tree, is_known=True, missing=missing)
+
+    def require(self, tree: str) -> None:
+        """Use a tree for a job. Raises UnknownReference unless it is complete."""
+        status = self.find(tree)
+        if status.is_complete:
+            return
+        state = "is not complete" if status.is_known else "doesn't exist"
+        raise UnknownReference(
+            "program.tree",
+            f"{tree} {state} in project {self._project}; upload its files first, as `trainctl run` does",
+        )
+
+    def manifest(self, tree: str) -> Manifest:
+        """Read a manifest. Raises UnknownReference if it is not here, and TreeDamaged."""
+        try:
+            with self._access():
+                text = (self._trees / tree).read(_ANY_TREE.max_manifest)
+        except FileNotFoundError:
+            raise UnknownReference(
+                "tree", f"{tree} doesn't exist in project {self._project}; send its manifest first"
+            ) from None
+        if hashlib.sha256(text).hexdigest() != tree:
+            with suppress(OSError):
+                (self._trees / tree).unlink()
+            raise TreeDamaged(f"the manifest of tree {tree} was changed on the service's disk")
+        return parsed(text, _ANY_TREE)
+
+    def unpack(self, tree: str, target: Place) -> None:
+        """Write the files of a tree into a new folder, which the caller removes if this fails.
+
+        Raises TreeDamaged if a content is missing or has been changed, and OSError.
+        """
+        try:
+            manifest = self.manifest(tree)
+        except UnknownReference as error:
+            raise TreeDamaged(f"the manifest of tree {tree} is gone") from error
+        target.make_folder(parents=False)
+        blobs = self.blobs.open_folder()
+        made = {""}
+        try:
+            for file in manifest.files:
+                folder = file.path.rpartition("/")[0]
+                if folder not in made:
+                    (target / folder).make_folder()
+                    made.add(folder)
+                with (target / file.path).create() as copy:
+                    if file.is_executable:
+                        os.fchmod(copy.fileno(), 0o700)
+                    digest = hashlib.sha256()
+                    for piece in _content(blobs, file):
+                        digest.update(piece)
+                        copy.write(piece)
+                if digest.hexdigest() != file.sha256:
+                    if _size(blobs, file.sha256) == file.size:  # one of another size counts as missing
+                        os.unlink(file.sha256, dir_fd=blobs)  # so that the next upload sends it again
+                    raise TreeDamaged(f"the content of {file.path} was changed on the service's disk")
+        finally:
+            os.close(blobs)
+
+    def unused_since(self, before: float) -> list[str]:
+        """List the trees that were last used before this time, in seconds since 1970."""
+        with self._access():
+            return [name for name, used_at in self._uses() if used_at < before]
+
+    def touch(self, trees: Iterable[str]) -> None:
+        """Count this as a use of the trees, as far as they are here."""
+        with self._access(), self._locked():
+            for tree in trees:
+                self._touch(tree)
+
+    def remove_unused(self, before: float, used: Collection[str]) -> list[str]:
+        """Remove the trees that were last used before this time, except for `used`, and return them.
+
+        Contents that no tree needs any longer are removed, too, and remains of uploads that were not
+        continued for a day. May be repeated after a crash: a tree is gone before its contents are.
+        """
+        with self._access(), self._locked(exclusive=True):
+            removed = [tree for tree, used_at in self._uses() if used_at < before and tree not in used]
+            for tree in removed:
+                (self._trees / tree).unlink()
+            needed: set[str] = set()
+            for tree, _ in self._uses():
+                with suppress(TreeDamaged):  # no job can use it any longer
+                    needed.update(self.manifest(tree).sizes)
+            for name in _names(self.blobs):
+                if name not in needed:
+                    (self.blobs / name).unlink()
+            for name, modified_at in _times(self.incoming):
+                if modified_at < time.time() - _PARTIAL_SECONDS:
+                    self._remove_partial(name)
+            return removed
+
+    def _remove_partial(self, name: str) -> None:
+        """Remove the remains of an upload, unless another one continues it now."""
+        with (self.incoming / name).open() as file, suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (self.incoming / name).unlink()
+
+    def _found(self, tree: str) -> TreeStatus:
+        if not is_tree(tree):
+            raise InvalidField(
+                "tree", "it must be 64 lower-case hexadecimal digits, the SHA-256 of a manifest"
+            )
+        if not self._touch(tree):
+            return TreeStatus(tree, is_known=False)
+        try:
+            manifest = self.manifest(tree)
+        except (UnknownReference, TreeDamaged):
+            return TreeStatus(tree, is_known=False)
+        return TreeStatus(tree, is_known=True, missing=self._missing(manifest))
+
+    def _touch(self, tree: str) -> bool:
+        try:
+            with (self._trees / tree).open() as file:
+                os.utime(file.fileno())
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _missing(self, manifest: Manifest) -> tuple[Missing, ...]:
+        blobs, incoming = self.blobs.open_folder(), self.incoming.open_folder()
+        try:
+            return tuple(
+                Missing(sha256, size, min(size, _size(incoming, sha256) or 0))
+                for sha256, size in manifest.sizes.items()
+                # A content of another size is not the one that the manifest claims.
+                if _size(blobs, sha256) != size
+            )
+        finally:
+            os.close(blobs)
+            os.close(incoming)
+
+    def _check_sizes(self, manifest: Manifest) -> None:
+        """Raise InvalidField for a content that is here and has another size than the manifest says."""
+        blobs = self.blobs.open_folder()
+        try:
+            for sha256, size in manifest.sizes.items():
+                if _size(blobs, sha256) not in (None, size):
+                    raise InvalidField(
+                        FIELD, f"the content {sha256} does not have {size} bytes; send the size"
+                    )
+        finally:
+            os.close(blobs)
+
+    def _check_room(self, missing: Iterable[Missing]) -> None:
+        wanted = sum(each.size - each.received for each in missing)
+        if not wanted:
+            return
+        stored = sum(size for place in (self.blobs, self.incoming) for _, size in place.files(_MANY))
+        if stored + wanted > self._max_stored:
+            raise LimitExceeded(
+                f"project {self._project}: its uploaded files have {stored} bytes, and this tree needs "
+                f"{wanted} more; at most {self._max_stored} are allowed (programs.max_stored_bytes). Send "
+                "fewer files, or wait until unused ones are removed (programs.keep_unused)",
+                limit="programs.max_stored_bytes",
+            )
+        if wanted > (free := shutil.disk_usage(self._root).free):
+            raise LimitExceeded(
+                f"the tree needs {wanted} bytes, and the service's disk has {free} left; free some space in "
+                "its storage.data_dir",
+                limit=_DISK,
+            )
+
+    def _make_folders(self) -> None:
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for place in (self._trees, self.blobs, self.incoming):
+            place.make_folder()
+
+    def _uses(self) -> list[tuple[str, float]]:
+        """List the trees with the time of their last use."""
+        return [(name, used_at) for name, used_at in _times(self._trees) if is_tree(name)]
+
+    @contextmanager
+    def _locked(self, *, exclusive: bool = False) -> Iterator[None]:
+        """Keep removals away from all other access, also in other processes."""
+        try:
+            lock = (self._place / "lock").append()
+        except FileNotFoundError:  # the project has no trees yet
+            yield
+            return
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield
+        finally:
+            os.close(lock)
+
+    @contextmanager
+    def _access(self) -> Iterator[None]:
+        with explained_faults(self._place.path):
+            yield
+
+
+@contextmanager
+def explained_faults(path: Path) -> Iterator[None]:
+    """Raise LimitExceeded for a full disk in the block, and StorageUnavailable for other faults of it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise LimitExceeded(
+                f"uploaded files cannot be kept: {remedy_of(error)} ({path})", limit=_DISK
+            ) from error
+        raise StorageUnavailable(f"uploaded files cannot be accessed: {error}") from error
+
+
+def _content(blobs: int, file: File) -> Iterator[bytes]:
+    """Yield the content of a file, not more than its size and a byte."""
+    try:
+        content = open_regular(file.sha256, blobs)
+    except (FileNotFoundError, Suspicious) as error:
+        raise TreeDamaged(f"the content of {file.path} is gone from the service's disk") from error
+    left = file.size + 1
+    with content:
+        while left and (piece := content.read(min(_PIECE, left))):
+            left -= len(piece)
+            yield piece
+
+
+def _size(folder: int, name: str) -> int | None:
+    """Return the size of a regular file in an open folder; None if there is none."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def _names(place: Place) -> list[str]:
+    try:
+        return place.names(_MANY)
+    except FileNotFoundError:
+        return []
+
+
+def _times(place: Place) -> list[tuple[str, float]]:
+    """List the names in a folder with the times of their last change."""
+    try:
+        folder = place.open_folder()
+    except FileNotFoundError:
+        return []
+    try:
+        found = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    found.append((entry.name, entry.stat(follow_symlinks=False).st_mtime))
+        return sorted(found)
+    finally:
+        os.close(folder)

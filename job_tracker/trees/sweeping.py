@@ -1,0 +1,69 @@
+"""Removes trees that no job has used for a time."""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import timedelta
+
+from job_tracker.common.backoff import Backoff
+from job_tracker.common.tasks import repeat
+from job_tracker.domain.errors import TrackerError
+from job_tracker.domain.job import JobState
+from job_tracker.store.jobs import JobFilter, JobStore
+from job_tracker.trees.store import TreeStore
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS = 3600.0
+_PAGE = 1000
+_NOT_ENDED = frozenset(state for state in JobState if not state.is_terminal)
+
+
+class TreeSweeper:
+    """Removes unused trees. Those of jobs that have not ended are marked first, and are never removed.
+
+    A job that is submitted while the marks are made has used its tree just before, so that stays, too.
+    """
+
+    def __init__(self, jobs: JobStore, trees: TreeStore, keep: timedelta) -> None:
+        """Remove trees that were not used for `keep`, at least an hour."""
+        self._jobs = jobs
+        self._trees = trees
+        self._keep = keep.total_seconds()
+
+    async def run(self) -> None:
+        """Sweep once an hour, until cancelled."""
+        backoff = Backoff(first=60, longest=_PERIOD_SECONDS)
+        failure = "unused trees cannot be removed"
+        await repeat(self.sweep, backoff, period=_PERIOD_SECONDS, failure=failure, expected=TrackerError)
+
+    async def sweep(self) -> None:
+        """Remove what is unused now. Raises StoreUnavailable and StorageUnavailable."""
+        before = time.time() - self._keep
+        projects = await asyncio.to_thread(self._trees.projects)
+        aged = {
+            project: await asyncio.to_thread(self._trees.of(project).unused_since, before)
+            for project in projects
+        }
+        used = await self._used() if any(aged.values()) else {}
+        for project in projects:
+            trees, of_jobs = self._trees.of(project), used.get(project, set())
+            await asyncio.to_thread(trees.touch, of_jobs.intersection(aged[project]))
+            removed = await asyncio.to_thread(trees.remove_unused, before, of_jobs)
+            if removed:
+                log.info("removed %d unused trees of project %s", len(removed), project)
+
+    async def _used(self) -> Mapping[str, set[str]]:
+        """Return the trees of all jobs that have not ended, by project."""
+        used = defaultdict[str, set[str]](set)
+        before: int | None = None
+        while True:
+            page = await self._jobs.list_jobs(JobFilter(states=_NOT_ENDED), limit=_PAGE, before=before)
+            for job in page.jobs:
+                if job.spec.program is not None:
+                    used[job.spec.project].add(job.spec.program.tree)
+            if not page.has_more:
+                return used
+            before = page.jobs[-1].id

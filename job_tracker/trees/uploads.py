@@ -1,0 +1,223 @@
+"""One upload: pieces of the contents that a tree needs, in order within each content.
+
+A content is written below `incoming` under its SHA-256, and its size there is the position at which another
+upload continues. When it is complete and its SHA-256 is right, it is synced to disk and moved to `blobs`. Two
+uploads of the same content do not disturb each other: the second one writes a file of its own.
+"""
+
+import fcntl
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from secrets import token_hex
+from threading import Lock
+from typing import Any
+
+from job_tracker.domain.errors import InvalidField, LimitExceeded, UnknownReference
+from job_tracker.files.untrusted import PART, Suspicious, open_regular
+from job_tracker.trees.store import ProjectTrees, TreeStatus, explained_faults
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_READ = 1 << 20
+_TOGETHER = 32
+"""The number of complete contents that are synced together: the file system then needs fewer writes."""
+_SYNCS = 8
+"""The number of threads that sync."""
+
+
+@dataclass(slots=True)
+class _Incoming:
+    """An open content that is not complete, or not yet in `blobs`."""
+
+    sha256: str
+    name: str
+    """The name of the file below `incoming`."""
+    file: int
+    position: int
+    digest: Any
+
+
+class Upload:
+    """The upload of contents of one tree. Its calls access the disk: make them in a thread."""
+
+    def __init__(self, trees: ProjectTrees, tree: str) -> None:
+        """Raises UnknownReference if the tree has no manifest."""
+        self._trees = trees
+        self._tree = tree
+        status = trees.find(tree)
+        if not status.is_known:
+            raise UnknownReference("tree", f"{tree} doesn't exist; send its manifest first")
+        self._sizes = {each.sha256: each.size for each in status.missing}
+        self._of_tree = trees.manifest(tree).sizes.keys()
+        self._blobs = trees.blobs.open_folder()
+        self._incoming = trees.incoming.open_folder()
+        self._current: _Incoming | None = None
+        self._complete: list[_Incoming] = []
+        # A call that was cancelled leaves its thread behind, and closes the upload while that still writes.
+        self._in_use = Lock()
+        self._is_closed = False
+        self._syncs = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync of uploaded files")
+
+    def write(self, sha256: str, offset: int, content: bytes) -> None:
+        """Add a piece. Pieces of contents that are already here are dropped.
+
+        Raises InvalidField for a piece that does not belong to the tree or does not follow the one before it,
+        and for a complete content with another SHA-256; LimitExceeded if the disk is full.
+        """
+        if sha256 not in self._of_tree:
+            raise InvalidField("pieces.sha256", "it is not the SHA-256 of a file of the tree")
+        with self._in_use, self._faults():
+            size = self._sizes.get(sha256)
+            if size is None or self._is_closed:
+                return
+            current = self._opened(sha256, offset)
+            if current is None:
+                return
+            if offset > current.position or offset + len(content) > size:
+                raise InvalidField(
+                    "pieces.offset",
+                    f"{offset} with {len(content)} bytes is not allowed: {current.position} of {size} bytes "
+                    f"of {sha256} have arrived; continue after them",
+                )
+            new = content[current.position - offset :]
+            _write(current.file, new)
+            current.digest.update(new)
+            current.position += len(new)
+            if current.position == size:
+                self._current = None
+                self._check(current)
+                self._complete.append(current)
+                del self._sizes[sha256]
+                if len(self._complete) >= _TOGETHER:
+                    self._move()
+
+    def finish(self) -> TreeStatus:
+        """Keep everything that has arrived, durably, and return what is still missing."""
+        with self._in_use, self._faults():
+            self._move()
+        return self._trees.find(self._tree)
+
+    def close(self) -> None:
+        """End the upload. What has arrived of incomplete contents stays for the next one."""
+        with self._in_use:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            for each in (*self._complete, *([self._current] if self._current else [])):
+                self._release(each)
+            self._complete, self._current = [], None
+            self._syncs.shutdown()
+            os.close(self._blobs)
+            os.close(self._incoming)
+
+    def _opened(self, sha256: str, offset: int) -> _Incoming | None:
+        """Return the content, open for a piece at `offset`; None if another upload has completed it."""
+        if self._current is not None and self._current.sha256 == sha256:
+            return self._current
+        if self._current is not None:
+            self._release(self._current)
+            self._current = None
+        if self._is_there(sha256):
+            del self._sizes[sha256]
+            return None
+        name, file = sha256, self._open(sha256)
+        if not self._own(file, name):
+            os.close(file)
+            name = f"{sha256}.{token_hex(4)}{PART}"
+            file = self._open(name)
+            self._copy_beginning(sha256, file, offset)
+        self._current = _Incoming(sha256, name, file, 0, hashlib.sha256())
+        if os.fstat(file).st_size > self._sizes[sha256]:
+            os.ftruncate(file, 0)
+        while piece := os.read(file, _READ):
+            self._current.digest.update(piece)
+            self._current.position += len(piece)
+        return self._current
+
+    def _open(self, name: str) -> int:
+        file = os.open(name, _FLAGS, 0o600, dir_fd=self._incoming)
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return file
+        os.close(file)
+        os.unlink(name, dir_fd=self._incoming)
+        return os.open(name, _FLAGS | os.O_EXCL, 0o600, dir_fd=self._incoming)
+
+    def _own(self, file: int, name: str) -> bool:
+        """Lock the file. Return False if another upload has it, or has moved or removed it meanwhile."""
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            there = os.stat(name, dir_fd=self._incoming, follow_symlinks=False)
+        except (BlockingIOError, FileNotFoundError):
+            return False
+        return there.st_ino == os.fstat(file).st_ino
+
+    def _copy_beginning(self, sha256: str, file: int, size: int) -> None:
+        """Copy what another upload has written, as far as this one continues after it."""
+        with suppress(FileNotFoundError, Suspicious), open_regular(sha256, self._incoming) as other:
+            _write(file, other.read(size))
+        os.lseek(file, 0, os.SEEK_SET)
+
+    def _is_there(self, sha256: str) -> bool:
+        try:
+            there = os.stat(sha256, dir_fd=self._blobs, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return stat.S_ISREG(there.st_mode) and there.st_size == self._sizes[sha256]
+
+    def _check(self, complete: _Incoming) -> None:
+        found = complete.digest.hexdigest()
+        if found != complete.sha256:
+            self._drop(complete)
+            raise InvalidField(
+                "pieces.content",
+                f"the content that was sent as {complete.sha256} has the SHA-256 {found}: the file may have "
+                "changed while it was read; send it again",
+            )
+
+    def _move(self) -> None:
+        """Sync the complete contents to disk, and move them to `blobs`."""
+        if not self._complete:
+            return
+        for _ in self._syncs.map(os.fsync, [each.file for each in self._complete]):
+            pass  # raises the errors
+        while self._complete:
+            each = self._complete[-1]
+            with suppress(FileNotFoundError):  # its tree expired, and a sweep has removed it
+                os.rename(each.name, each.sha256, src_dir_fd=self._incoming, dst_dir_fd=self._blobs)
+            os.close(each.file)
+            self._complete.pop()
+        os.fsync(self._blobs)
+
+    def _release(self, each: _Incoming) -> None:
+        """Close a content. A file that no other upload would find is removed."""
+        if each.name != each.sha256:
+            self._drop(each)
+        else:
+            os.close(each.file)
+
+    def _drop(self, each: _Incoming) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(each.name, dir_fd=self._incoming)
+        os.close(each.file)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Explain faults of the disk. If it is full, the incomplete contents give their space back."""
+        try:
+            with explained_faults(self._trees.incoming.path):
+                yield
+        except LimitExceeded:
+            for each in (*self._complete, *([self._current] if self._current else [])):
+                self._drop(each)
+            self._complete, self._current = [], None
+            raise
+
+
+def _write(file: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(file, view) :]

@@ -1,0 +1,114 @@
+"""The files of a folder, and what cannot be sent."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from job_tracker.trees.manifest import TreeLimits, parsed
+from training_service.client.errors import InvalidRequest
+from training_service.client.run.working_tree import read_folder, version_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "train.py").write_text("print()")
+    (tmp_path / "src" / "größe.txt").write_text("groß")
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    (tmp_path / "empty").touch()
+    (tmp_path / "src.py").touch()
+    return tmp_path
+
+
+def refusal(folder: Path, **limits: int) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        read_folder(folder, **limits)
+    return str(caught.value)
+
+
+def test_the_service_reads_the_manifest_that_the_client_writes(folder: Path) -> None:
+    files = read_folder(folder)
+    manifest = parsed(files.manifest, TreeLimits())
+    assert manifest.tree == files.name
+    assert [(file.path, file.is_executable, file.size, file.sha256) for file in manifest.files] == [
+        (file.path, file.is_executable, file.size, file.sha256) for file in files.files
+    ]
+    assert [file.path for file in files.files] == ["empty", "run.sh", "src.py", "src/größe.txt", "train.py"]
+
+
+def test_the_name_depends_on_the_files_alone(folder: Path) -> None:
+    name = read_folder(folder).name
+    os.utime(folder / "train.py", (0, 0))
+    (folder / "train.py").chmod(0o600)
+    (folder / "nothing").mkdir()
+    assert read_folder(folder).name == name
+    (folder / "train.py").chmod(0o700)
+    assert read_folder(folder).name != name
+
+
+def test_a_link_to_a_file_of_the_folder_is_sent_as_a_file(folder: Path) -> None:
+    (folder / "link.py").symlink_to("train.py")
+    assert {file.path: file.size for file in read_folder(folder).files}["link.py"] == len("print()")
+
+
+@pytest.mark.parametrize("target", ["/etc/passwd", "../elsewhere", "/etc", "nowhere", "link", "src"])
+def test_a_link_that_leads_elsewhere_is_refused(folder: Path, target: str) -> None:
+    (folder.parent / "elsewhere").touch()
+    (folder / "link").symlink_to(target)
+    assert refusal(folder).startswith("link ")
+
+
+def test_pipes_are_refused_and_not_read(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    assert "pipe is not a regular file, which cannot be sent" in refusal(folder)
+
+
+def test_a_name_that_is_not_utf_8_is_refused(folder: Path) -> None:
+    (folder / os.fsdecode(b"\xff")).touch()
+    assert "is not UTF-8; rename the file" in refusal(folder)
+
+
+def test_large_folders_are_refused_before_a_file_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (folder / "model.bin").open("wb") as file:
+        file.truncate(2 << 30)  # it takes no room on the disk
+    monkeypatch.setattr("hashlib.file_digest", None)
+    message = refusal(folder)
+    assert "have 2 GB; at most 1 GB are allowed; leave files out with .gitignore" in message
+    assert "The largest are model.bin (2 GB), " in message
+    (folder / "model.bin").unlink()
+    assert "has more than 4 files" in refusal(folder, max_files=4)
+    assert "The most are in . (4), src (1)" in refusal(folder, max_files=4)
+
+
+def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
+    assert "has no files to send" in refusal(tmp_path)
+    assert "is not a folder" in refusal(tmp_path / "missing")
+
+
+def test_files_that_have_changed_are_found(folder: Path) -> None:
+    files = read_folder(folder)
+    assert files.changed() == []
+    (folder / "train.py").write_text("print(1)")
+    (folder / "empty").unlink()
+    assert files.changed() == ["empty", "train.py"]
+
+
+def test_the_version_is_the_commit(folder: Path) -> None:
+    assert version_of(folder) == ""
+
+    def git(*arguments: str) -> str:
+        identity = ("-c", "user.name=ada", "-c", "user.email=ada@example.com")
+        command = ("git", "-C", str(folder), *identity, *arguments)
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "--quiet")
+    git("add", "--all")
+    git("commit", "--quiet", "--message", "first")
+    assert version_of(folder) == git("rev-parse", "HEAD")
+    (folder / "train.py").write_text("print(2)")
+    assert version_of(folder) == git("rev-parse", "HEAD") + "-dirty"

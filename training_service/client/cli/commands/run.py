@@ -1,0 +1,175 @@
+"""trainctl run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from training_service._generated.training_service_pb2 import TrainingStatus, TrainResponse
+from training_service.client.cli import exit_codes
+from training_service.client.cli.commands import pods, policy_options
+from training_service.client.cli.commands.assignments import parsed
+from training_service.client.cli.following import detach_on_interrupt
+from training_service.client.cli.output import remark
+from training_service.client.cli.render import lines
+from training_service.client.cli.render.ranks import RankPrefixes
+from training_service.client.cli.render.terminal import TerminalText
+from training_service.client.cli.session import Session, session_of
+from training_service.client.errors import DeadlineExceeded, InvalidRequest, Unavailable
+from training_service.client.requests import new_request_key
+from training_service.client.run.working_tree import WorkingTree, read_folder
+from training_service.client.sync import TrainingClient
+
+SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+"""Everything after the program belongs to the program."""
+_PYTHON = "python"
+_SHOWN_FROM = 1_000_000  # bytes
+
+
+def run(
+    context: typer.Context,
+    program: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PROGRAM [--] [ARGUMENT]...",
+            help="A Python file of the folder, or a command; with its arguments.",
+        ),
+    ],
+    folder: Annotated[
+        Path, typer.Option("--folder", "-C", metavar="FOLDER", help="The folder that goes along.")
+    ] = Path(),
+    instances: Annotated[
+        int | None,
+        typer.Option("--instances", "-n", min=1, help="The number of instances that train together."),
+    ] = None,
+    nproc: Annotated[
+        int, typer.Option("--nproc", "--nproc-per-node", min=1, help="Training processes per instance.")
+    ] = 1,
+    framework: Annotated[
+        str, typer.Option(metavar="NAME", help="The framework that sets up the group. Default: pytorch.")
+    ] = "",
+    environment: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="NAME=VALUE", help="An environment variable. Repeatable."),
+    ] = None,
+    resource: pods.Resources = None,
+    name: Annotated[str, typer.Option(help="A name for people. Default: that of the program's file.")] = "",
+    dataset: Annotated[str, typer.Option("--dataset", "-d", metavar="ID", help="A dataset's id.")] = "",
+    version: Annotated[
+        str, typer.Option("--version", metavar="HASH", help="The hash of the dataset's version.")
+    ] = "",
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Print the job's id, and do not follow the job.")
+    ] = False,
+    max_attempts: policy_options.MaxAttempts = None,
+    retry_on: policy_options.RetryOn = None,
+    run_deadline: policy_options.RunDeadline = None,
+) -> None:
+    """Run a program of your own: upload the working folder, run it as a job, and show its output.
+
+    The folder goes along without files that git ignores, .git and virtual environments. Only files that the
+    service lacks are sent. Every instance starts in a copy of its own, and the job's outcome is the exit
+    code. Ctrl-C leaves the job running, and prints how to follow it again.
+
+    trainctl run -n 3 train.py -- --lr 0.1
+    """
+    session = session_of(context)
+    files = read_folder(folder)
+    command = _command(program, files)
+    key = new_request_key()
+    with session.client() as client:
+        try:
+            job = client.run(
+                command,
+                folder=files,
+                framework=framework,
+                environment=parsed(environment or (), "-e"),
+                instances=instances,
+                name=name or _name_of(program[0]),
+                dataset_id=dataset,
+                dataset_version=version,
+                request_key=key,
+                pod_options=pods.pod_options(
+                    resources=resource,
+                    nproc_per_node=nproc,
+                    node_selector=None,
+                    tolerations=None,
+                    priority_class="",
+                    labels=None,
+                    annotations=None,
+                ),
+                retry_policy=policy_options.retry_policy(max_attempts, retry_on, None, None),
+                deadlines=policy_options.deadlines(None, None, run_deadline),
+                on_progress=Progress().show,
+            )
+        except (DeadlineExceeded, Unavailable) as error:
+            error.add_note("The job may have been queued: see `trainctl list` before you repeat this.")
+            raise
+        if detach:
+            session.output.show(TrainResponse(job_id=job), lambda answer: str(answer.job_id), _submitted)
+            return
+        remark(f"job {job}: {len(files.files)} files of {folder.resolve()}")
+        _follow(session, client, job, all_ranks=(instances or 1) > 1)
+
+
+def _submitted(answer: TrainResponse) -> str:
+    return f"Submitted job {answer.job_id}."
+
+
+def _command(program: Sequence[str], files: WorkingTree) -> list[str]:
+    """Return the command. A `--` after the program only separates its arguments.
+
+    Raises InvalidRequest for a Python file that is not sent.
+    """
+    first, *arguments = program
+    if arguments[:1] == ["--"]:
+        del arguments[0]
+    if not first.endswith(".py"):
+        return [first, *arguments]
+    path = Path(first).as_posix()
+    if path not in {file.path for file in files.files}:
+        raise InvalidRequest(
+            f"{first} is not among the files of {files.folder} that are sent; give a path in it, and "
+            "check that git does not ignore it"
+        )
+    return [_PYTHON, path, *arguments]
+
+
+def _name_of(program: str) -> str:
+    """Return a name for the job, if the program's name can be one."""
+    name = Path(program).name
+    return name if name[:1].isalnum() and all(c.isalnum() or c in " ._-" for c in name) else ""
+
+
+class Progress:
+    """Prints how much of a large upload is done, at each tenth."""
+
+    def __init__(self) -> None:
+        self._shown = 0
+
+    def show(self, sent: int, total: int) -> None:
+        """Note what was sent, in bytes."""
+        tenths = 10 * sent // total if total else 10
+        if total >= _SHOWN_FROM and tenths > self._shown:
+            self._shown = tenths
+            remark(f"sent {sent / 1e6:.1f} of {total / 1e6:.1f} MB")
+
+
+def _follow(session: Session, client: TrainingClient, job: int, *, all_ranks: bool) -> None:
+    """Show the output of a job until it ends, then exit with the code of its outcome."""
+    prefixes, texts = RankPrefixes(), dict[tuple[int, int], TerminalText]()
+    with detach_on_interrupt(session, job):
+        status = client.status(job)
+        if status.status == TrainingStatus.queuing and status.positionInQueue:
+            remark(f"job {job}: {status.message}")
+        for chunk in client.logs(job, all_ranks=all_ranks, follow=True):
+            text = chunk.text
+            if session.output.on_terminal:
+                text = texts.setdefault((chunk.attempt, chunk.rank), TerminalText()).cleaned(text)
+            session.output.show_text(chunk, prefixes.prefixed(chunk.rank, text) if all_ranks else text)
+        status = client.wait(job)
+    if status.status != TrainingStatus.succeed:
+        for line in lines.update(status).splitlines():
+            remark(line)
+    raise typer.Exit(exit_codes.of_outcome(status.status))

@@ -1,0 +1,77 @@
+"""Uploads of programs, for plain programs, scripts and notebooks.
+
+Generated from programs_aio.py by scripts/generate-client: change it there.
+"""
+
+import time
+from collections.abc import Callable
+
+import grpc
+
+from training_service._generated.program_service_pb2 import FindTreeRequest, TreeStatus
+from training_service._generated.program_service_pb2_grpc import ProgramServiceStub
+from training_service.client.errors import InvalidRequest, ResourceExhausted, Unavailable
+from training_service.client.requests import Metadata
+from training_service.client.run.sending import OnProgress, Sending
+from training_service.client.run.working_tree import WorkingTree
+from training_service.client.stream_retry import StreamRetry
+from training_service.client.translation import translated_errors
+
+_UPLOAD_SECONDS = 600.0
+
+
+class Programs:
+    """Uploads the files of programs."""
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        address: str,
+        metadata: Callable[[Metadata], Metadata],
+        timeout: float,
+    ) -> None:
+        """`metadata` adds the token of the moment to the metadata of a call."""
+        self._stub = ProgramServiceStub(channel)
+        self._address = address
+        self._metadata = metadata
+        self._timeout = timeout
+
+    def upload(self, files: WorkingTree, on_progress: OnProgress | None, project: Metadata) -> None:
+        """Send what the service lacks of the files.
+
+        If the connection breaks, this connects again, and sends nothing twice that has arrived. After about
+        3 s without an answer, it raises Unavailable. Raises InvalidRequest if a file has changed meanwhile.
+        """
+        sending, retry = Sending(files, on_progress), StreamRetry(_UPLOAD_SECONDS)
+        while True:
+            try:
+                status = self._find(sending, project)
+                if sending.advances(status):
+                    retry = StreamRetry(_UPLOAD_SECONDS)
+                while status.missing:
+                    status = self._send(sending, status, project)
+                    sending.check_advance(status)
+                    retry = StreamRetry(_UPLOAD_SECONDS)
+                return
+            except InvalidRequest:
+                sending.check_unchanged()
+                raise
+            except (Unavailable, ResourceExhausted) as error:
+                pause = retry.pause_after(error)
+            time.sleep(pause)
+
+    def _find(self, sending: Sending, project: Metadata) -> TreeStatus:
+        request = FindTreeRequest(tree=sending.files.name)
+        with translated_errors(self._address):
+            status = self._stub.FindTree(request, timeout=self._timeout, metadata=self._metadata(project))
+            if status.is_known:
+                return status
+            return self._stub.PutManifest(
+                sending.manifest(), timeout=_UPLOAD_SECONDS, metadata=self._metadata(project)
+            )
+
+    def _send(self, sending: Sending, status: TreeStatus, project: Metadata) -> TreeStatus:
+        with translated_errors(self._address):
+            return self._stub.UploadFiles(
+                sending.contents(status.missing), timeout=_UPLOAD_SECONDS, metadata=self._metadata(project)
+            )

@@ -1,0 +1,69 @@
+"""Decides which files of a folder are left out: those that git ignores, and those of no use elsewhere."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from training_service.client.errors import InvalidRequest
+
+_FILE = ".gitignore"
+_ALWAYS = frozenset({".git", "__pycache__"})
+_OF_VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
+"""The file that every virtual environment has. One does not work at another path."""
+
+
+class Ignored:
+    """The rules of the `.gitignore` files of a folder, of the folders in it, and of its git repository.
+
+    As in git, the last rule that matches counts, and those of an inner folder come after those of an outer
+    one. A file in an ignored folder is never included again.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._rules: dict[Path, GitIgnoreSpec | None] = {}
+        self._outer = list(_up_to_repository(root))
+
+    def ignores(self, path: Path, *, is_folder: bool) -> bool:
+        """Return whether the file or folder below the root is left out, if its folder is not."""
+        if path.name in _ALWAYS or (is_folder and (path / _OF_VIRTUAL_ENVIRONMENT).exists()):
+            return True
+        for folder in (*self._inner(path), *self._outer):
+            rules = self._rules_of(folder)
+            if rules is None:
+                continue
+            relative = path.relative_to(folder).as_posix()
+            verdict = rules.check_file(f"{relative}/" if is_folder else relative).include
+            if verdict is not None:
+                return verdict
+        return False
+
+    def _inner(self, path: Path) -> Iterator[Path]:
+        """Yield the folders that contain the path, the innermost first, the root last."""
+        while path != self._root:
+            path = path.parent
+            yield path
+
+    def _rules_of(self, folder: Path) -> GitIgnoreSpec | None:
+        if folder not in self._rules:
+            self._rules[folder] = _read(folder / _FILE)
+        return self._rules[folder]
+
+
+def _up_to_repository(root: Path) -> Iterator[Path]:
+    """Yield the folders above the root, up to that of its git repository; none if it is in none."""
+    above = [root, *root.parents]
+    for number, folder in enumerate(above):
+        if (folder / ".git").exists():
+            yield from above[1 : number + 1]
+            return
+
+
+def _read(path: Path) -> GitIgnoreSpec | None:
+    try:
+        return GitIgnoreSpec.from_lines(path.read_text(errors="replace").splitlines())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {error}") from None

@@ -1,0 +1,102 @@
+"""The messages of an upload, the same for both clients."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from training_service._generated.program_service_pb2 import (
+    MissingContent,
+    Piece,
+    PutManifestRequest,
+    TreeStatus,
+    UploadFilesRequest,
+)
+from training_service.client.errors import InvalidRequest, ServerError
+from training_service.client.run.working_tree import LocalFile, WorkingTree
+
+_MESSAGE = 240 * 1024
+"""Bytes of content in a message; the service takes 256 KiB."""
+_PIECES = 512
+_NAMED = 5
+_CALL = 256 << 20
+"""Bytes of content in a call: each call proves again that the caller may upload."""
+
+OnProgress = Callable[[int, int], None]
+"""Called with the bytes that were sent, and the bytes that had to be sent."""
+
+
+class Sending:
+    """The upload of one tree, over any number of calls."""
+
+    def __init__(self, files: WorkingTree, on_progress: OnProgress | None) -> None:
+        self.files = files
+        self._on_progress = on_progress
+        self._total: int | None = None
+        self._left: tuple[int, int] | None = None
+
+    def manifest(self) -> Iterator[PutManifestRequest]:
+        """Yield the messages of PutManifest."""
+        text = self.files.manifest
+        for begin in range(0, len(text), _MESSAGE):
+            yield PutManifestRequest(tree=self.files.name, content=text[begin : begin + _MESSAGE])
+
+    def advances(self, status: TreeStatus) -> bool:
+        """Return whether more has arrived than at the last status. The first one counts as an advance."""
+        before = self._left
+        self._left = (
+            sum(each.size - each.received for each in status.missing),
+            len(status.missing),
+        )
+        if self._total is None:
+            self._total = self._left[0]
+        return before is None or self._left < before
+
+    def check_advance(self, status: TreeStatus) -> None:
+        """Raise InvalidRequest or ServerError if a call that succeeded has brought nothing."""
+        if not self.advances(status):
+            self.check_unchanged()
+            raise ServerError("the service accepts the files of the program, and does not keep them")
+
+    def check_unchanged(self) -> None:
+        """Raise InvalidRequest if a file has changed since it was read."""
+        if changed := self.files.changed():
+            raise InvalidRequest(
+                f"{', '.join(changed[:_NAMED])} changed while the files were sent; run the command again"
+            )
+
+    def contents(self, missing: Sequence[MissingContent]) -> Iterator[UploadFilesRequest]:
+        """Yield the messages of one call of UploadFiles."""
+        message, size, sent = UploadFilesRequest(tree=self.files.name), 0, 0
+        for piece in self._pieces(missing):
+            if size + len(piece.content) > _MESSAGE or len(message.pieces) >= _PIECES:
+                yield message
+                sent += size
+                self._show(sent)
+                if sent >= _CALL:
+                    return
+                message, size = UploadFilesRequest(), 0
+            message.pieces.append(piece)
+            size += len(piece.content)
+        yield message
+        self._show(sent + size)
+
+    def _pieces(self, missing: Sequence[MissingContent]) -> Iterator[Piece]:
+        for each in missing:
+            file = self.files.by_content.get(each.sha256)
+            if file is not None:
+                yield from _pieces_of(file, each.received)
+
+    def _show(self, sent: int) -> None:
+        if self._on_progress is not None and self._total is not None and self._left is not None:
+            self._on_progress(self._total - self._left[0] + sent, self._total)
+
+
+def _pieces_of(file: LocalFile, offset: int) -> Iterator[Piece]:
+    """Yield the rest of a file. One that was removed or became shorter has no more; see check_advance."""
+    if offset == file.size:
+        yield Piece(sha256=file.sha256, offset=offset)
+        return
+    with suppress(OSError), file.place.open("rb") as content:
+        content.seek(offset)
+        while data := content.read(min(_MESSAGE, file.size - offset)):
+            yield Piece(sha256=file.sha256, offset=offset, content=data)
+            offset += len(data)

@@ -1,0 +1,45 @@
+"""Opens uploaded programs, as the settings want them."""
+
+from collections.abc import Callable
+
+from job_tracker.domain.group import InstanceOptions
+from job_tracker.domain.policies import ProjectLimits
+from job_tracker.store.base import Store
+from job_tracker.trees.operations import Programs
+from job_tracker.trees.store import TreeStore
+from job_tracker.trees.sweeping import TreeSweeper
+from training_service.settings import Settings
+from training_service.settings.addresses import is_loopback
+from training_service.settings.protection import is_authenticated
+
+
+def open_trees(settings: Settings) -> TreeStore:
+    """The uploaded trees of this service."""
+    return TreeStore(
+        settings.storage.data_dir.absolute() / "programs",
+        settings.programs.limits,
+        max_stored_bytes=settings.programs.max_stored_bytes,
+    )
+
+
+def open_programs(settings: Settings, limits_of: Callable[[str], ProjectLimits | None]) -> Programs:
+    """The operations on uploaded programs."""
+    return Programs(open_trees(settings), limits_of=limits_of, refusal=refusal_of(settings))
+
+
+def refusal_of(settings: Settings) -> str:
+    """Why this service runs no uploaded programs; empty if it does."""
+    if settings.plugin.resolve_program(("true",), InstanceOptions()) is None:
+        return f"backend {settings.backend}, which this service uses, cannot run uploaded programs"
+    wanted = settings.programs.enabled
+    if wanted is None and not (is_authenticated(settings) or is_loopback(settings.server.address)):
+        return (
+            "this service runs no uploaded programs, since callers need not prove who they are "
+            "(programs.enabled)"
+        )
+    return "this service runs no uploaded programs (programs.enabled)" if wanted is False else ""
+
+
+def tree_sweeper(settings: Settings, store: Store) -> TreeSweeper:
+    """The removal of unused trees."""
+    return TreeSweeper(store, open_trees(settings), settings.programs.keep_unused)
