@@ -128,7 +128,8 @@ class Jobs:
         for preflight in self._preflights:
             await preflight.check(spec)
         now = self._clock()
-        detail = f"algorithm {spec.algorithm}"
+        # An algorithm may be called "program", too.
+        detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
         event = event_of(caller, "submit", Outcome.DONE, now, project=project, detail=detail)
         return await self._store.submit(
             spec, now, key, self._max_queued, limits.max_queued, tags, event=event

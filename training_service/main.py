@@ -114,7 +114,7 @@ async def serve(settings: Settings) -> None:
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
-        programs = open_programs(settings, access.projects.limits_of)
+        programs = open_programs(settings, access.projects.limits_of, trail.note)
         stack.push_async_callback(
             end, background(tree_sweeper(settings, store).run(), "removal of unused programs")
         )

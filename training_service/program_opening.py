@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.store.base import Store
@@ -22,9 +23,11 @@ def open_trees(settings: Settings) -> TreeStore:
     )
 
 
-def open_programs(settings: Settings, limits_of: Callable[[str], ProjectLimits | None]) -> Programs:
+def open_programs(
+    settings: Settings, limits_of: Callable[[str], ProjectLimits | None], note: EventObserver = ignore_event
+) -> Programs:
     """The operations on uploaded programs."""
-    return Programs(open_trees(settings), limits_of=limits_of, refusal=refusal_of(settings))
+    return Programs(open_trees(settings), limits_of=limits_of, refusal=refusal_of(settings), note=note)
 
 
 def refusal_of(settings: Settings) -> str:

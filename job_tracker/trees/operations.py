@@ -4,13 +4,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
+from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import end
 from job_tracker.common.turns import FairTurns
-from job_tracker.domain import rights
+from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import Forbidden, InvalidField, LimitExceeded, UnknownReference
+from job_tracker.domain.guard import Guard
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.trees.manifest import FIELD
 from job_tracker.trees.store import TreeStatus, TreeStore
@@ -61,16 +64,20 @@ class Programs:
         refusal: str = "",
         patience: float = _PATIENCE_SECONDS,
         most_seconds: float = _MOST_SECONDS,
+        clock: Callable[[], datetime] = utc_now,
+        note: EventObserver = ignore_event,
     ) -> None:
         """`refusal` says why the service runs no uploaded programs; empty: it does.
 
-        An upload ends if no message comes for `patience` seconds, or after `most_seconds`.
+        An upload ends if no message comes for `patience` seconds, or after `most_seconds`. `note` gets an
+        event of each denial.
         """
         self._store = store
         self._refusal = refusal
         self._limits_of = limits_of
         self._patience = patience
         self._most_seconds = most_seconds
+        self._guard = Guard(note, clock)
         self._lookups = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
         self._uploads = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
 
@@ -123,7 +130,7 @@ class Programs:
 
     def _check(self, caller: Caller, operation: str) -> None:
         project = caller.default_project
-        rights.check(caller, operation, project)
+        self._guard.check(caller, operation, project)
         if self._limits_of(project) is None:
             raise UnknownReference("project", f"{project} doesn't exist; the operator configures projects")
         self._check_enabled()

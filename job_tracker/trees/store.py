@@ -72,7 +72,7 @@ class TreeStore:
     def __init__(
         self, root: Path, limits: TreeLimits | None = None, *, max_stored_bytes: int = 20 << 30
     ) -> None:
-        """`max_stored_bytes` bounds the contents of each project."""
+        """`max_stored_bytes` bounds the contents and manifests of each project."""
         self.limits = limits or TreeLimits()
         self._root = root
         self._max_stored = max_stored_bytes
@@ -125,7 +125,8 @@ class ProjectTrees:
             with self._locked():
                 self._check_sizes(manifest)
                 missing = self._missing(manifest)
-                self._check_room(missing)
+                is_new = not (self._trees / tree).is_there()
+                self._check_room(missing, len(text) if is_new else 0)
                 (self._trees / tree).publish(text)
                 return TreeStatus(tree, is_known=True, missing=missing)
 
@@ -272,11 +273,20 @@ class ProjectTrees:
         finally:
             os.close(blobs)
 
-    def _check_room(self, missing: Iterable[Missing]) -> None:
-        wanted = sum(each.size - each.received for each in missing)
+    def check_room(self, missing: Iterable[Missing]) -> None:
+        """Raise LimitExceeded if there is no room for the contents.
+
+        An upload begins with this, too: other trees may have come since the manifest was accepted.
+        """
+        with self._access():
+            self._check_room(missing)
+
+    def _check_room(self, missing: Iterable[Missing], of_manifest: int = 0) -> None:
+        wanted = of_manifest + sum(each.size - each.received for each in missing)
         if not wanted:
             return
-        stored = sum(size for place in (self.blobs, self.incoming) for _, size in place.files(_MANY))
+        places = (self._trees, self.blobs, self.incoming)
+        stored = sum(size for place in places for _, size in place.files(_MANY))
         if stored + wanted > self._max_stored:
             raise LimitExceeded(
                 f"project {self._project}: its uploaded files have {stored} bytes, and this tree needs "

@@ -45,12 +45,13 @@ class Upload:
     """The upload of contents of one tree. Its calls access the disk: make them in a thread."""
 
     def __init__(self, trees: ProjectTrees, tree: str) -> None:
-        """Raises UnknownReference if the tree has no manifest."""
+        """Raises UnknownReference if the tree has no manifest, and LimitExceeded if there is no room."""
         self._trees = trees
         self._tree = tree
         status = trees.find(tree)
         if not status.is_known:
             raise UnknownReference("tree", f"{tree} doesn't exist; send its manifest first")
+        trees.check_room(status.missing)
         self._sizes = {each.sha256: each.size for each in status.missing}
         self._of_tree = trees.manifest(tree).sizes.keys()
         self._blobs = trees.blobs.open_folder()

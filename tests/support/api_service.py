@@ -94,7 +94,7 @@ class Service:
         backend = FakeBackend(self.world)
         self.trail = AuditTrail(self.store)
         self.access = await open_access(self.settings, self.store, self.trail.note)
-        programs = open_programs(self.settings, self.access.projects.limits_of)
+        programs = open_programs(self.settings, self.access.projects.limits_of, self.trail.note)
         jobs = main.make_jobs(
             self.settings,
             self.store,

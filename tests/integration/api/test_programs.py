@@ -90,6 +90,13 @@ async def test_a_tree_is_put_uploaded_found_and_run(uploader: Uploader) -> None:
     assert kept.group.trainers.command == ("python", "train.py")
 
 
+async def test_the_audit_says_which_program_was_submitted(uploader: Uploader) -> None:
+    await uploader.whole()
+    await uploader.run()
+    [event] = await uploader.service.store.events_after(0, 10)
+    assert (event.action, event.target, event.detail) == ("submit", "job 1", f"uploaded program {TREE}")
+
+
 async def test_the_provenance_is_a_request_for_the_same_job(uploader: Uploader) -> None:
     await uploader.whole()
     asked: dict[str, Any] = {

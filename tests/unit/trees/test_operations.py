@@ -1,14 +1,16 @@
 """The operations on trees: turns, and bounds on the time of an upload."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from job_tracker.domain.caller import Role
-from job_tracker.domain.errors import LimitExceeded, UnknownReference
+from job_tracker.domain.audit import AuditEvent, Outcome
+from job_tracker.domain.caller import Caller, Role
+from job_tracker.domain.errors import Forbidden, LimitExceeded, UnknownReference
+from job_tracker.domain.rights import PROGRAM_RIGHTS
 from job_tracker.jobs import unlimited
 from job_tracker.trees.operations import Piece, Pieces, Programs, UploadTooLong
 from job_tracker.trees.store import TreeStore
@@ -66,3 +68,27 @@ async def test_only_projects_that_exist_have_trees(store: TreeStore) -> None:
     programs = Programs(store, limits_of=lambda _: None)
     with pytest.raises(UnknownReference, match="vision doesn't exist"):
         await programs.find_tree(CALLER, TREE)
+
+
+CALLS: dict[str, Callable[[Programs, Caller], Any]] = {
+    "find_tree": lambda programs, caller: programs.find_tree(caller, TREE),
+    "put_manifest": lambda programs, caller: programs.put_manifest(caller, once((TREE, TEXT))),
+    "upload_files": lambda programs, caller: programs.upload_files(caller, half_and_nothing_more()),
+}
+
+
+@pytest.mark.parametrize("operation", PROGRAM_RIGHTS)
+async def test_every_denial_is_noted_once(store: TreeStore, operation: str) -> None:
+    noted: list[AuditEvent] = []
+    programs = Programs(store, limits_of=unlimited, note=noted.append)
+    for role in (None, Role.VIEWER):
+        with pytest.raises(Forbidden):
+            await CALLS[operation](programs, caller_with(role))
+        event = noted.pop()
+        assert (event.action, event.outcome, event.caller, event.project) == (
+            operation,
+            Outcome.DENIED,
+            "ada",
+            "vision",
+        )
+        assert not noted

@@ -174,12 +174,34 @@ def test_a_project_without_trees_has_nothing_to_remove(trees: ProjectTrees, root
 
 
 def test_a_tree_for_which_there_is_no_room_is_refused_before_it_is_sent(root: Path) -> None:
-    trees = TreeStore(root, max_stored_bytes=100).of("vision")
+    first, text = line("a", b"x" * 60), line("a", b"x" * 60) + line("b", b"y" * 41)
+    stored, wanted = len(first) + 60, len(text) + 41
+    trees = TreeStore(root, max_stored_bytes=stored + wanted - 1).of("vision")
     put(trees, {"a": b"x" * 60})
-    text = line("a", b"x" * 60) + line("b", b"y" * 41)
-    with pytest.raises(LimitExceeded, match="have 60 bytes, and this tree needs 41 more; at most 100"):
+    expected = f"have {stored} bytes, and this tree needs {wanted} more; at most {stored + wanted - 1}"
+    with pytest.raises(LimitExceeded, match=expected):
         trees.put(sha256_of(text), text)
     put(trees, {"a": b"x" * 60, "b": b"y" * 40})
+
+
+def test_trees_that_were_accepted_while_there_was_room_do_not_exceed_it_together(root: Path) -> None:
+    trees = TreeStore(root, max_stored_bytes=10_000).of("vision")
+    made = [manifest_of({"a": letter * 6000}) for letter in (b"x", b"y")]
+    for tree, text in made:
+        trees.put(tree, text)
+    assert send(trees, made[0][0], [b"x" * 6000]).is_complete
+    with pytest.raises(LimitExceeded, match="and this tree needs 6000 more; at most 10000"):
+        send(trees, made[1][0], [b"y" * 6000])
+
+
+def test_manifests_count_too(root: Path) -> None:
+    trees = TreeStore(root, max_stored_bytes=1000).of("vision")
+    put(trees, {"a": b"x"})
+    with pytest.raises(LimitExceeded, match=r"at most 1000 are allowed \(programs.max_stored_bytes\)"):
+        for number in range(20):
+            put(trees, {f"{number:02}": b"x"})
+    assert sum(len(content) for content in files_in(root).values()) <= 1000
+    put(trees, {"a": b"x"})
 
 
 def test_a_tree_larger_than_the_disk_is_refused(root: Path) -> None:
