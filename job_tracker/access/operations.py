@@ -96,6 +96,7 @@ class Access:
             self._guard.check_everywhere(caller, "create_token")
             if role not in (None, Role.OPERATOR):
                 raise InvalidField("project", f"it is missing; the role {role} needs a project")
+        tokens.check_no_token("name", name)
         if not is_token_name(name):
             raise InvalidField("name", f"{quoted(name)} is not allowed; {TOKEN_NAME_RULE}")
         if lifetime is not None and not timedelta(0) < lifetime <= LONGEST_LIFETIME:
@@ -141,8 +142,10 @@ class Access:
     async def revoke_token(self, caller: Caller, token_id: str) -> Token:
         """Revoke a token, and return it. May be repeated. Every caller may revoke its own token.
 
-        Raises UnknownReference if there is no such token, or the caller may not know of it.
+        Raises UnknownReference if there is no such token, or the caller may not know of it, and InvalidField
+        for the whole text of a token.
         """
+        tokens.check_no_token("id", token_id)
         token = await self._store.token(token_id)
         if token is not None and caller.credential != token.id:
             target = f"token {token.id}"
@@ -212,6 +215,7 @@ class Access:
         self._guard.check(caller, "set_member", project)
         if role not in _GIVEN:
             raise InvalidField("role", f"{role} is not allowed in a project; allowed: {_ROLES}")
+        tokens.check_no_token("member", member)
         if not 0 < len(member) <= LONGEST_MEMBER or not member.isprintable():
             raise InvalidField(
                 "member", f"{quoted(member)} is not allowed; use 1 to {LONGEST_MEMBER} printable characters"
@@ -235,6 +239,7 @@ class Access:
         Raises UnknownReference and NotPossible.
         """
         self._guard.check(caller, "remove_member", project)
+        tokens.check_no_token("member", member)
 
         def change(before: Project) -> Project:
             if member not in before.members:

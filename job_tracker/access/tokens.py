@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Final
 
-from job_tracker.domain.errors import NotAllowed
+from job_tracker.domain.errors import InvalidField, NotAllowed
 
 OPERATOR_ID: Final = "operator"
 """The id of the token in a service's own file, which is in no store."""
@@ -48,6 +48,12 @@ def id_of(text: str) -> str:
     if form is None:
         raise NotAllowed(REFUSED)
     return form[1]
+
+
+def check_no_token(field: str, text: str) -> None:
+    """Raise InvalidField if the text of a field that is shown to others is a whole token."""
+    if form := _FORM.fullmatch(text):
+        raise InvalidField(field, f"it is a whole token; send only a name, or the token's id, {form[1]}")
 
 
 def digest_of(text: str) -> bytes:

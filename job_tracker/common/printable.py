@@ -1,5 +1,10 @@
 """Makes foreign text safe to print: on one line, without control characters."""
 
+import re
+
+_SECRET = re.compile(r"(?<=tst_[a-z0-9]{8}_)[A-Za-z0-9_-]{20,}", re.ASCII)
+"""The secret in the text of a token, also if a part of it is missing."""
+
 
 def printable(text: str) -> str:
     r"""Escape every character that is not printable: a line break becomes \n, ESC becomes \x1b."""
@@ -9,5 +14,9 @@ def printable(text: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a text for a message: escaped to stay on one line, and shortened to 60 characters."""
+    """Quote a text for a message: escaped to stay on one line, and shortened to 60 characters.
+
+    The secret of a token is left out: somebody may have put it into the wrong field, and messages are logged.
+    """
+    text = _SECRET.sub("…", text)
     return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -227,6 +227,20 @@ async def test_no_event_has_the_text_of_a_token(access: Access) -> None:
     assert made.text[13:] not in repr(await events(access))
 
 
+async def test_a_token_in_place_of_a_name_or_an_id_is_refused_and_not_repeated(access: Access) -> None:
+    made, _ = await access.create_token(BUILT_IN, "bob", "", None, None)
+    for call in (
+        access.revoke_token(BUILT_IN, made.text),
+        access.revoke_token(VIEWER, made.text),
+        access.set_member(ADMIN, "vision", made.text, Role.VIEWER),
+        access.remove_member(ADMIN, "vision", made.text),
+        access.create_token(BUILT_IN, made.text, "", None, None),
+    ):
+        with pytest.raises(InvalidField, match="it is a whole token") as refused:
+            await call
+        assert made.text[13:] not in str(refused.value)
+
+
 @pytest.mark.parametrize("operation", [*CHANGES, "list_tokens", "list_events"])
 async def test_every_denial_is_noted(access: Access, noted: list[AuditEvent], operation: str) -> None:
     await token_of(access)
@@ -262,7 +276,7 @@ async def test_a_text_that_is_no_project_is_not_noted(access: Access, noted: lis
     ):
         with pytest.raises(Forbidden):
             await call
-    with pytest.raises(UnknownReference):
+    with pytest.raises(InvalidField):
         await access.revoke_token(VIEWER, secret)
     assert len(noted) == 7
     assert "S" * 43 not in repr(noted)
