@@ -13,10 +13,15 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def without_secrets(text: str) -> str:
+    """Shorten the tokens in a text to their ids: somebody may have put one into the wrong field."""
+    return _SECRET.sub("…", text)
+
+
 def quoted(text: str) -> str:
     """Quote a text for a message: escaped to stay on one line, and shortened to 60 characters.
 
-    The secret of a token is left out: somebody may have put it into the wrong field, and messages are logged.
+    The secret of a token is left out.
     """
-    text = _SECRET.sub("…", text)
+    text = without_secrets(text)
     return repr(text if len(text) <= 60 else text[:57] + "...")

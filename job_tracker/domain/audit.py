@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from job_tracker.common.log_context import request_id
+from job_tracker.common.printable import without_secrets
 from job_tracker.domain.caller import Caller
 
 LONGEST_TARGET: Final = 200
@@ -92,8 +93,8 @@ def event_of(
         credential=caller.credential,
         address=caller.address,
         project=project,
-        target=target[:LONGEST_TARGET],
-        detail=detail[:LONGEST_DETAIL],
+        target=without_secrets(target)[:LONGEST_TARGET],
+        detail=without_secrets(detail)[:LONGEST_DETAIL],
         request_id=request_id.get(),
     )
 

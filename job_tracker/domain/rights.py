@@ -11,6 +11,8 @@ same JobNotFound as for an id that was never given.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from job_tracker.common.printable import quoted
+from job_tracker.domain import naming
 from job_tracker.domain.caller import ALL_PROJECTS, Caller, Role
 from job_tracker.domain.errors import Forbidden, JobNotFound
 from job_tracker.domain.job import Job
@@ -121,4 +123,5 @@ def _row(operation: str) -> Right:
 
 def _explained(caller: Caller, action: str, project: str, role: Role | None, least: Role) -> str:
     has = f"{caller.name} is {role}" if role else f"{caller.name} has no role there"
-    return f"project {project}: only a caller with the role {least} or a higher one may {action}; {has}"
+    named = project if naming.is_project(project) else quoted(project)  # it may be any text
+    return f"project {named}: only a caller with the role {least} or a higher one may {action}; {has}"

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from job_tracker.admission.admission import MAX_PARAMETER_BYTES
 from job_tracker.common.log_context import request_id
-from job_tracker.common.printable import printable
+from job_tracker.common.printable import printable, without_secrets
 from job_tracker.common.rates import Rate
 from job_tracker.domain import rights
 from job_tracker.domain.call_kinds import CHANGING, KINDS
@@ -221,14 +221,15 @@ class _Supervision:
 
     def explain(self, error: Exception) -> None:
         """Keep the status code and the message for an error of the handler."""
-        self.code, self._message = _explain(error, self._method, self._identity)
+        self.code, message = _explain(error, self._method, self._identity)
+        self._message = _clipped(without_secrets(message))
         if isinstance(error, LimitExceeded):  # the error itself would keep this frame alive
             self.limit, self._retry_after = error.limit, error.retry_after
             self.is_beyond_rate = isinstance(error, RateExceeded)
 
     async def abort(self) -> NoReturn:
         """End the call with its error and the request id. The log has its line by then."""
-        message = _clipped(self._message)
+        message = self._message
         metadata: tuple[tuple[str, str | bytes], ...] = ((REQUEST_ID_HEADER, self._identity),)
         if self._retry_after is not None:
             metadata += retry_info(self.code, message, self._retry_after)

@@ -249,6 +249,31 @@ async def test_tokens_are_in_no_log_no_error_and_no_list(
     assert secret.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("jobs.db*"))
 
 
+async def test_a_token_or_a_long_text_in_a_wrong_field_is_in_no_log_and_no_error(
+    service: Service, entry: Entry, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    made = await entry.token("alice")
+    sent = bearer(made.text)
+    calls: list[Any] = [
+        entry.stub.RevokeToken(apb.RevokeTokenRequest(id=made.text), metadata=sent),
+        service.stub.Train(
+            pb.TrainRequest(metadata=metadata(dataset_id=made.text, train_data_version_hash=made.text)),
+            metadata=sent,
+        ),
+    ]
+    for project in (made.text, "x" * 100_000, "line\nbreak"):
+        request = apb.ListTokensRequest(project=project)
+        calls.append(entry.stub.ListTokens(request, metadata=sent))
+    for call in calls:
+        _, details = await failure(call)
+        assert made.text[13:] not in details
+        assert len(details) < 1000
+        assert "\n" not in details
+    assert made.text[13:] not in caplog.text
+    assert max(map(len, caplog.text.splitlines())) < 1000
+
+
 async def test_the_last_use_is_shown(service: Service, entry: Entry) -> None:
     made = await entry.token("ci", "vision", "viewer")
     await listed(service, bearer(made.text))

@@ -48,3 +48,10 @@ def test_the_lowest_id_at_a_time_is_in_microseconds_and_exact() -> None:
     assert first_id_at(moment) == 1777896000123457
     assert first_id_at(moment + timedelta(microseconds=1)) == 1777896000123458
     assert first_id_at(datetime(1969, 1, 1, tzinfo=UTC)) == 0
+
+
+def test_an_event_has_no_secret_of_a_token() -> None:
+    secret = "S" * 43
+    text = f"job 7, tst_abcdefgh_{secret}"
+    event = event_of(BUILT_IN, "fetch", Outcome.READ, NOON, target=text, detail=text)
+    assert (event.target, event.detail) == ("job 7, tst_abcdefgh_…", "job 7, tst_abcdefgh_…")
