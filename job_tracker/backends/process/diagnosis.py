@@ -17,14 +17,32 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 # Shells, and programs that clean up first, report an end by signal N as exit code 128 + N.
 _SIGNALLED = 128
 
+# What to do about a program that is missing, or that cannot be executed.
+_OF_CONFIGURED = (
+    "Install the program or its interpreter, or correct the algorithm's process.command or process.path in the "
+    "service's configuration.",
+    "Check its permissions, its format, and process.command in the service's configuration.",
+)
+_OF_UPLOADED = (
+    "Name a file of the uploaded folder with ./ before it, or a program on the service's process.path; a script "
+    "also needs its interpreter.",
+    "Make the file executable (chmod +x) with a #! line, or name its interpreter first, for example `python "
+    "FILE`.",
+)
+
 # Messages of programs that fail for this reason. Only the end of the log is searched.
 _PORT_IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
 
 
-def diagnose(rank: int, end: ExitRecord, log_tail: str, program: str) -> Diagnosis | None:
-    """Return why the rank failed; None if it did not fail, or if the service stopped it."""
+def diagnose(
+    rank: int, end: ExitRecord, log_tail: str, program: str, *, uploaded: bool = False
+) -> Diagnosis | None:
+    """Return why the rank failed; None if it did not fail, or if the service stopped it.
+
+    `uploaded` says whether the rank started in files that its caller has uploaded.
+    """
     if end.error is not None:
-        return _not_started(rank, end.error, program)
+        return _not_started(rank, end.error, program, uploaded=uploaded)
     if end.code == 0 or end.stopped:
         return None
     if end.code < 0:
@@ -92,21 +110,21 @@ def no_virtual_environment(folder: str) -> Diagnosis:
     )
 
 
-def _not_started(rank: int, error: ExecError, program: str) -> Diagnosis:
+def _not_started(rank: int, error: ExecError, program: str, *, uploaded: bool) -> Diagnosis:
     reason = os.strerror(error.errno)
+    missing, unusable = _OF_UPLOADED if uploaded else _OF_CONFIGURED
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return Diagnosis(
             category=Category.COMMAND_NOT_FOUND,
             summary=f"The program {program!r} was not found.",
-            resolution="Install the program or its interpreter, or correct the algorithm's process.command "
-            "or process.path in the service's configuration.",
+            resolution=missing,
             detail=f"{reason}: {error.file}",
             rank=rank,
         )
     return Diagnosis(
         category=Category.COMMAND_NOT_EXECUTABLE,
         summary=f"The program {program!r} could not be executed: {reason}.",
-        resolution="Check its permissions, its format, and process.command in the service's configuration.",
+        resolution=unusable,
         detail=f"{reason}: {error.file}",
         rank=rank,
     )

@@ -92,6 +92,10 @@ class RankFolder:
                 return True
         return False
 
+    def has_copy(self) -> bool:
+        """Return whether the rank starts in files of an uploaded program."""
+        return (self.place / "unpacked").is_there()
+
     def was_started(self) -> bool:
         """Return whether a supervisor was ever started for this rank."""
         try:

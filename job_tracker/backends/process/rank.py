@@ -208,7 +208,8 @@ class RankProcess:
             return None
         tail = self._log_end()
         code = end.code if end.code >= 0 else 128 - end.code
-        diagnosis = diagnose(self.rank, end, tail, next(iter(self.folder.arguments()), ""))
+        program = next(iter(self.folder.arguments()), "")
+        diagnosis = diagnose(self.rank, end, tail, program, uploaded=self.folder.has_copy())
         if end.stopped:
             return RankObservation(self._status(Phase.STOPPED, code), ended_at=end.at)
         phase = Phase.FAILED if diagnosis else Phase.SUCCEEDED

@@ -93,6 +93,21 @@ async def test_an_attempt_starts_with_fresh_files(programs: Programs) -> None:
     assert (programs.work(again) / "data" / "x").read_text() == "wordsmore\n"
 
 
+@pytest.mark.parametrize(
+    ("command", "advice"), [("train.p", "Name a file of the uploaded folder"), ("./train.py", "chmod +x")]
+)
+async def test_advice_about_a_program_that_cannot_start_is_for_its_user(
+    programs: Programs, command: str, advice: str
+) -> None:
+    made = programs.job(command)
+    await programs.backend.launch(made)
+    ended = await seen(programs.backend, made.group, lambda o: o.has_ended)
+    diagnosis = ended.first_failure
+    assert diagnosis is not None
+    assert advice in diagnosis.resolution
+    assert "configuration" not in diagnosis.resolution
+
+
 async def test_a_program_whose_files_are_gone_or_changed_is_not_started(programs: Programs) -> None:
     made = programs.job("python", "train.py", instances=2)
     blob = (programs.trees.blobs / sha256_of(FILES["train.py"])).path

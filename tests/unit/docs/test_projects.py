@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from job_tracker.domain.caller import Role
-from job_tracker.domain.rights import ACCESS_RIGHTS, BY_ANY_CALLER, RIGHTS
+from job_tracker.domain.rights import ACCESS_RIGHTS, BY_ANY_CALLER, PROGRAM_RIGHTS, RIGHTS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "projects.md").read_text()
 
@@ -18,7 +18,7 @@ def test_the_page_has_the_table_of_rights() -> None:
         right.rpc: f"{right.least}; {right.for_others} for jobs of others"
         if right.for_others
         else str(right.least)
-        for right in RIGHTS.values()
+        for right in (*RIGHTS.values(), *PROGRAM_RIGHTS.values())
     }
 
 
