@@ -27,8 +27,8 @@ class ProgramSettings(Config):
         default=20 << 30,
         ge=1,
         le=1 << 50,
-        description="Largest size of all uploaded files of one project with the lists of them, in bytes. Equal "
-        "files count once.",
+        description="Largest size of all uploaded files of one project with the lists of them, in bytes. "
+        "Equal files count once.",
     )
     keep_unused: Duration = Field(
         default=timedelta(days=7),

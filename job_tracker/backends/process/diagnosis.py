@@ -19,13 +19,13 @@ _SIGNALLED = 128
 
 # What to do about a program that is missing, or that cannot be executed.
 _OF_CONFIGURED = (
-    "Install the program or its interpreter, or correct the algorithm's process.command or process.path in the "
-    "service's configuration.",
+    "Install the program or its interpreter, or correct the algorithm's process.command or process.path in "
+    "the service's configuration.",
     "Check its permissions, its format, and process.command in the service's configuration.",
 )
 _OF_UPLOADED = (
-    "Name a file of the uploaded folder with ./ before it, or a program on the service's process.path; a script "
-    "also needs its interpreter.",
+    "Name a file of the uploaded folder with ./ before it, or a program on the service's process.path; a "
+    "script also needs its interpreter.",
     "Make the file executable (chmod +x) with a #! line, or name its interpreter first, for example `python "
     "FILE`.",
 )

@@ -195,12 +195,12 @@ def test_trees_that_were_accepted_while_there_was_room_do_not_exceed_it_together
 
 
 def test_manifests_count_too(root: Path) -> None:
-    trees = TreeStore(root, max_stored_bytes=1000).of("vision")
-    put(trees, {"a": b"x"})
-    with pytest.raises(LimitExceeded, match=r"at most 1000 are allowed \(programs.max_stored_bytes\)"):
-        for number in range(20):
-            put(trees, {f"{number:02}": b"x"})
-    assert sum(len(content) for content in files_in(root).values()) <= 1000
+    one = len(line("a", b"x"))
+    trees = TreeStore(root, max_stored_bytes=3 * one + 1).of("vision")
+    for name in "abc":
+        put(trees, {name: b"x"})
+    with pytest.raises(LimitExceeded, match=f"have {3 * one + 1} bytes, and this tree needs {one} more"):
+        put(trees, {"d": b"x"})
     put(trees, {"a": b"x"})
 
 
