@@ -1,4 +1,7 @@
-"""The component deploy/optional/tls makes an overlay encrypted, and asks callers for tokens."""
+"""The component deploy/optional/tls makes an overlay encrypted, and asks callers for tokens.
+
+The component client-certificates is for overlays with it.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -69,3 +72,17 @@ def test_files_match_the_settings(objects: list[Manifest], settings: Settings) -
 def test_the_objects_are_valid(objects: list[Any], version: str) -> None:
     for each in objects:
         schemas.check(each, version)
+
+
+@pytest.mark.parametrize("overlay", ["kind", "debian", "production"])
+def test_with_client_certificates_they_are_required_and_their_authorities_are_mounted(
+    overlay: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects = with_components(tmp_path, overlay, "tls", "client-certificates")
+    settings = settings_in_pod(objects, tmp_path, monkeypatch)
+    tls = settings.server.tls
+    assert tls.client_certificates == "required"
+    files = (tls.certificate, tls.key, tls.client_ca, settings.reports.ca)
+    assert files_are_mounted_from_secrets(objects, files)
+    for each in objects if overlay != "debian" else []:  # Kubernetes 1.20, for which there are no schemas
+        schemas.check(each, schemas.VERSIONS[0])
