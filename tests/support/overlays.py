@@ -55,7 +55,7 @@ def container(objects: list[Manifest]) -> Manifest:
 
 
 def with_components(folder: Path, overlay: str, *components: str) -> list[Manifest]:
-    """Return the objects of an overlay with these components, as its operator lists them in a file in the folder."""
+    """Return the objects of an overlay with these components, as its operator would list them."""
     deploy = os.path.relpath(ROOT / "deploy", folder)
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -76,7 +76,8 @@ def settings_in_pod(objects: list[Manifest], folder: Path, patch: pytest.MonkeyP
         patch.setenv(name, value)
     namespace = one(objects, "Deployment")["metadata"]["namespace"]
     for variable in container(objects)["env"]:
-        patch.setenv(variable["name"], variable.get("value", namespace))  # the only one that refers to a field
+        # Only the namespace refers to a field.
+        patch.setenv(variable["name"], variable.get("value", namespace))
     (config,) = [each["data"] for each in objects if each["kind"] == "ConfigMap"]
     (folder / "config.toml").write_text(config["config.toml"])
     return load(folder / "config.toml")

@@ -69,7 +69,7 @@ class Live(Generic[T]):
                 log.error("%s; the content from before stays in use", error)
             self.problem = str(error)
         else:
-            # A kubelet sets the group of mounted Secrets again each minute: the state changes, the content does not.
+            # A kubelet sets the group of mounted Secrets again each minute, and their content stays.
             changed = value != self._value
             if state != self._state and (changed or self.problem is not None):
                 log.info("%s: the changed files are in use", self._name)
