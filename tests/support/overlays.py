@@ -1,8 +1,10 @@
 """The deployed objects, as kustomize builds them."""
 
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import pytest
 import yaml
 
 from tests.support.cluster import ON_CI
+from training_service.settings import Settings
+from training_service.settings.loading import load
 
 ROOT = Path(__file__).parents[2]
 Manifest = dict[str, Any]
@@ -48,3 +52,42 @@ def deployed(objects: list[Manifest]) -> Manifest:
 def container(objects: list[Manifest]) -> Manifest:
     (found,) = deployed(objects)["spec"]["containers"]
     return dict(found)
+
+
+def with_components(folder: Path, overlay: str, *components: str) -> list[Manifest]:
+    """Return the objects of an overlay with these components, as its operator would list them."""
+    deploy = os.path.relpath(ROOT / "deploy", folder)
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [f"{deploy}/overlays/{overlay}"],
+        "components": [f"{deploy}/optional/{each}" for each in components],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return kustomized(str(folder))
+
+
+def settings_in_pod(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch) -> Settings:
+    """Return the settings as in the service's pod: from the file and the variables of image and pod."""
+    for name in [*os.environ]:
+        if name.startswith("TRAINING_SERVICE_"):
+            patch.delenv(name)
+    for name, value in re.findall(r"(TRAINING_SERVICE_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()):
+        patch.setenv(name, value)
+    namespace = one(objects, "Deployment")["metadata"]["namespace"]
+    for variable in container(objects)["env"]:
+        # Only the namespace refers to a field.
+        patch.setenv(variable["name"], variable.get("value", namespace))
+    (config,) = [each["data"] for each in objects if each["kind"] == "ConfigMap"]
+    (folder / "config.toml").write_text(config["config.toml"])
+    return load(folder / "config.toml")
+
+
+def files_are_mounted_from_secrets(objects: list[Manifest], files: Iterable[Path | None]) -> bool:
+    """Whether the folders of the files are exactly those that are mounted from Secrets, as whole folders."""
+    mounts = {Path(each["mountPath"]): each for each in container(objects)["volumeMounts"]}
+    volumes = {each["name"]: each for each in deployed(objects)["spec"]["volumes"]}
+    of_secrets = {path for path, each in mounts.items() if "secret" in volumes[each["name"]]}
+    # A file that is mounted by itself (subPath) never changes.
+    whole = all(mounts[path]["readOnly"] and "subPath" not in mounts[path] for path in of_secrets)
+    return whole and of_secrets == {file.parent for file in files if file}

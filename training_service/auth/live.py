@@ -69,9 +69,13 @@ class Live(Generic[T]):
                 log.error("%s; the content from before stays in use", error)
             self.problem = str(error)
         else:
-            if state != self._state:
+            # A kubelet sets the group of mounted Secrets again each minute, and their content stays.
+            changed = value != self._value
+            if state != self._state and (changed or self.problem is not None):
                 log.info("%s: the changed files are in use", self._name)
-            self._value, self._state, self.problem = value, state, None
+            if changed:
+                self._value = value
+            self._state, self.problem = state, None
 
     def _look(self) -> tuple[object, ...]:
         return tuple(_state_of(path) for path in self._paths)

@@ -55,6 +55,18 @@ def test_a_file_that_has_not_changed_is_not_read_again(live: Live[str], clock: C
     assert live.get() is before
 
 
+def test_a_file_whose_content_stays_is_not_a_change(
+    live: Live[str], file: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    before = live.get()
+    file.chmod(0o640)  # a kubelet sets owner and mode of a mounted Secret again each minute
+    replace(file, b"first")
+    clock.now += 1
+    assert live.get() is before
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("how", ["replaced", "overwritten", "removed", "a link"])
 def test_an_unusable_change_is_logged_once_and_the_content_from_before_stays(
     live: Live[str], file: Path, clock: Clock, caplog: pytest.LogCaptureFixture, how: str, tmp_path: Path

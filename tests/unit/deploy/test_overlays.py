@@ -1,6 +1,5 @@
 """The objects of every overlay are valid, confined, and consistent with each other."""
 
-import os
 import re
 import tomllib
 from base64 import b64decode
@@ -16,7 +15,7 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from tests.support import schemas
 from tests.support.catalog import SETTINGS, algorithm_of, resolved
 from tests.support.jobs import job
-from tests.support.overlays import ROOT, Manifest, container, deployed, kustomized, one
+from tests.support.overlays import ROOT, Manifest, container, deployed, kustomized, one, settings_in_pod
 from tests.support.pod_security import violations
 from training_service.settings.loading import load
 
@@ -47,19 +46,11 @@ def only(objects: list[Manifest], kind: str) -> Manifest:
 
 
 def settings_of(objects: list[Manifest], folder: Path, patch: pytest.MonkeyPatch) -> Any:
-    """Load the settings as in the service's pod: from the file and the variables of image and pod."""
-    for name in list(os.environ):
-        if name.startswith("TRAINING_SERVICE_"):
-            patch.delenv(name)
-    for name, value in re.findall(r"(TRAINING_SERVICE_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()):
-        patch.setenv(name, value)
-    for variable in container(objects)["env"]:
-        assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"
-        patch.setenv(variable["name"], one(objects, "Deployment")["metadata"]["namespace"])
-    data = only(objects, "ConfigMap")["data"]
-    assert list(data) == ["config.toml"]
-    (folder / "config.toml").write_text(data["config.toml"])
-    return load(folder / "config.toml")
+    """Load the settings as in the service's pod, in which only the namespace is a variable."""
+    [variable] = container(objects)["env"]
+    assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.namespace"
+    assert list(only(objects, "ConfigMap")["data"]) == ["config.toml"]
+    return settings_in_pod(objects, folder, patch)
 
 
 def secrets_of(objects: list[Manifest]) -> dict[str, str]:
@@ -96,8 +87,8 @@ def test_debian_differs_from_kind_only_where_1_20_requires_it() -> None:
         assert one(debian, "PersistentVolumeClaim", claim)["spec"].pop("storageClassName") == "by-hand"
     (asked,), (instead,) = (deployed(each)["spec"]["containers"] for each in (kind, debian))
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert asked[probe].pop("grpc") == {"port": 51001}
-        assert instead[probe].pop("tcpSocket") == {"port": "grpc"}
+        assert asked[probe].pop("grpc") == {"port": 51003}
+        assert instead[probe].pop("tcpSocket") == {"port": "health"}
     assert debian == kind
 
 
@@ -247,14 +238,18 @@ def test_ports_match_the_settings(
     assert metrics.address == "0.0.0.0"
     reports = settings.reports
     assert reports.listen is not None
-    own, of_reports = (int(each.rpartition(":")[2]) for each in (grpc, reports.listen))
-    assert ports == {"grpc": own, "reports": of_reports, "metrics": metrics.port}
+    assert settings.server.health_address is not None
+    own, of_reports, health = (
+        int(each.rpartition(":")[2]) for each in (grpc, reports.listen, settings.server.health_address)
+    )
+    assert ports == {"grpc": own, "reports": of_reports, "metrics": metrics.port, "health": health}
     assert reports.address == f"training-service:{of_reports}"
     service = one(objects, "Service")["spec"]["ports"]
-    assert {each["targetPort"]: each["port"] for each in service} == ports
+    assert {**{each["targetPort"]: each["port"] for each in service}, "health": health} == ports
+    assert len(service) == len(ports) - 1
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         asked = container(objects)[probe]  # a command would take 0.4 CPU-seconds for an interpreter
-        assert asked.get("grpc", {}).get("port") == ports["grpc"] or asked["tcpSocket"] == {"port": "grpc"}
+        assert asked.get("grpc") == {"port": health} or asked["tcpSocket"] == {"port": "health"}
         assert asked.keys().isdisjoint({"exec", "httpGet"})
 
 

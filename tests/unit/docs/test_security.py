@@ -13,22 +13,30 @@ from training_service.auth.tls import read_tls
 from training_service.settings.loading import load
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
-BLOCKS = re.findall(r"^```\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS = re.findall(r"^```\w*\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="there is no openssl")
 
 
 def ran(folder: Path, start: str) -> None:
     """Run the commands of the block that has this text, but for the service."""
     [block] = [block for block in BLOCKS if start in block]
-    commands = block.partition("training-service serve")[0].replace("rsa:3072", "rsa:2048")  # faster
+    commands = re.split("^(?:training-service serve|kubectl)", block, flags=re.MULTILINE)[0]
+    commands = commands.replace("rsa:3072", "rsa:2048")  # faster
     subprocess.run(["bash", "-eu", "-c", commands], cwd=folder, check=True, capture_output=True)
 
 
 def test_the_certificate_of_the_first_example_is_accepted(tmp_path: Path) -> None:
-    ran(tmp_path, "-subj /CN=training ")
+    ran(tmp_path, "-keyout server.key -out server.pem")
     files = [tmp_path / name for name in ("server.pem", "server.key")]
     tls = read_tls(*(PemFile("server.tls", file) for file in files))
     assert tls.covers("localhost")
+
+
+def test_the_certificate_of_kubernetes_is_for_ranks_and_callers(tmp_path: Path) -> None:
+    ran(tmp_path, "create secret generic training-service-tls")
+    files = [PemFile("server.tls", tmp_path / name) for name in ("server.pem", "server.key", "ca.pem")]
+    tls = read_tls(*files)
+    assert all(map(tls.covers, ("training-service", "training-service.training.svc", "localhost")))
 
 
 def test_the_operator_of_the_second_example_is_the_name_in_its_certificate(
