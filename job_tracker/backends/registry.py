@@ -68,7 +68,10 @@ class Opened:
 
 
 class BackendPlugin(Protocol):
-    """A kind of backend: its settings, its part in admission, and how to open it."""
+    """A kind of backend: its settings, its part in admission, and how to open it.
+
+    Plugins inherit from this class: what they do not define they have from here, also in later versions.
+    """
 
     settings_model: ClassVar[type[Config]]
     """The model of its settings table. Each setting needs a default, as another backend may be selected."""
@@ -131,6 +134,8 @@ def _loaded(point: EntryPoint) -> type[BackendPlugin]:
     try:
         plugin: type[BackendPlugin] = point.load()
         plugin.settings_model()
+        if BackendPlugin not in plugin.__mro__:
+            raise TypeError(f"{plugin.__name__} does not inherit from {BackendPlugin.__name__}")
     except ValidationError as error:
         raise _broken(point, explain(error, plugin.settings_model)) from error
     except Exception as error:  # importing foreign code may raise any error

@@ -16,9 +16,9 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from job_tracker.backends.base import Observation, RankObservation, Watch
-from job_tracker.backends.registry import Opened, Surroundings
+from job_tracker.backends.registry import BackendPlugin, Opened, Surroundings
 from job_tracker.backends.shared.watching import watched
-from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.catalog import Algorithm
 from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.config import Config
 from job_tracker.domain.diagnosis import Category, Diagnosis
@@ -277,7 +277,7 @@ class ToyBackend:
         """Do nothing: groups run until this process ends."""
 
 
-class ToyPlugin:
+class ToyPlugin(BackendPlugin):
     """The entry point for the registry."""
 
     settings_model: ClassVar[type[Config]] = ToySettings
@@ -286,11 +286,6 @@ class ToyPlugin:
 
     def __init__(self, settings: ToySettings) -> None:
         self._settings = settings
-
-    @property
-    def limits(self) -> RequestLimits | None:
-        """Return no limits: requests cannot set options of instances."""
-        return None
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         """Return the command of the recipe."""

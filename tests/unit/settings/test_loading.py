@@ -31,6 +31,9 @@ class Plugin(ProcessPlugin):
 class Demanding(ProcessPlugin):
     class settings_model(Config):
         url: str
+
+class Alone:
+    settings_model = Settings
 """
 
 
@@ -73,6 +76,7 @@ def test_a_backend_of_another_package_has_its_own_table(packages: Packages) -> N
         ("broken_backend:Plugin", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
         ("others_backend:Absent", "AttributeError: module 'others_backend' has no attribute 'Absent'"),
         ("others_backend:Demanding", "(url: a value is required)"),
+        ("others_backend:Alone", "(TypeError: Alone does not inherit from BackendPlugin)"),
     ],
 )
 def test_a_broken_backend_is_named_with_its_package(packages: Packages, place: str, reason: str) -> None:
