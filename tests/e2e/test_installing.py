@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -32,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of a new environment with the wheel; libraries are those of the environment of the tests."""
+    """The programs of a new environment with the wheel, which has the libraries of the tests' environment."""
     environment = tmp_path_factory.mktemp("environment") / "venv"
     quietly(sys.executable, "-m", "venv", "--without-pip", str(environment))
     python = environment / "bin/python"
@@ -59,14 +60,22 @@ def test_a_job_runs_with_nothing_but_the_wheel(
     project.mkdir()
     (project / "train.py").write_text("import os, sys\nprint('rank', os.environ['RANK'], *sys.argv[1:])\n")
     monkeypatch.setattr("tests.support.server.COMMAND", str(installed / "training-service"))
-    server.start().close()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "manager"))
+        manager.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "manager"))
+        server.start().close()
+        assert manager.recv(100) == b"READY=1"
+    monkeypatch.delenv("NOTIFY_SOCKET")
     out = quietly(
         *(str(installed / "trainctl"), "--address", server.address),
         *("run", "-n", "2", "train.py", "--", "--lr", "0.1"),
         cwd=project,
     )
     assert sorted(out.splitlines()) == ["[0] rank 0 --lr 0.1", "[1] rank 1 --lr 0.1"]
-    where = quietly(str(installed / "python"), "-c", "import job_tracker; print(job_tracker.__file__)", cwd=project)
+    where = quietly(
+        str(installed / "python"), "-c", "import job_tracker; print(job_tracker.__file__)", cwd=project
+    )
     assert Path(where.strip()).is_relative_to(installed.parent)
 
 
