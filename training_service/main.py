@@ -203,6 +203,7 @@ def make_jobs(
         parameter_check=ParameterCheck(settings.algorithms, settings.jobs.check_path),
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
+        is_deletable=projects.is_deletable,
         on_save=metrics.observe_job,
         note=note,
         streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller),

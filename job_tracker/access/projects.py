@@ -79,6 +79,10 @@ class Projects:
         """Return whether a file declares the project, so that the API cannot change it."""
         return name in self._declared
 
+    def is_deletable(self, name: str) -> bool:
+        """Return whether only the store has the project, so that a call of the API can delete it."""
+        return name in self._stored and name not in self._declared and name != DEFAULT_PROJECT
+
     def roles_of(self, member: str) -> Mapping[str, Role]:
         """Return the roles of a member, by project."""
         return self._roles.get(member, {})

@@ -45,6 +45,10 @@ async def test_a_project_of_a_file_hides_one_of_the_api(
     await projects.load()
     assert (projects.roles_of("alice"), projects.roles_of("bob")) == ({}, {"vision": Role.VIEWER})
     assert (projects.limits_of("vision"), projects.is_declared("vision")) == (limits, True)
+    await store.put_project(Project(name="speech"))
+    await projects.load()
+    names = ("vision", "speech", "default", "unknown")
+    assert [projects.is_deletable(name) for name in names] == [False, True, False, False]
     assert "project vision is declared in a file and by the API; the file counts" in caplog.text
 
 
