@@ -107,7 +107,7 @@ class Jobs:
         self._note = note
         self._guard = Guard(note, clock)
         self._queue_moves = QueueMoves(store)
-        self.streams = streams or OpenStreams()
+        self.streams = streams or OpenStreams(note=note, clock=clock)
         """The open streams of callers. Its `recheck` ends those that callers may no longer read."""
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
@@ -277,7 +277,7 @@ class Jobs:
 
         async def begin() -> tuple[StreamUse, AsyncGenerator[T, None]]:
             job = await self._visible(caller, operation, job_id)
-            return StreamUse(caller, operation, job.spec.project), items_of(job)
+            return StreamUse(caller, operation, job.spec.project, target_of_job(job.id)), items_of(job)
 
         return self.streams.read(begin)
 

@@ -206,7 +206,7 @@ def make_jobs(
         is_deletable=projects.is_deletable,
         on_save=metrics.observe_job,
         note=note,
-        streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller),
+        streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller, note=note),
     )
 
 
