@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tests.crash.kept import PATIENCE, KeptService, Stuck
 from training_service._generated import training_service_pb2 as pb
-from training_service.client import TrainingClient
+from training_service.client import NotFound, TrainingClient
 from training_service.client.watching import has_ended
 
 CAPACITY = 2
@@ -44,7 +45,7 @@ HOLDING = PlannedJob("cancelled-while-running", (pb.cancelled,), instances=2, ra
 UNWANTED = PlannedJob("cancelled-while-queued", (pb.cancelled,), ranks=HOLD, is_run=False)
 RETRIED = PlannedJob("retried", (pb.succeed,), ("killed",), ranks=DIE_ONCE)
 JOBS = (FIRST, FAILING, HOLDING, UNWANTED, RETRIED)
-"""In the order of submission. The third leaves no room for the fourth."""
+"""In the order of submission. The third leaves no room for the fourth. The second is deleted in the end."""
 
 
 LOSING = PlannedJob(
@@ -90,6 +91,12 @@ def submit(service: KeptService, job: PlannedJob) -> int:
 def wait(service: KeptService, job_id: int) -> None:
     """Wait until the job has ended."""
     service.ask(lambda client: client.wait(job_id, timeout=PATIENCE))
+
+
+def delete(service: KeptService, job_id: int) -> None:
+    """Delete an ended job until it is gone: a repetition finds no job."""
+    with suppress(NotFound):
+        service.ask(lambda client: client.delete(job_id))
 
 
 def await_output(service: KeptService, job_id: int, instances: int) -> None:
