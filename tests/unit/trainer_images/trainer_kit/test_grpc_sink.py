@@ -22,7 +22,7 @@ class Refusal(grpc.RpcError):
         self._code = code
         self._metadata = metadata
 
-    def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
+    def trailing_metadata(self) -> Any:
         return self._metadata
 
     def code(self) -> grpc.StatusCode:
