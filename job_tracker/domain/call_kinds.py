@@ -19,7 +19,8 @@ class CallKind(StrEnum):
     STREAM = "stream"
     """It opens a stream."""
     REPORT = "report"
-    """It reports what an attempt of a job does. These calls are counted by attempt, the others by caller."""
+    """It reports what an attempt of a job does, or fetches its program. These calls are counted by attempt,
+    the others by caller."""
 
 
 KINDS: Final[Mapping[str, CallKind]] = {
@@ -51,6 +52,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "PutManifest": CallKind.CHANGE,
     "UploadFiles": CallKind.CHANGE,
     "Report": CallKind.REPORT,
+    "FetchProgram": CallKind.REPORT,
 }
 """By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""
 
