@@ -19,8 +19,7 @@ class CallKind(StrEnum):
     STREAM = "stream"
     """It opens a stream."""
     REPORT = "report"
-    """It reports what an attempt of a job does, or fetches its program. These calls are counted by attempt,
-    the others by caller."""
+    """It reports what an attempt of a job does. These calls are counted by attempt, the others by caller."""
 
 
 KINDS: Final[Mapping[str, CallKind]] = {
@@ -52,7 +51,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "PutManifest": CallKind.CHANGE,
     "UploadFiles": CallKind.CHANGE,
     "Report": CallKind.REPORT,
-    "FetchProgram": CallKind.REPORT,
+    "FetchProgram": CallKind.STREAM,
 }
 """By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""
 

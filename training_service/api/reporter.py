@@ -5,6 +5,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from google.protobuf.duration_pb2 import Duration
@@ -59,7 +60,9 @@ class ReporterServicer(TrainingReporterServicer):
         return pb.ReportResponse(pause=pause, problems=report.problems)
 
     async def FetchProgram(
-        self, request: pb.FetchProgramRequest, call: Call
+        self,
+        request: pb.FetchProgramRequest,  # noqa: ARG002
+        call: Call,
     ) -> AsyncGenerator[pb.FetchProgramResponse, None]:
         attempt = await self._attempt_of(call)
         job = await self._buffer.live_job(attempt)
@@ -67,7 +70,7 @@ class ReporterServicer(TrainingReporterServicer):
             raise InvalidField("token", f"job {job.id} runs no uploaded program, so it has no files")
         if self._trees is None:
             raise TreeDamaged("this service keeps no uploaded files")
-        with await self._fetches.take(call.caller):
+        with await self._fetches.take(replace(call.caller, name=f"job {job.id}")):
             stream = self._trees.of(job.spec.project).stream(job.spec.program.tree)
             async with aclosing(read_in_threads(stream)) as pieces:
                 async for piece in pieces:

@@ -1,0 +1,110 @@
+"""The same uploaded folder on processes, containers and pods: its output is the same."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import programs
+from tests.support.cluster import PROGRAM_IMAGE, Cluster
+from tests.support.docker_engine import DockerEngine
+from tests.support.ports import free_port
+from tests.support.server import Server
+from tests.support.watching import printed
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
+
+INSTANCE = "test-e2e-programs"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return programs.write(tmp_path / "user")
+
+
+def run(client: TrainingClient, folder: Path, command: list[str], instances: int = 1) -> int:
+    return client.run(command, folder=folder, instances=instances, environment=programs.ENVIRONMENT)
+
+
+def check_output(client: TrainingClient, folder: Path) -> None:
+    """Run the folder in two instances, and compare what they print."""
+    job = run(client, folder, programs.COMMAND, instances=2)
+    ended = client.wait(job, timeout=120)
+    assert ended.status == pb.succeed, ended
+    for rank in range(2):
+        assert programs.printed_by(printed(client, job, rank)) == programs.output(rank, 2)
+
+
+def check_failures(client: TrainingClient, folder: Path) -> None:
+    """Run a file that does not exist, and compare the advice."""
+    job = run(client, folder, ["./trian.py"])
+    ended = client.wait(job, timeout=120)
+    assert ended.status == pb.failure
+    assert ended.diagnosis.category == "command_not_found", ended
+    assert "Name a file of the uploaded folder" in ended.diagnosis.resolution
+
+
+def test_a_folder_runs_in_processes(server: Server, folder: Path) -> None:
+    with server.start() as client:
+        check_output(client, folder)
+        check_failures(client, folder)
+
+
+@pytest.fixture
+def on_docker(docker_engine: DockerEngine, server: Server) -> Iterator[Server]:
+    (server.folder / "config.toml").write_text(
+        f"""
+        backend = "docker"
+        [docker]
+        base_url = "{docker_engine.url}"
+        instance = "{INSTANCE}"
+        program_image = "{PROGRAM_IMAGE}"
+        network = "none"
+        [jobs]
+        stop_grace = 1
+        """
+    )
+    yield server
+    docker_engine.clear(INSTANCE)
+
+
+def test_a_folder_runs_in_containers(on_docker: Server, folder: Path, docker_engine: DockerEngine) -> None:
+    volumes = docker_engine.docker("volume", "ls", "-q")
+    with on_docker.start() as client:
+        check_output(client, folder)
+        check_failures(client, folder)
+    assert docker_engine.left(INSTANCE) == []
+    assert docker_engine.docker("volume", "ls", "-q") == volumes, "the files are gone with the containers"
+
+
+@pytest.fixture
+def on_cluster(cluster: Cluster, namespace: str, program_image: str, server: Server) -> Server:
+    node = cluster.get("default", "nodes")["items"][0]["status"]["addresses"]
+    [internal] = [each["address"] for each in node if each["type"] == "InternalIP"]
+    port = free_port()
+    (server.folder / "config.toml").write_text(
+        f"""
+        backend = "kubernetes"
+        [server]
+        insecure = true
+        [reports]
+        listen = "0.0.0.0:{port}"
+        address = "{programs.address_for_pods(internal)}:{port}"
+        [programs]
+        enabled = true
+        [kubernetes]
+        kubeconfig = {json.dumps(str(cluster.kubeconfig))}
+        namespace = "{namespace}"
+        program_image = "{program_image}"
+        [jobs]
+        stop_grace = 1
+        """
+    )
+    return server
+
+
+def test_a_folder_runs_in_pods(on_cluster: Server, folder: Path) -> None:
+    with on_cluster.start() as client:
+        check_output(client, folder)
+        check_failures(client, folder)
