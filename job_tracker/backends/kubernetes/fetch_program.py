@@ -120,7 +120,7 @@ def _content(message: bytes) -> memoryview:
         begin, shift = begin + 1, shift + 7
         if byte < 128:
             break
-    if message[:1] != b"\n" or len(message) != begin + length:
+    if message[:1] != b"\n" or begin == 1 or len(message) != begin + length:
         raise Broken("it sent a message that this program does not know")
     return memoryview(message)[begin:]
 
