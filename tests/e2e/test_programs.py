@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import programs
-from tests.support.cluster import PROGRAM_IMAGE, Cluster
+from tests.support.cluster import PROGRAM_IMAGE, Cluster, address_for_pods
 from tests.support.docker_engine import DockerEngine
 from tests.support.ports import free_port
 from tests.support.server import Server
@@ -80,8 +80,6 @@ def test_a_folder_runs_in_containers(on_docker: Server, folder: Path, docker_eng
 
 @pytest.fixture
 def on_cluster(cluster: Cluster, namespace: str, program_image: str, server: Server) -> Server:
-    node = cluster.get("default", "nodes")["items"][0]["status"]["addresses"]
-    [internal] = [each["address"] for each in node if each["type"] == "InternalIP"]
     port = free_port()
     (server.folder / "config.toml").write_text(
         f"""
@@ -90,7 +88,7 @@ def on_cluster(cluster: Cluster, namespace: str, program_image: str, server: Ser
         insecure = true
         [reports]
         listen = "0.0.0.0:{port}"
-        address = "{programs.address_for_pods(internal)}:{port}"
+        address = "{address_for_pods(cluster)}:{port}"
         [programs]
         enabled = true
         [kubernetes]

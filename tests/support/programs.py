@@ -1,7 +1,6 @@
 """A folder of a user, its command, and what it prints on every engine."""
 
 import json
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -101,10 +100,3 @@ def program_job(
     )
     program = Program(tree=tree, environment=dict(environment or {}))
     return job_of(spec(instances=instances, group=group, program=program, data_uri=""), **changes)
-
-
-def address_for_pods(node: str) -> str:
-    """Return the address of this machine on the way to a node."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((node, 9))  # sends nothing
-        return str(probe.getsockname()[0])
