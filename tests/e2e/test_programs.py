@@ -106,3 +106,23 @@ def test_a_folder_runs_in_pods(on_cluster: Server, folder: Path) -> None:
     with on_cluster.start() as client:
         check_output(client, folder)
         check_failures(client, folder)
+
+
+def test_a_pod_whose_files_cannot_be_fetched_says_why_and_what_to_do(
+    on_cluster: Server, folder: Path
+) -> None:
+    with on_cluster.start("-s", "retry.max_attempts=1") as client:
+        client.wait(run(client, folder, ["true"]), timeout=120)
+        (folder / "train.py").write_bytes(b"print(1)")
+        client.cancel(run(client, folder, ["true"]))  # uploads it
+        [blob] = [each for each in server_blobs(on_cluster) if each.read_bytes() == b"print(1)"]
+        blob.write_bytes(b"print(2)")
+        ended = client.wait(run(client, folder, ["true"]), timeout=120)
+    assert ended.status == pb.failure
+    assert ended.diagnosis.category == "init_failed"
+    assert "train.py was changed on the service's disk" in ended.diagnosis.detail
+    assert "trainctl run uploads them" in ended.diagnosis.resolution
+
+
+def server_blobs(server: Server) -> list[Path]:
+    return list((server.data_dir / "programs/default/blobs").iterdir())

@@ -164,8 +164,8 @@ _FETCHES: Mapping[int, Row] = {
     fetch_program.REFUSED: Row(
         Category.INIT_FAILED,
         _FETCH_FAILED,
-        "Read the service's reason in the detail. If files are missing, submit the program again: trainctl run "
-        "uploads them.",
+        "Read the service's reason in the detail. If files are missing, submit the program again: trainctl "
+        "run uploads them.",
     ),
     fetch_program.UNREACHABLE: Row(
         Category.INIT_FAILED,
