@@ -1,7 +1,9 @@
 """The program of the init container: what it writes, what it tries again, and how it explains a failure."""
 
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,8 +26,8 @@ Serve = Callable[..., list[Any]]
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Keep what the program changes in its process from the tests, and do not wait between tries."""
-    monkeypatch.setattr(fetch_program.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(fetch_program.time, "sleep", lambda _: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     monkeypatch.setenv("REPORT_TOKEN", "the-token")
     monkeypatch.delenv("REPORT_CA", raising=False)
     umask = os.umask(0o022)
@@ -46,10 +48,11 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
             now = answers[min(len(calls), len(answers)) - 1]
             if isinstance(now, grpc.StatusCode):
                 context.abort(now, "the reason")
+                return
             for begin in range(0, len(now), piece):
                 yield pb.FetchProgramResponse(content=now[begin : begin + piece]).SerializeToString()
 
-        handler = grpc.unary_stream_rpc_method_handler(answer)
+        handler: Any = grpc.unary_stream_rpc_method_handler(answer)
         server = grpc.server(ThreadPoolExecutor(2))
         server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler("training.TrainingReporter", {"FetchProgram": handler})]
