@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
-DEFAULT_IMAGE = "pytorch-questions:0.1.0"
-"""An image with Python, PyTorch and gRPC, which `scripts/images pytorch_questions` builds."""
+DEFAULT_IMAGE = "training-program:0.1.0"
+"""An image with Python, PyTorch and gRPC, which scripts/images builds."""
 
 NOT_FOUND = (
     "Name a file of the uploaded folder with ./ before it, or a program {place}; a script also needs its "
@@ -18,7 +18,7 @@ NOT_EXECUTABLE = (
 )
 _OF_IMAGE = (
     "Check the image {backend}.program_image in the service's configuration, and that the registry can be "
-    "reached. Build the default image with scripts/images pytorch_questions."
+    "reached. Build the default image with scripts/images."
 )
 _RESOLUTIONS: Mapping[Category, str] = {
     Category.COMMAND_NOT_FOUND: NOT_FOUND.replace("{place}", "of the image {backend}.program_image"),
