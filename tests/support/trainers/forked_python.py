@@ -1,7 +1,7 @@
 """A program `python` for the groups of a service, whose processes are forked with PyTorch imported.
 
-The service starts it, watches it and stops it as any other program. It has its work done by a process of a fork server:
-it passes on signals, ends as the process does, and if it is killed, so is the process.
+The service starts it, watches it and stops it as any other program. Its work is done by a process of a fork
+server: it passes on signals, ends as the process does, and if it is killed, so is the process.
 """
 
 import json

@@ -3,7 +3,7 @@
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -52,11 +52,14 @@ def test_it_has_the_arguments_the_place_and_the_imports_of_the_process(start: St
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("end", ["sys.exit(5)", "os._exit(200)", "os.kill(os.getpid(), 9)", "7 / 0"])
-def test_it_ends_as_the_process_does(start: Start, end: str) -> None:
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("sys.exit(5)", 5), ("os._exit(200)", 200), ("7 / 0", 1), ("os.kill(os.getpid(), 9)", -signal.SIGKILL)],
+)
+def test_it_ends_as_the_process_does(start: Start, end: str, code: int) -> None:
     process = start(f"import os, sys; print('here', flush=True); {end}")
     assert process.communicate()[0].startswith("here\n")
-    assert process.returncode == {"sys.exit(5)": 5, "os._exit(200)": 200, "7 / 0": 1}.get(end, -signal.SIGKILL)
+    assert process.returncode == code
 
 
 def test_it_passes_signals_on(start: Start) -> None:
