@@ -10,6 +10,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.support.trainers.fork_fixtures"]  # here, so that all tests of a process share them
+
 _ORDER = {"crash": 0, "chaos": 1, "e2e/frameworks": 3, "e2e": 2, "unit/trainer_images": 4}
 """Places of the folders with the longest tests, which run before all others with --longest-first.
 

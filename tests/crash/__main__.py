@@ -22,8 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="crash-points-") as folder, worlds(Path(folder)) as make:
         if asked.soak:
             return _soak(make("soak"), asked)
-        sweep = Sweep(make, asked.lanes)
-        outcomes = sweep.run(_wanted(sweep, asked), _print)
+        with closing(Sweep(make, asked.lanes)) as sweep:
+            outcomes = sweep.run(_wanted(sweep, asked), _print)
     print("\n".join(("", *summary(outcomes))))
     return 1 if any(outcome.problems for outcome in outcomes) else 0
 

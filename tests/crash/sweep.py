@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -141,18 +141,20 @@ def with_recoveries(tried: Sequence[tuple[str, ...]], seed: int) -> list[tuple[s
 
 
 class Sweep:
-    """Concurrent worlds, one for each lane. `worlds` creates a world with a given name."""
+    """Concurrent worlds, one for each lane, until `close`. `worlds` creates a world with a given name."""
 
     def __init__(self, worlds: Callable[[str], World], lanes: int = LANES) -> None:
-        self._worlds = worlds
-        self._lanes = lanes
+        with ExitStack() as made:
+            self._worlds = [made.enter_context(closing(worlds(f"lane-{number}"))) for number in range(lanes)]
+            self._forks = [made.enter_context(closing(ForkServer(world.wraps))) for world in self._worlds]
+            self.close = made.pop_all().close
 
     def reference(self) -> list[Call]:
         """Return the calls of a service without faults."""
-        with closing(self._worlds("reference")) as world, closing(ForkServer(world.wraps)) as forks:
-            outcome = try_faults(forks, world, ())
-            assert not outcome.problems, f"{outcome}\n{outcome.log}"
-            return trace_of(world.folder / "trace-000")[0]
+        world = self._worlds[0]
+        outcome = try_faults(self._forks[0], world, ())
+        assert not outcome.problems, f"{outcome}\n{outcome.log}"
+        return trace_of(world.folder / "trace-000")[0]
 
     def run(
         self, tried: Sequence[tuple[str, ...]], report: Callable[[Outcome], None] = lambda _: None
@@ -161,22 +163,22 @@ class Sweep:
         waiting: SimpleQueue[tuple[str, ...]] = SimpleQueue()
         for faults in tried:
             waiting.put(faults)
-        with ThreadPoolExecutor(self._lanes) as lanes:
-            ends = [lanes.submit(self._lane, number, waiting, report) for number in range(self._lanes)]
+        with ThreadPoolExecutor(len(self._worlds)) as lanes:
+            ends = [lanes.submit(self._lane, number, waiting, report) for number in range(len(self._worlds))]
         return [outcome for end in ends for outcome in end.result()]
 
     def _lane(
         self, number: int, waiting: "SimpleQueue[tuple[str, ...]]", report: Callable[[Outcome], None]
     ) -> list[Outcome]:
         outcomes = []
-        with closing(self._worlds(f"lane-{number}")) as world, closing(ForkServer(world.wraps)) as forks:
-            while not waiting.empty():
-                faults = waiting.get()
+        world, forks = self._worlds[number], self._forks[number]
+        while not waiting.empty():
+            faults = waiting.get()
+            outcome = try_faults(forks, world, faults)
+            if not outcome.hits and _PORT_TAKEN in outcome.log:  # another program has taken it since
                 outcome = try_faults(forks, world, faults)
-                if not outcome.hits and _PORT_TAKEN in outcome.log:  # another program has taken it since
-                    outcome = try_faults(forks, world, faults)
-                outcomes.append(outcome)
-                report(outcome)
+            outcomes.append(outcome)
+            report(outcome)
         return outcomes
 
 

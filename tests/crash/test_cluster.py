@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,10 @@ def test_kills_and_failing_calls_are_survived(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    sweep = Sweep(lambda name: RemoteWorld(cluster, redis, program_image, tmp_path / name), LANES)
-    calls = sweep.reference()
-    assert {call.kind for call in calls} >= {"api", "stream", "script", "file"}
-    dice = random.Random(SEED)
-    survives(sweep, [*dice.sample(kills(calls), KILLS), *dice.sample(errors(calls), ERRORS)], capsys)
+    with closing(
+        Sweep(lambda name: RemoteWorld(cluster, redis, program_image, tmp_path / name), LANES)
+    ) as sweep:
+        calls = sweep.reference()
+        assert {call.kind for call in calls} >= {"api", "stream", "script", "file"}
+        dice = random.Random(SEED)
+        survives(sweep, [*dice.sample(kills(calls), KILLS), *dice.sample(errors(calls), ERRORS)], capsys)

@@ -1,6 +1,7 @@
 """Processes and SQLite: the service is killed before and after every call to the outside."""
 
 import random
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -20,12 +21,14 @@ SOAK_SECONDS = 20
 pytestmark = pytest.mark.timeout(1200)
 
 
-@pytest.fixture
-def sweep(tmp_path: Path) -> Sweep:
-    return Sweep(lambda name: LocalWorld(tmp_path / name))
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
+    folder = tmp_path_factory.mktemp("sweep")
+    with closing(Sweep(lambda name: LocalWorld(folder / name))) as made:
+        yield made
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def calls(sweep: Sweep) -> list[Call]:
     """The calls of a service without faults."""
     return sweep.reference()

@@ -19,8 +19,9 @@ from training_service.client import InvalidRequest
 
 if TYPE_CHECKING:
     from tests.support.server import Server
+    from tests.support.trainers.forked_python import ForkedPython
 else:
-    Server = Any
+    Server = ForkedPython = Any
 
 SMALL = {"LAYERS": "4", "WIDTH": "32", "CONTEXT": "32", "BATCH_SIZE": "16", "STEPS": "20"}
 TOLERANCE = 1e-5
@@ -45,8 +46,12 @@ TRAINED = (
 
 
 @pytest.mark.timeout(600)
-def test_strategies_of_all_kinds_reach_the_loss_of_one_process(server: Server) -> None:
-    (server.folder / "config.toml").write_text("[scheduling]\ncapacity = 8\n")
+def test_strategies_of_all_kinds_reach_the_loss_of_one_process(
+    forked_python: ForkedPython, server: Server
+) -> None:
+    (server.folder / "config.toml").write_text(
+        f'[scheduling]\ncapacity = 8\n[process]\npath = "{forked_python.path}"\n'
+    )
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
     with server.start() as client:
         jobs = {

@@ -26,6 +26,8 @@ else:
 
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 LEADER = "{training-service}:leader"
+READS = 4
+"""For each submission, in a load."""
 
 
 class Replicas:
@@ -235,7 +237,10 @@ def test_replicas_survive_their_redis(replicas: Replicas, redis: RedisServer, ha
 
 
 class Load:
-    """Clients that submit continuously, and repeat unanswered requests with the same request key."""
+    """Clients that submit and read continuously, and repeat unanswered requests with the same request key.
+
+    Most calls are reads, since the time of a job is that of its processes.
+    """
 
     def __init__(self, replicas: Replicas) -> None:
         self.acknowledged: dict[str, int] = {}
@@ -249,6 +254,7 @@ class Load:
                 if self._stop.is_set():
                     return
                 key = f"{number}-{count}"
+                time.sleep(0.05)
                 try:
                     job = client.submit(
                         *("program", "1", "v1"),
@@ -257,9 +263,17 @@ class Load:
                     )
                 except TrainingServiceError as error:
                     self.failures.append(error)
-                else:
-                    self.acknowledged[key] = job
-                time.sleep(0.05)
+                    continue
+                self.acknowledged[key] = job
+                for _ in range(READS):
+                    time.sleep(0.05)
+                    self._read(client, job)
+
+    def _read(self, client: TrainingClient, job: int) -> None:
+        try:
+            assert client.status(job).job_id == job
+        except TrainingServiceError as error:
+            self.failures.append(error)
 
     @contextmanager
     def running(self, clients: int) -> Iterator[None]:

@@ -14,9 +14,10 @@ from training_service.client import RetryPolicy
 
 if TYPE_CHECKING:
     from tests.support.server import Server
+    from tests.support.trainers.forked_python import ForkedPython
     from training_service.client import TrainingClient
 else:
-    Server = TrainingClient = Any
+    ForkedPython = Server = TrainingClient = Any
 
 PARAMETERS = {"EPOCHS": "16", "CHECKPOINT_EVERY_STEPS": "5", "CHECKPOINT_EVERY_SECONDS": "1"}
 SOON = RetryPolicy(max_attempts=3, backoff=Duration(nanos=100_000_000))
@@ -45,8 +46,10 @@ def lines(pieces: Iterator[pb.GetTrainingLogsResponse]) -> list[str]:
 
 
 @pytest.mark.timeout(400)
-def test_a_training_with_two_killed_workers_gives_the_model_of_an_unbroken_run(server: Server) -> None:
-    (server.folder / "config.toml").write_text("")
+def test_a_training_with_two_killed_workers_gives_the_model_of_an_unbroken_run(
+    forked_python: ForkedPython, server: Server
+) -> None:
+    (server.folder / "config.toml").write_text(f'[process]\npath = "{forked_python.path}"\n')
     labelled = [(question.text, question.coarse) for question in questions.load()]
     version = prepare(labelled, str(server.folder / "storage"), "1").version
     with server.start() as client:

@@ -4,6 +4,7 @@ It counts the tensors, not the memory of the process, so the result is the same 
 """
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._host = host
         self._of_device, self._of_host = _Storages(), _Storages()
-        self._see(kept)
+        self._see([*_tensors_in(kept)])
 
     @property
     def peak(self) -> int:
@@ -42,20 +43,21 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))
-        if self._host is not None and self._is_for_host(self._host, (args, kwargs)):
-            self._host.keep(_tensors_in(result))
-        self._see((args, kwargs, result))
+        taken, returned = [*_tensors_in((args, kwargs))], [*_tensors_in(result)]
+        if self._host is not None and self._is_for_host(self._host, taken):
+            self._host.keep(returned)
+        self._see(taken + returned)
         return result
 
     @staticmethod
-    def _is_for_host(host: Host, arguments: Any) -> bool:
+    def _is_for_host(host: Host, arguments: list[Tensor]) -> bool:
         """Return whether the result of an operation is in the host's memory."""
         if host.receives is not None:
             return host.receives
-        return any(host.holds(tensor) for tensor in _tensors_in(arguments))
+        return any(host.holds(tensor) for tensor in arguments)
 
-    def _see(self, tensors: Any) -> None:
-        for tensor in _tensors_in(tensors):
+    def _see(self, tensors: list[Tensor]) -> None:
+        for tensor in tensors:
             storage = local(tensor).untyped_storage()
             is_host = self._host is not None and self._host.holds(tensor)
             here, there = (self._of_host, self._of_device) if is_host else (self._of_device, self._of_host)
@@ -100,12 +102,19 @@ class _Storages:
         self.peak = max(self.peak, self._at_most)
 
 
-def _tensors_in(values: Any) -> list[Tensor]:
-    return [
-        leaf
-        for leaf in tree_leaves(values)
-        if isinstance(leaf, Tensor) and leaf.layout is torch.strided and leaf.device.type != "meta"
-    ]
+def _tensors_in(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors with memory among the arguments or results of an operation.
+
+    `tree_leaves` of PyTorch finds the same, but takes several times as long as most operations.
+    """
+    if isinstance(values, Tensor):
+        if values.layout is torch.strided and values.device.type != "meta":
+            yield values
+    elif isinstance(values, (tuple, list)):
+        for value in values:
+            yield from _tensors_in(value)
+    elif isinstance(values, dict):
+        yield from _tensors_in([*values.values()])
 
 
 def parameters_of(model: nn.Module) -> list[Tensor]:

@@ -3,7 +3,8 @@
 Tensor ranks are adjacent, since they communicate most. Pipeline ranks are farthest apart.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch.distributed as dist
@@ -21,6 +22,8 @@ class Mesh:
 
     whole: DeviceMesh | None
     """None if the process is alone, or computes gradients for a parameter server as if it were alone."""
+    _parts: Mapping[str, DeviceMesh] = field(default_factory=dict, compare=False)
+    """The mesh of each dimension. PyTorch takes a millisecond to find one."""
 
     @classmethod
     def of(cls, layout: Layout, group: Group) -> Self:
@@ -29,12 +32,12 @@ class Mesh:
             return cls(None)
         shape = (layout.pipeline, layout.data, layout.tensor)
         names = (PIPELINE, DATA, TENSOR)
-        return cls(init_device_mesh(group.device.type, shape, mesh_dim_names=names))
+        whole = init_device_mesh(group.device.type, shape, mesh_dim_names=names)
+        return cls(whole, {name: whole[name] for name in names})
 
     def along(self, name: str) -> DeviceMesh:
         """Return the ranks that differ from this one only in `name`. The process must not be alone."""
-        assert self.whole is not None
-        return self.whole[name]
+        return self._parts[name]
 
     def new_group(self, name: str) -> dist.ProcessGroup:
         """Create another group of the ranks along dimension `name`. Every process must call this."""

@@ -1,9 +1,10 @@
-"""The fixture of tests whose trainings are forked. A conftest.py imports it."""
+"""The fixtures of tests whose trainings are forked."""
 
 from collections.abc import Iterator, Sequence
 
 import pytest
 
+from tests.support.trainers.forked_python import ForkedPython
 from tests.support.trainers.forkserver import ForkServer
 
 
@@ -14,3 +15,11 @@ def forks() -> Iterator[Sequence[ForkServer]]:
     yield servers
     for server in servers:
         server.close()
+
+
+@pytest.fixture
+def forked_python(forks: Sequence[ForkServer]) -> Iterator[ForkedPython]:
+    """A `python` for the groups of a service."""
+    python = ForkedPython(forks)
+    yield python
+    python.close()

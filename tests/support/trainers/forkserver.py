@@ -46,7 +46,8 @@ LIBRARIES = (
 ENVIRONMENT = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
 """What the libraries read when they are imported. It must hold for the programs, too."""
 
-_LONGEST = 1 << 20
+LONGEST = 1 << 20
+"""The most bytes of an order."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -68,11 +69,15 @@ class ForkServer:
         order = {"arguments": arguments, "folder": str(folder), "environment": environment}
         stdout, stderr = os.pipe(), os.pipe()
         try:
-            pid = self._ask(order, stdout[1], stderr[1])
+            pid = self.fork(order, stdout[1], stderr[1])
         finally:
             os.close(stdout[1])
             os.close(stderr[1])
         return Forked(self, pid, [sys.executable, *arguments], stdout[0], stderr[0])
+
+    def fork(self, order: Mapping[str, Any], stdout: int, stderr: int) -> int:
+        """Start the process of the order with these descriptors as its output, and return its pid."""
+        return self._ask(order, stdout, stderr)
 
     def reap(self, pid: int) -> int:
         """Return the exit code of a process that has ended. Until then its pid is not used again."""
@@ -86,7 +91,7 @@ class ForkServer:
     def _ask(self, order: Mapping[str, Any], *descriptors: int) -> int:
         with self._turn:
             socket.send_fds(self._socket, [json.dumps(order).encode()], descriptors)
-            answer = self._socket.recv(_LONGEST)
+            answer = self._socket.recv(LONGEST)
         assert answer, "the fork server has ended"
         return int(answer)
 
@@ -143,7 +148,7 @@ def _rest_of(stream: Any) -> str:
 def serve(channel: socket.socket) -> Sequence[str]:
     """Fork for each order. Returns in each new process only, with its arguments."""
     while True:
-        message, descriptors, _, _ = socket.recv_fds(channel, _LONGEST, 2)
+        message, descriptors, _, _ = socket.recv_fds(channel, LONGEST, 2)
         if not message:
             os._exit(0)
         order = json.loads(message)

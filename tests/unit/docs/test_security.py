@@ -33,10 +33,20 @@ def test_the_certificate_of_the_first_example_is_accepted(tmp_path: Path) -> Non
 
 
 def test_the_certificate_of_kubernetes_is_for_ranks_and_callers(tmp_path: Path) -> None:
-    ran(tmp_path, "create secret generic training-service-tls")
+    ran(tmp_path, "DNS:training-service.training.svc")
     files = [PemFile("server.tls", tmp_path / name) for name in ("server.pem", "server.key", "ca.pem")]
     tls = read_tls(*files)
     assert all(map(tls.covers, ("training-service", "training-service.training.svc", "localhost")))
+
+
+def test_a_secret_is_replaced_by_one_with_the_same_files() -> None:
+    made, replaced = (
+        {*re.findall(r"training-service-tls|--from-file=\S+", block)}
+        for block in BLOCKS
+        if "create secret generic training-service-tls" in block
+    )
+    assert made == replaced
+    assert len(made) == 4
 
 
 def test_the_operator_of_the_second_example_is_the_name_in_its_certificate(

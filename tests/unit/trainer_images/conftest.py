@@ -6,12 +6,9 @@ import pytest
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
-from tests.support.trainers.fork_fixtures import forks
 from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.frameworks import launcher_of
 from tests.support.trainers.launcher import Launcher, Trained, train
-
-__all__ = ["forks"]
 
 JOB = {
     "JOB_ID": "7",

@@ -24,14 +24,13 @@ SOON = 30
 def test_workers_of_any_number_learn_the_same_from_the_same_steps(
     tensorflow: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
-    alone, *groups = (train(tensorflow, size, questions_uri, tmp_path / str(size)) for size in (1, 2, 3))
+    alone, group = (train(tensorflow, size, questions_uri, tmp_path / str(size)) for size in (1, 3))
     assert alone.accuracy >= 0.80
     assert alone.losses == sorted(alone.losses, reverse=True)
-    for group in groups:
-        assert group.losses == pytest.approx(alone.losses, abs=1e-4)
-        assert group.accuracy == pytest.approx(alone.accuracy, abs=0.005)
-        assert [end.stdout for end in group.ends[1:]] == [""] * (len(group.ends) - 1)
-        assert {path.name for path in group.model.iterdir()} == {"model.keras", "manifest.json"}
+    assert group.losses == pytest.approx(alone.losses, abs=1e-4)
+    assert group.accuracy == pytest.approx(alone.accuracy, abs=0.005)
+    assert [end.stdout for end in group.ends[1:]] == [""] * 2
+    assert {path.name for path in group.model.iterdir()} == {"model.keras", "manifest.json"}
 
 
 @pytest.mark.parametrize("lost", [0, 1], ids=["chief", "worker"])

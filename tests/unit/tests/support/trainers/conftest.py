@@ -1,3 +1,0 @@
-from tests.support.trainers.fork_fixtures import forks
-
-__all__ = ["forks"]
