@@ -175,14 +175,13 @@ def make_jobs(
     metrics: Metrics,
     projects: Projects,
     note: EventObserver,
+    catalog: Catalog,
     programs: Programs | None = None,
 ) -> Jobs:
     """The operations behind the API. `note` gets an event of each denial and read."""
-    resolver = make_resolver(settings)
     admission = Admission(
-        settings.algorithms,
-        settings.all_datasets,
-        resolver,
+        catalog,
+        make_resolver(settings, catalog),
         capacity=settings.scheduling.capacity,
         max_processes=settings.scheduling.most_processes,
         models_uri=f"{settings.storage.root}/models",
@@ -197,7 +196,7 @@ def make_jobs(
         admission,
         ModelFiles(settings.storage.root),
         max_queued=settings.scheduling.max_queued,
-        parameter_check=ParameterCheck(settings.algorithms, settings.jobs.check_path),
+        parameter_check=ParameterCheck(catalog, settings.jobs.check_path),
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
         on_save=metrics.observe_job,
@@ -225,9 +224,10 @@ def make_leadership(
     reports: ReportBuffer,
     metrics: Metrics,
     keys: ReportKeys,
+    catalog: Catalog,
 ) -> Leadership:
     """The leadership of this replica, which runs the tracker during its terms."""
-    options, resolver = tracker_options(settings), make_resolver(settings)
+    options, resolver = tracker_options(settings), make_resolver(settings, catalog)
 
     def saved(before: Job, after: Job) -> None:
         metrics.observe_job(before, after)
@@ -273,9 +273,9 @@ def tracker_options(settings: Settings) -> TrackerOptions:
     )
 
 
-def make_resolver(settings: Settings) -> Resolver:
+def make_resolver(settings: Settings, catalog: Catalog) -> Resolver:
     """The resolver of groups for the configured backend."""
-    return Resolver(settings.algorithms, settings.backend, settings.plugin)
+    return Resolver(catalog, settings.backend, settings.plugin)
 
 
 def _certificates(settings: Settings) -> Certificates | None:
