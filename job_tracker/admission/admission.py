@@ -176,18 +176,18 @@ class Admission:
         needs_dataset = bool(request.dataset_id or request.dataset_version) or (
             needs_algorithm and (known is None or known.dataset)
         )
-        for required, text, is_needed in (
+        for name, text, is_needed in (
             ("algorithm", request.algorithm, needs_algorithm),
             ("dataset_id", request.dataset_id, needs_dataset),
             ("train_data_version_hash", request.dataset_version, needs_dataset),
         ):
             if is_needed and not text:
-                raise InvalidField(required, "must not be empty")
+                raise InvalidField(name, "must not be empty")
 
     def _group(
         self, request: JobRequest, entry: Entry[Algorithm], algorithm: Algorithm
     ) -> tuple[GroupSpec, InstanceOptions]:
-        """The resolved group, its commands still as templates, and the checked options of its instances."""
+        """The resolved group, with its commands unfilled, and the checked options of its instances."""
         # The result depends on few of the parameters, and is the same for most jobs of an algorithm. Groups
         # with options of the request are not kept: these may be large, and differ with each request.
         is_known_kind = not (request.pod_options or request.program)

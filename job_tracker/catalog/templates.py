@@ -37,7 +37,7 @@ def is_template(command: Sequence[str]) -> bool:
 
 
 def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str | None:
-    """What is wrong with the places of a command of an algorithm with these parameters; None if nothing is."""
+    """What is wrong with the places of a command for these parameters; None if nothing is."""
     for number, argument in enumerate(command):
         for name in _names(argument):
             where = f"argument {number}, {quoted(argument)}: "

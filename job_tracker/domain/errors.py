@@ -123,8 +123,8 @@ class TooManyDeclarations(LimitExceeded):
 
     def __init__(self, most: int, project: str = "") -> None:
         super().__init__(
-            f"{most} algorithms and datasets{f' of project {project}' if project else ''} are declared by the "
-            "API, which is the limit; remove some, or put some into a file of the service",
+            f"{most} algorithms and datasets{f' of project {project}' if project else ''} are declared by "
+            "the API, which is the limit; remove some, or put some into a file of the service",
             limit="declarations",
         )
 

@@ -12,8 +12,8 @@ class CatalogSettings(Config):
 
     replace_shipped: bool = Field(
         default=False,
-        description="Let each of the tables `algorithms` and `datasets` that has entries replace the built-in "
-        "entries. Otherwise it adds to them, and replaces only those with the same name.",
+        description="Let each of the tables `algorithms` and `datasets` that has entries replace the "
+        "built-in entries. Otherwise it adds to them, and replaces only those with the same name.",
     )
     declared_algorithms: bool | None = Field(
         default=None,

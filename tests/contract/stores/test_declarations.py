@@ -80,7 +80,7 @@ async def test_there_are_no_more_than_the_limits_allow(store: Store) -> None:
     with pytest.raises(TooManyDeclarations, match="2 algorithms and datasets of project vision"):
         await store.put_declaration(declared("c", "vision"), 3, limits, event=EVENT)
     await put(store, declared("c", "v"))
-    with pytest.raises(TooManyDeclarations, match="^4 algorithms and datasets are declared"):
+    with pytest.raises(TooManyDeclarations, match=r"^4 algorithms and datasets are declared"):
         await store.put_declaration(declared("d"), 4, limits, event=EVENT)
     assert await store.put_declaration(declared("a", "vision"), 4, limits), "it is not a new one"
     assert await store.list_events(AuditFilter(), limit=10) == []
