@@ -28,18 +28,22 @@ class PlannedJob:
     is_run: bool = True
     """True if the job certainly runs."""
     algorithm: str = "witness"
+    dataset: str = "1"
     restarts: tuple[int, ...] = ()
     """The restarts of each rank within an attempt, if known."""
     tolerated: tuple[str, ...] = ()
     """Further allowed categories of failed attempts, such as for a fault before the master ran."""
 
 
+DATASET = "declared"
+"""A dataset that is declared by the API first."""
+
 HOLD = {"DO": "hold"}
 DIE_ONCE = {"DO": "die once"}
 FAIL = {"EXIT_CODE": "3"}
 
 FIRST = PlannedJob("first", (pb.succeed,), instances=2)
-FAILING = PlannedJob("failing", (pb.failure,), ("crashed",), ranks=FAIL)
+FAILING = PlannedJob("failing", (pb.failure,), ("crashed",), ranks=FAIL, dataset=DATASET)
 HOLDING = PlannedJob("cancelled-while-running", (pb.cancelled,), instances=2, ranks=HOLD)
 UNWANTED = PlannedJob("cancelled-while-queued", (pb.cancelled,), ranks=HOLD, is_run=False)
 RETRIED = PlannedJob("retried", (pb.succeed,), ("killed",), ranks=DIE_ONCE)
@@ -60,6 +64,7 @@ LOSING = PlannedJob(
 
 def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
     """Submit the jobs, which begin with JOBS, and bring them to their ends. Return their ids in order."""
+    service.ask(declare)
     ids = [submit(service, job) for job in jobs]
     unwanted, held = ids[JOBS.index(UNWANTED)], ids[JOBS.index(HOLDING)]
     service.ask(lambda client: client.cancel(unwanted))
@@ -70,13 +75,19 @@ def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
     return ids
 
 
+def declare(client: TrainingClient) -> None:
+    """Declare the dataset of the jobs, in the place of the built-in ones. It may be repeated."""
+    [built_in] = client.catalog.datasets(name="*")
+    client.catalog.set_dataset(DATASET, {"uri": built_in.uri.replace("{dataset_id}", "1")})
+
+
 def submit(service: KeptService, job: PlannedJob) -> int:
     """Submit a job until there is an answer. The request key makes repetitions the same job."""
 
     def send(client: TrainingClient) -> int:
         return client.submit(
             job.algorithm,
-            "1",
+            job.dataset,
             "v1",
             name=job.name,
             instances=job.instances,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.domain.audit import AuditEvent, Outcome
+from job_tracker.domain.declaration import Declaration, Kind
 from job_tracker.domain.job import Ending, JobState
 from job_tracker.store.base import Store
 from job_tracker.store.redis import Address, RedisStore
@@ -49,6 +50,12 @@ async def of_another_job(store: Store) -> None:
     await store.add_events([AuditEvent(at=NOON, action="submit", outcome=Outcome.DONE, target="job 7")])
 
 
+async def declared_without_event(store: Store) -> None:
+    await cancelled(store)
+    dataset = Declaration(kind=Kind.DATASET, name="own", definition="{}", changed_at=NOON)
+    assert await store.put_declaration(dataset, 0)
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
 @pytest.mark.parametrize(
     ("fill", "expected"),
@@ -57,6 +64,7 @@ async def of_another_job(store: Store) -> None:
         (without_submission, ["the submission of job 1 has 0 audit events"]),
         (without_cancellation, ["job 1 is cancelled, and its cancellation has 0 audit events"]),
         (doubled, ["job 1 is cancelled, and its cancellation has 2 audit events"]),
+        (declared_without_event, ["the declaration of dataset own has 0 audit events"]),
         (of_another_job, ["the audit has submissions of unknown jobs: {'job 7'}"]),
     ],
 )
