@@ -104,7 +104,7 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], 
         try:
             files = files_of(file.load())
         except SettingsError as error:
-            raise Unusable(str(error).replace("\n", "; ")) from None
+            raise Unusable(f"algorithms and datasets: {error}".replace("\n", "; ")) from None
         _refuse_both(files, catalog.stored)
         return files
 

@@ -10,7 +10,7 @@ from job_tracker.catalog import Algorithm, Dataset, Entry
 from job_tracker.common.clock import utc_now
 from job_tracker.common.printable import quoted
 from job_tracker.declarations.catalog import DeclaredCatalog
-from job_tracker.declarations.reading import canonical
+from job_tracker.declarations.reading import canonical, parsed
 from job_tracker.domain.access import Project
 from job_tracker.domain.audit import EventObserver, Outcome, event_of, ignore_event
 from job_tracker.domain.caller import Caller
@@ -142,7 +142,7 @@ class Declarations:
             seen, stored = await self._store.declarations()
             self._check_name(wanted, stored)
             before = next((each for each in stored if _place(each) == _place(wanted)), None)
-            if before is None or before.definition != wanted.definition:
+            if before is None or parsed(before.definition) != parsed(wanted.definition):
                 event = self._event(caller, f"set_{kind}", wanted, f"version {seen + 1}")
                 if not await self._store.put_declaration(wanted, seen, event=event):
                     continue

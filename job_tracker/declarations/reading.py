@@ -135,8 +135,8 @@ def parsed(definition: str) -> dict[str, Any]:
 
 
 def canonical(definition: str) -> str:
-    """Return the JSON object in the form in which it is stored, the same for equal values."""
-    return json.dumps(parsed(definition), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    """Return the JSON object in the form in which it is stored. It keeps the order of names."""
+    return json.dumps(parsed(definition), ensure_ascii=False, separators=(",", ":"))
 
 
 def _validated(model: type[Any], values: Mapping[str, Any]) -> Any:
