@@ -172,9 +172,9 @@ class Admission:
         """Raise InvalidField for an empty field that must not be empty."""
         known = entry.value if entry else None
         needs_algorithm = request.program is None
-        # Both or neither, if the job may run without a dataset.
+        # Both or neither, if the job may run without a dataset. An unknown algorithm is refused later.
         needs_dataset = bool(request.dataset_id or request.dataset_version) or (
-            needs_algorithm and (known is None or known.dataset)
+            needs_algorithm and known is not None and known.dataset
         )
         for name, text, is_needed in (
             ("algorithm", request.algorithm, needs_algorithm),

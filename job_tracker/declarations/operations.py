@@ -163,7 +163,7 @@ class Declarations:
         raise _busy(kind)
 
     def _check_name(self, wanted: Declaration, stored: Sequence[Declaration]) -> None:
-        """Raise NotPossible if the project has another entry of this name, whatever the case."""
+        """Raise NotPossible if the project has another entry of this name, in any case."""
         files, kind = self._catalog.files, wanted.kind
         for name in files.names(kind):
             if name.casefold() == wanted.name.casefold():

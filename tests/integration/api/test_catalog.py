@@ -1,16 +1,20 @@
 """Algorithms and datasets over the wire: declared, used, changed, removed, and listed in pages."""
 
+import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.api_service import ALGORITHMS, Serve, Service
 from training_service._generated import catalog_service_pb2 as cpb
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.catalog_service_pb2_grpc import CatalogServiceStub
 from training_service.client import AsyncTrainingClient, InvalidRequest, NotFound
+from training_service.client.cli.app import app
 
 DEFINITION: dict[str, Any] = {
     "framework": "pytorch",
@@ -133,3 +137,49 @@ async def test_a_service_for_everyone_takes_no_algorithms(serve: Serve) -> None:
     request = cpb.SetAlgorithmRequest(name="a", definition="{}")
     details = await service.refuses(stub.SetAlgorithm(request), grpc.StatusCode.PERMISSION_DENIED)
     assert details.startswith("this service takes no algorithms by the API, since callers need not prove")
+
+
+async def test_trainctl_lists_declares_and_removes(service: Service, tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+
+    async def trainctl(*arguments: str, code: int = 0) -> str:
+        command = ["--address", service.address, *arguments]
+        ended = await asyncio.to_thread(CliRunner().invoke, app, command)
+        assert ended.exit_code == code, ended.output
+        return ended.output
+
+    file.write_text(
+        '[algorithms.own]\ndescription = "a\\nb"\ndataset = false\n'
+        'parameters.LR = { type = "float", default = "0.1", minimum = 0, maximum = 1 }\n'
+        "[algorithms.second]\n"
+    )
+    assert (await trainctl("algorithm", "set", str(file), "--quiet")).splitlines() == ["own", "second"]
+    assert "own\tapi\t-\t1\tpytorch\tLR\ta?b" in (await trainctl("algorithms")).replace("\\n", "?")
+    assert await trainctl("algorithms", "own") == "LR\tfloat\t0.1\t≥ 0, ≤ 1\t-\n"
+    assert json.loads(await trainctl("--json", "algorithms", "own"))["source"]["version"] == "1"
+    assert "removed algorithm own" in await trainctl("algorithm", "rm", "own")
+    assert "'own' doesn't exist there" in await trainctl("algorithm", "rm", "own", code=3)
+
+    uri = f"{service.settings.storage.root}/versionedDatasets/x/{{version}}"
+    file.write_text(f'[datasets.x]\nuri = "{uri}"\nfiles = []\n')
+    await trainctl("--project", "vision", "dataset", "set", str(file))
+    assert await trainctl("--project", "vision", "datasets", "x") == f"x\tapi\tvision\t4\t{uri}\t-\n"
+    await trainctl("--project", "vision", "dataset", "rm", "x")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x = [", "not valid TOML"),
+        ("", "has no table algorithms.NAME"),
+        ("algorithms = 1", "has no table algorithms.NAME"),
+        ("[algorithms.a]\n[server]\n", "server: not allowed; allowed: tables algorithms.NAME"),
+        ("[algorithms]\na.x = 2026-01-01\n", "it cannot be written as JSON"),
+    ],
+)
+def test_trainctl_refuses_a_file_that_it_cannot_use(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(content)
+    ended = CliRunner().invoke(app, ["--address", "127.0.0.1:1", "algorithm", "set", str(file)])
+    assert ended.exit_code != 0
+    assert message in ended.output
