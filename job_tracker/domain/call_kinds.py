@@ -57,6 +57,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "SetDataset": CallKind.CHANGE,
     "RemoveDataset": CallKind.CHANGE,
     "Report": CallKind.REPORT,
+    "FetchProgram": CallKind.STREAM,
 }
 """By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""
 

@@ -40,7 +40,7 @@ from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.catalog_opening import ConfigurationFile, open_catalog
 from training_service.metrics import Metrics
-from training_service.program_opening import open_programs
+from training_service.program_opening import open_programs, open_trees
 from training_service.serving import Listener, Servicers, make_server
 from training_service.settings import Settings
 
@@ -120,7 +120,8 @@ class Service:
         self.keys = await ReportKeys.open(self.store)
         self.tokens = ReportTokens(self.keys)
         limits = main.call_limits(self.settings)
-        reporter = ReporterServicer(self.tokens, self.reports, limits, self.trail.note)
+        trees = open_trees(self.settings)
+        reporter = ReporterServicer(self.tokens, self.reports, limits, self.trail.note, trees)
         interceptor = CallInterceptor(
             self.metrics.observe_call, self.access.authenticator, limits, self.metrics.observe_refusal
         )
