@@ -7,6 +7,7 @@ from typing import Any
 
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import BackendPlugin
+from job_tracker.catalog import FixedCatalog
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
