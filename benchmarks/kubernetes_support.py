@@ -25,6 +25,7 @@ from benchmarks.support import ALGORITHM, DECLARED, Row, Server, make_dataset, r
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.catalog import FixedCatalog
 from job_tracker.domain.group import GroupSpec
 from job_tracker.domain.job import Job, JobSpec, JobState
 from training_service.main import make_resolver
@@ -183,7 +184,7 @@ def planned(
     settings = settings_model().model_validate(
         {"backend": "kubernetes", "algorithms": {ALGORITHM: {"kubernetes": tomllib.loads(recipe)}}}
     )
-    resolved = make_resolver(settings).completed(job.spec)
+    resolved = make_resolver(settings, FixedCatalog(settings.algorithms)).completed(job.spec)
     return plan(replace(job, spec=resolved), KubernetesSettings(namespace=namespace, instance="bench"))
 
 

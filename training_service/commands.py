@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -60,8 +61,7 @@ def serve(
     backend: _Backend = None,
 ) -> None:
     """Start the service. Every option has a default."""
-    settings = _settings(
-        config,
+    flags = _flags(
         set_,
         {
             "server.address": address,
@@ -71,13 +71,15 @@ def serve(
             "backend": backend,
         },
     )
+    settings = _loaded(config, flags)
     # Imported here, since the server's libraries are slow to import.
     from job_tracker.domain.errors import BackendRefused, StoreRefused, StoreUnavailable
+    from training_service.catalog_opening import ConfigurationFile
     from training_service.main import run
     from training_service.serving import CannotServe
 
     try:
-        run(settings)
+        run(settings, ConfigurationFile(config, partial(load, config, flags)) if config else None)
     except (CannotServe, StoreRefused, StoreUnavailable, BackendRefused) as error:
         _fail(str(error))
 
@@ -149,6 +151,10 @@ def config(config: _Config = None, set_: _Set = None) -> None:
 
 
 def _settings(file: Path | None, assignments: list[str] | None, named: dict[str, Any]) -> Settings:
+    return _loaded(file, _flags(assignments, named))
+
+
+def _flags(assignments: list[str] | None, named: dict[str, Any]) -> dict[str, Any]:
     flags: dict[str, Any] = {}
     for assignment in assignments or ():
         key, equals, value = assignment.partition("=")
@@ -158,6 +164,10 @@ def _settings(file: Path | None, assignments: list[str] | None, named: dict[str,
     for key, value in named.items():
         if value is not None:
             _assign(flags, key, value)
+    return flags
+
+
+def _loaded(file: Path | None, flags: dict[str, Any]) -> Settings:
     try:
         return load(file, flags)
     except SettingsError as error:

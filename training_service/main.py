@@ -18,6 +18,7 @@ from job_tracker.admission.admission import Admission
 from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import Opened
+from job_tracker.catalog import Catalog
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
 from job_tracker.domain.audit import EventObserver
@@ -39,6 +40,7 @@ from job_tracker.trees.operations import Programs
 from training_service import log_setup as service_logs
 from training_service.access_opening import OpenedAccess, open_access
 from training_service.api.access import AccessServicer
+from training_service.api.catalog import CatalogServicer
 from training_service.api.limits import CallLimits
 from training_service.api.programs import ProgramServicer
 from training_service.api.reporter import ReporterServicer
@@ -46,6 +48,7 @@ from training_service.api.servicer import TrainingServicer
 from training_service.auth.live import Unusable
 from training_service.auth.operator_token import FILE_NAME, remove_operator_token, write_operator_token
 from training_service.backend_opening import open_backend
+from training_service.catalog_opening import ConfigurationFile, OpenedCatalog, open_catalog
 from training_service.certificate_opening import Certificates, open_certificates
 from training_service.exposure import log_exposure
 from training_service.freed_memory import give_back
@@ -67,16 +70,19 @@ _UMASK = 0o077
 _EXIT_KILLED = 128 + signal.SIGTERM
 
 
-def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused."""
+def run(settings: Settings, file: ConfigurationFile | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. Raises CannotServe, or TrackerError if the store is refused.
+
+    With the `file` of the settings, changes of its algorithms and datasets count while the service runs.
+    """
     os.umask(_UMASK)
     service_logs.set_up(settings.logging)
     _allow_many_files()
     gc.freeze()  # keep imported objects out of garbage collection
-    asyncio.run(serve(settings))
+    asyncio.run(serve(settings, file))
 
 
-async def serve(settings: Settings) -> None:
+async def serve(settings: Settings, file: ConfigurationFile | None = None) -> None:
     """Serve until a stop signal, then close everything in order. Groups continue to run."""
     stop_requested = _stop_signal()
     async with AsyncExitStack() as stack:
@@ -95,6 +101,8 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(end, background(trail.run(), "audit"))
         stack.push_async_callback(trail.close)
         access = await _access(settings, store, trail.note)
+        opened_catalog = await _catalog(settings, store, access.projects, trail.note, file)
+        catalog = opened_catalog.catalog
         metrics.observe_store(store, settings.scheduling.capacity, access.projects.names)
         store_id = await store.store_id()
         keys = await ReportKeys.open(store)
@@ -111,7 +119,7 @@ async def serve(settings: Settings) -> None:
         collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
         stack.push_async_callback(end, background(collector.run(), "collection of logs"))
-        leadership = make_leadership(settings, store, opened, collector, reports, metrics, keys)
+        leadership = make_leadership(settings, store, opened, collector, reports, metrics, keys, catalog)
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
@@ -119,7 +127,10 @@ async def serve(settings: Settings) -> None:
         stack.push_async_callback(
             end, background(tree_sweeper(settings, store).run(), "removal of unused programs")
         )
-        jobs = make_jobs(settings, store, store_id, opened, metrics, access.projects, trail.note, programs)
+        jobs = make_jobs(
+            *(settings, store, store_id, opened, metrics, access.projects, trail.note, catalog, programs)
+        )
+        stack.push_async_callback(end, background(catalog.follow(), "changes of algorithms and datasets"))
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
         stack.push_async_callback(end, background(access.callers.follow(), "changes of tokens and roles"))
@@ -133,6 +144,7 @@ async def serve(settings: Settings) -> None:
                 AccessServicer(access.operations, ReportKeyAccess(store, keys, note=trail.note)),
                 ReporterServicer(tokens, reports, limits, trail.note, open_trees(settings)),
                 ProgramServicer(programs),
+                CatalogServicer(opened_catalog.operations),
             ),
             access.authenticator,
             metrics.observe_call,
@@ -178,14 +190,13 @@ def make_jobs(
     metrics: Metrics,
     projects: Projects,
     note: EventObserver,
+    catalog: Catalog,
     programs: Programs | None = None,
 ) -> Jobs:
     """The operations behind the API. `note` gets an event of each denial and read."""
-    resolver = make_resolver(settings)
     admission = Admission(
-        settings.algorithms,
-        settings.all_datasets,
-        resolver,
+        catalog,
+        make_resolver(settings, catalog),
         capacity=settings.scheduling.capacity,
         max_processes=settings.scheduling.most_processes,
         models_uri=f"{settings.storage.root}/models",
@@ -200,7 +211,7 @@ def make_jobs(
         admission,
         ModelFiles(settings.storage.root),
         max_queued=settings.scheduling.max_queued,
-        parameter_check=ParameterCheck(settings.algorithms, settings.jobs.check_path),
+        parameter_check=ParameterCheck(catalog, settings.jobs.check_path),
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
         is_deletable=projects.is_deletable,
@@ -229,9 +240,10 @@ def make_leadership(
     reports: ReportBuffer,
     metrics: Metrics,
     keys: ReportKeys,
+    catalog: Catalog,
 ) -> Leadership:
     """The leadership of this replica, which runs the tracker during its terms."""
-    options, resolver = tracker_options(settings), make_resolver(settings)
+    options, resolver = tracker_options(settings), make_resolver(settings, catalog)
 
     def saved(before: Job, after: Job) -> None:
         metrics.observe_job(before, after)
@@ -277,9 +289,9 @@ def tracker_options(settings: Settings) -> TrackerOptions:
     )
 
 
-def make_resolver(settings: Settings) -> Resolver:
+def make_resolver(settings: Settings, catalog: Catalog) -> Resolver:
     """The resolver of groups for the configured backend."""
-    return Resolver(settings.algorithms, settings.backend, settings.plugin)
+    return Resolver(catalog, settings.backend, settings.plugin)
 
 
 def _certificates(settings: Settings) -> Certificates | None:
@@ -306,6 +318,19 @@ def _audit_export(settings: Settings, store: Store) -> AuditExport | None:
 async def _access(settings: Settings, store: Store, note: EventObserver) -> OpenedAccess:
     try:
         return await open_access(settings, store, note)
+    except Unusable as error:
+        raise CannotServe(str(error)) from error
+
+
+async def _catalog(
+    settings: Settings,
+    store: Store,
+    projects: Projects,
+    note: EventObserver,
+    file: ConfigurationFile | None,
+) -> OpenedCatalog:
+    try:
+        return await open_catalog(settings, store, projects, note, file)
     except Unusable as error:
         raise CannotServe(str(error)) from error
 

@@ -13,15 +13,18 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 
 from training_service._generated import (
     access_service_pb2,
+    catalog_service_pb2,
     program_service_pb2,
     training_reporter_pb2,
     training_service_pb2,
 )
 from training_service._generated.access_service_pb2_grpc import add_AccessServiceServicer_to_server
+from training_service._generated.catalog_service_pb2_grpc import add_CatalogServiceServicer_to_server
 from training_service._generated.program_service_pb2_grpc import add_ProgramServiceServicer_to_server
 from training_service._generated.training_reporter_pb2_grpc import add_TrainingReporterServicer_to_server
 from training_service._generated.training_service_pb2_grpc import add_TrainingServiceServicer_to_server
 from training_service.api.access import AccessServicer
+from training_service.api.catalog import CatalogServicer
 from training_service.api.connections import call_options, connection_options
 from training_service.api.interceptors import LARGEST_MESSAGE, CallInterceptor, CallObserver
 from training_service.api.limits import CallLimits
@@ -38,7 +41,13 @@ log = logging.getLogger(__name__)
 
 SERVICE_NAMES = tuple(
     service.full_name
-    for file in (training_service_pb2, training_reporter_pb2, access_service_pb2, program_service_pb2)
+    for file in (
+        training_service_pb2,
+        training_reporter_pb2,
+        access_service_pb2,
+        program_service_pb2,
+        catalog_service_pb2,
+    )
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _HEALTH_DESCRIPTORS = 128
@@ -83,6 +92,7 @@ class Servicers:
     access: AccessServicer | None = None
     reporter: ReporterServicer | None = None
     programs: ProgramServicer | None = None
+    catalog: CatalogServicer | None = None
 
 
 class Servers:
@@ -117,7 +127,9 @@ class Servers:
         """The listening address and the port of reports."""
         if listen:
             made = make_server(
-                replace(servicers, api=None, access=None, programs=None), interceptor, descriptors
+                replace(servicers, api=None, access=None, programs=None, catalog=None),
+                interceptor,
+                descriptors,
             )
             [port] = self._bind(made, [Listener("reports.listen", listen, tls)])
             self.report_address = (listen, port)
@@ -178,4 +190,6 @@ def make_server(
         add_AccessServiceServicer_to_server(servicers.access, intercepted)
     if servicers.programs is not None:
         add_ProgramServiceServicer_to_server(servicers.programs, intercepted)
+    if servicers.catalog is not None:
+        add_CatalogServiceServicer_to_server(servicers.catalog, intercepted)
     return server

@@ -11,12 +11,14 @@ from typing import Any
 from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.admission.programs import PROGRAM, NoTrees, ProgramRequest, Trees, accepted, algorithm_of
 from job_tracker.admission.resolution import Resolver
-from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Dataset, JobDefaults
+from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Catalog, Entry, JobDefaults
+from job_tracker.catalog.entries import required
 from job_tracker.catalog.groups import GROUP_PARAMETERS
+from job_tracker.catalog.templates import DATA_URI
 from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import InvalidField, UnknownReference
+from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import GroupSpec, InstanceOptions
 from job_tracker.domain.job import JobSpec
 from job_tracker.store.jobs import RequestKey
@@ -53,8 +55,7 @@ _YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "tags", "program")
 
 
 class Admission:
-    """Checks requests against the configuration: algorithms, datasets ("*" stands for all datasets without an
-    entry), capacity.
+    """Checks requests against the catalog of algorithms and datasets, and against the configuration.
 
     `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
     that set none. `max_processes` bounds the training processes of one job. `store_id` is part of the home of
@@ -63,8 +64,7 @@ class Admission:
 
     def __init__(
         self,
-        algorithms: Mapping[str, Algorithm],
-        datasets: Mapping[str, Dataset],
+        catalog: Catalog,
         resolver: Resolver,
         *,
         capacity: int,
@@ -75,8 +75,8 @@ class Admission:
         defaults: JobDefaults | None = None,
         trees: Trees | None = None,
     ) -> None:
-        self._algorithms = algorithms
-        self._versions = DatasetVersions(datasets)
+        self._catalog = catalog
+        self._versions = DatasetVersions(catalog)
         self._capacity = capacity
         self._max_processes = max_processes
         self._models_uri = models_uri
@@ -113,12 +113,15 @@ class Admission:
         Raises InvalidField or UnknownReference with the first invalid field, its value and what is allowed,
         and StorageUnavailable if the dataset's storage does not answer.
         """
-        self._check_required(request)
         program, project = request.program, caller.default_project
-        algorithm_name = PROGRAM if program else request.algorithm
-        algorithm = (
-            algorithm_of(program, request.algorithm) if program else self._algorithm(request.algorithm)
-        )
+        entries = self._catalog.algorithms(project)
+        self._check_required(request, entries.get(request.algorithm))
+        if program:
+            made = algorithm_of(program, request.algorithm)
+            entry, algorithm = Entry(name=PROGRAM, value=made), made
+        else:
+            entry, algorithm = required("algorithm", entries, request.algorithm)
+        algorithm_name = entry.name
         name = _checked_name(request.name) or algorithm_name
         has_dataset = bool(request.dataset_id)
         if has_dataset:
@@ -128,11 +131,18 @@ class Admission:
             _check_path_part("output_model_name", request.model_name)
         _check_amount(request.parameters)
         environment = algorithm.resolve(request.parameters)
-        group, pod_options = self._group(request, algorithm)
+        group, pod_options = self._group(request, entry, algorithm)
         if program:
             await self._trees.require(project, program.tree)
         retry = self._defaults.retry_of(request.retry)
         deadlines = self._defaults.deadlines_of(request.deadlines)
+        data_uri, declaration = "", 0
+        if has_dataset:
+            data_uri, declaration = await self._versions.uri_of(
+                caller, request.dataset_id, request.dataset_version
+            )
+        if not program:
+            group = algorithm.filled(group, {**environment, **({DATA_URI: data_uri} if data_uri else {})})
         return JobSpec(
             group=group,
             algorithm=algorithm_name,
@@ -142,15 +152,13 @@ class Admission:
             model_name=(model_name := request.model_name or naming.slug(name, MAX_NAME)),
             parameters=dict(request.parameters),
             environment=environment,
-            data_uri=(
-                await self._versions.uri_of(caller, request.dataset_id, request.dataset_version)
-                if has_dataset
-                else ""
-            ),
+            data_uri=data_uri,
             model_root=f"{self._models_uri}/{model_name}",
             checkpoint_root=self._checkpoints_uri,
             pod_options=pod_options,
             code_version=algorithm.version,
+            algorithm_version=entry.version,
+            dataset_declaration=declaration,
             retry=retry,
             deadlines=deadlines,
             home=naming.home(project, self._store_id) if self._store_id else "",
@@ -159,29 +167,32 @@ class Admission:
             program=accepted(program) if program else None,
         )
 
-    def _check_required(self, request: JobRequest) -> None:
+    @staticmethod
+    def _check_required(request: JobRequest, entry: Entry[Algorithm] | None) -> None:
         """Raise InvalidField for an empty field that must not be empty."""
-        known = self._algorithms.get(request.algorithm)
+        known = entry.value if entry else None
         needs_algorithm = request.program is None
-        # Both or neither, if the job may run without a dataset.
+        # Both or neither, if the job may run without a dataset. An unknown algorithm is refused later.
         needs_dataset = bool(request.dataset_id or request.dataset_version) or (
-            needs_algorithm and (known is None or known.dataset)
+            needs_algorithm and known is not None and known.dataset
         )
-        for required, text, is_needed in (
+        for name, text, is_needed in (
             ("algorithm", request.algorithm, needs_algorithm),
             ("dataset_id", request.dataset_id, needs_dataset),
             ("train_data_version_hash", request.dataset_version, needs_dataset),
         ):
             if is_needed and not text:
-                raise InvalidField(required, "must not be empty")
+                raise InvalidField(name, "must not be empty")
 
-    def _group(self, request: JobRequest, algorithm: Algorithm) -> tuple[GroupSpec, InstanceOptions]:
-        """The resolved group, and the checked options of its instances."""
+    def _group(
+        self, request: JobRequest, entry: Entry[Algorithm], algorithm: Algorithm
+    ) -> tuple[GroupSpec, InstanceOptions]:
+        """The resolved group, with its commands unfilled, and the checked options of its instances."""
         # The result depends on few of the parameters, and is the same for most jobs of an algorithm. Groups
         # with options of the request are not kept: these may be large, and differ with each request.
         is_known_kind = not (request.pod_options or request.program)
         asked = [part for part in request.parameters.items() if part[0] in GROUP_PARAMETERS]
-        key = (request.algorithm, *asked)
+        key = (entry, *asked)
         if is_known_kind and (known := self._groups.get(key)):
             return known
         composition = algorithm.composer.compose(request.parameters, self._capacity)
@@ -191,17 +202,13 @@ class Admission:
                 algorithm.framework, program.command, composition, pod_options
             )
         else:
-            group = self._resolver.resolve(request.algorithm, composition, pod_options)
+            group = self._resolver.resolve(entry, composition, pod_options)
         self._check_processes(group, composition.trainers, pod_options)
-        if is_known_kind and len(self._groups) < _MOST_GROUPS:
+        if is_known_kind:
+            if len(self._groups) >= _MOST_GROUPS:
+                del self._groups[next(iter(self._groups))]
             self._groups[key] = group, pod_options
         return group, pod_options
-
-    def _algorithm(self, name: str) -> Algorithm:
-        if name not in self._algorithms:
-            known = ", ".join(sorted(self._algorithms)) or "none"
-            raise UnknownReference("algorithm", f"{quoted(name)} doesn't exist; configured: {known}")
-        return self._algorithms[name]
 
     def _pod_options(self, sent: Mapping[str, Any]) -> InstanceOptions:
         limits = self._resolver.limits

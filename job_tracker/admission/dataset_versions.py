@@ -2,17 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
 
 import fsspec
 
-from job_tracker.catalog import Dataset
+from job_tracker.catalog import Catalog
+from job_tracker.catalog.entries import ANY_DATASET, required
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import StorageUnavailable, UnknownReference
 from job_tracker.files.remote import in_thread
 
-_ANY_DATASET = "*"
 _SEEN_SECONDS = 10.0
 _MAX_SEEN = 256
 _PATIENCE_SECONDS = 10.0
@@ -29,27 +28,26 @@ class DatasetVersions:
 
     def __init__(
         self,
-        datasets: Mapping[str, Dataset],
+        catalog: Catalog,
         *,
         patience: float = _PATIENCE_SECONDS,
         turns: FairTurns | None = None,
     ) -> None:
         """`patience` is how many seconds a call waits in all, for its turn and for the storage."""
-        self._datasets = datasets
+        self._catalog = catalog
         self._patience = patience
         self._turns = turns or FairTurns(_MAX_CHECKS, _MAX_OF_ONE_CALLER)
         self._seen: dict[str, float] = {}
         self._checks: dict[str, asyncio.Future[str | None]] = {}
 
-    async def uri_of(self, caller: Caller, dataset_id: str, version: str) -> str:
-        """Return the URI of the version.
+    async def uri_of(self, caller: Caller, dataset_id: str, version: str) -> tuple[str, int]:
+        """Return the URI of the version, and the version of the dataset's declaration by the API (or 0).
 
         Raises UnknownReference if it does not exist, and StorageUnavailable if the storage does not answer.
         """
-        dataset = self._datasets.get(dataset_id) or self._datasets.get(_ANY_DATASET)
-        if dataset is None:
-            known = ", ".join(sorted(self._datasets)) or "none"
-            raise UnknownReference("dataset_id", f"{dataset_id!r} doesn't exist; configured: {known}")
+        datasets = self._catalog.datasets(caller.default_project)
+        name = dataset_id if dataset_id in datasets or ANY_DATASET not in datasets else ANY_DATASET
+        entry, dataset = required("dataset_id", datasets, name)
         uri = dataset.folder(dataset_id, version)
         # A version never changes once it exists, so a recent check is as good as a new one.
         if time.monotonic() - self._seen.get(uri, -_SEEN_SECONDS) >= _SEEN_SECONDS:
@@ -62,7 +60,7 @@ class DatasetVersions:
             if len(self._seen) >= _MAX_SEEN:
                 del self._seen[next(iter(self._seen))]
             self._seen[uri] = time.monotonic()
-        return uri
+        return uri, entry.version
 
     async def _check(self, caller: Caller, uri: str, files: tuple[str, ...]) -> str | None:
         """Return the first missing file; None if the version is complete."""

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Mapping
 from contextlib import suppress
 
-from job_tracker.catalog import Algorithm
+from job_tracker.catalog import Catalog
 from job_tracker.common.printable import quoted
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.caller import Caller
@@ -36,13 +36,13 @@ class ParameterCheck:
 
     def __init__(
         self,
-        algorithms: Mapping[str, Algorithm],
+        catalog: Catalog,
         path: str = os.defpath,
         seconds: float = _SECONDS,
         turns: FairTurns | None = None,
     ) -> None:
         """`path` is the PATH of programs; `seconds` bounds a check, including the wait for a turn."""
-        self._algorithms = algorithms
+        self._catalog = catalog
         self._path = path
         self._seconds = seconds
         self._turns = turns or FairTurns(_AT_ONCE, _OF_ONE_CALLER)
@@ -54,8 +54,9 @@ class ParameterCheck:
         """
         if spec.program is not None:
             return
-        algorithm = self._algorithms[spec.algorithm]
-        if not algorithm.check:
+        entry = self._catalog.algorithms(spec.project).get(spec.algorithm)
+        algorithm = entry.value if entry else None  # None: it was removed after the job was admitted
+        if algorithm is None or not algorithm.check:
             return
         environment = {
             **spec.group.environment,

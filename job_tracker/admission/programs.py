@@ -58,7 +58,7 @@ def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
     if name not in ("", PROGRAM):
         raise InvalidField("algorithm", f"{quoted(name)} is not allowed with a program; leave it out")
     _check_command(program.command)
-    _check_environment(program.environment)
+    check_environment("program.environment", program.environment)
     if len(program.version) > _LONGEST_VERSION or not program.version.isprintable():
         raise InvalidField(
             "program.version",
@@ -93,18 +93,15 @@ def _check_command(command: Sequence[str]) -> None:
             )
 
 
-def _check_environment(environment: Mapping[str, str]) -> None:
+def check_environment(field: str, environment: Mapping[str, str]) -> None:
+    """Raise InvalidField, with a name below `field`, unless a caller may set these variables of a job."""
     if len(environment) > _MOST_VARIABLES:
-        raise InvalidField(
-            "program.environment", f"has {len(environment)} entries; at most {_MOST_VARIABLES} are allowed"
-        )
+        raise InvalidField(field, f"has {len(environment)} entries; at most {_MOST_VARIABLES} are allowed")
     size = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())
     if size > _MOST_BYTES:
-        raise InvalidField(
-            "program.environment", f"has {size} bytes in all; at most {_MOST_BYTES} are allowed"
-        )
+        raise InvalidField(field, f"has {size} bytes in all; at most {_MOST_BYTES} are allowed")
     for name, value in environment.items():
-        where = f"program.environment.{quoted(name)[1:-1]}"
+        where = f"{field}.{quoted(name)[1:-1]}"
         if not PARAMETER_NAME.fullmatch(name):
             raise InvalidField(
                 where,

@@ -1,12 +1,12 @@
 """Resolves configuration, algorithm and request into the group spec of a job."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from job_tracker.backends.registry import BackendPlugin
-from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.catalog import Algorithm, Catalog, Entry, RequestLimits
 from job_tracker.catalog.groups import Composition
 from job_tracker.catalog.request_limits import check_processes
+from job_tracker.catalog.templates import DATA_URI
 from job_tracker.common.validation import explain
 from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Category, Diagnosis
@@ -20,24 +20,24 @@ _MAX_KNOWN = 1024
 class Resolver:
     """Resolves groups for one backend, from the configuration of the backend and of the algorithms."""
 
-    def __init__(self, algorithms: Mapping[str, Algorithm], backend: str, plugin: BackendPlugin) -> None:
-        self._algorithms = algorithms
+    def __init__(self, catalog: Catalog, backend: str, plugin: BackendPlugin) -> None:
+        self._catalog = catalog
         self._backend = backend
         self._plugin = plugin
-        self._known: dict[tuple[str, str, str], InstanceSpec] = {}
+        self._known: dict[tuple[Entry[Algorithm], str, str], InstanceSpec] = {}
 
     @property
     def limits(self) -> RequestLimits | None:
         """Return the limits of instance options in requests; None if none are allowed."""
         return self._plugin.limits
 
-    def resolve(self, name: str, group: Composition, sent: InstanceOptions) -> GroupSpec:
-        """Return the spec of a group of the algorithm. Raises InvalidField."""
+    def resolve(self, entry: Entry[Algorithm], group: Composition, sent: InstanceOptions) -> GroupSpec:
+        """Return the spec of a group of the algorithm, with its commands unfilled. Raises InvalidField."""
         composed = GroupSpec(
             roles=group.roles, elastic=group.elastic, ends_with_master=group.ends_with_master
         )
         try:
-            resolved = self._resolved(name, composed, sent)
+            resolved = self._resolved(entry, composed, sent)
         except ValueError as error:
             raise InvalidField("pod_options", explain(error)) from error
         check_processes(resolved.trainers, resolved.framework)
@@ -77,8 +77,9 @@ class Resolver:
                 )
             )
         name = spec.algorithm
-        algorithm = self._algorithms.get(name)
-        if algorithm is None or not self._runs(algorithm):
+        entry = self._catalog.algorithms(spec.project).get(name)
+        algorithm = entry.value if entry else None
+        if entry is None or algorithm is None or not self._runs(algorithm):
             raise LaunchFailed(
                 Diagnosis(
                     category=Category.ALGORITHM_GONE,
@@ -88,8 +89,10 @@ class Resolver:
                 )
             )
         try:
-            group = self._resolved(name, spec.group, spec.pod_options)
+            group = self._resolved(entry, spec.group, spec.pod_options)
             check_processes(group.trainers, group.framework)
+            data = {DATA_URI: spec.data_uri} if spec.data_uri else {}
+            group = algorithm.filled(group, {**spec.environment, **data})
         except (ValueError, InvalidField) as error:
             raise LaunchFailed(
                 Diagnosis(
@@ -105,25 +108,27 @@ class Resolver:
     def _runs(self, algorithm: Algorithm) -> bool:
         return self._plugin.recipe_model is None or self._backend in algorithm.recipes
 
-    def _resolved(self, name: str, group: GroupSpec, sent: InstanceOptions) -> GroupSpec:
-        algorithm = self._algorithms[name]
+    def _resolved(self, entry: Entry[Algorithm], group: GroupSpec, sent: InstanceOptions) -> GroupSpec:
+        algorithm = entry.value
+        assert algorithm is not None
         return replace(
             group,
             backend=self._backend,
             framework=algorithm.framework,
-            trainers=self._instance(name, naming.WORKER, sent),
+            trainers=self._instance(entry, naming.WORKER, sent),
             others={
-                role: self._instance(name, role, sent) for role in group.roles if role in algorithm.roles
+                role: self._instance(entry, role, sent) for role in group.roles if role in algorithm.roles
             },
             environment=algorithm.environment,
         )
 
-    def _instance(self, name: str, role: str, sent: InstanceOptions) -> InstanceSpec:
+    def _instance(self, entry: Entry[Algorithm], role: str, sent: InstanceOptions) -> InstanceSpec:
         # Cached, since resolving is slow and most jobs of an algorithm have the same options.
-        key = name, role, repr(sent)
+        key = entry, role, repr(sent)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= _MAX_KNOWN:
                 del self._known[next(iter(self._known))]
-            known = self._known[key] = self._plugin.resolve(self._algorithms[name], role, sent)
+            assert entry.value is not None
+            known = self._known[key] = self._plugin.resolve(entry.value, role, sent)
         return known

@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, BaseModel, Field, create_model, model_validator
 
+from job_tracker.catalog import templates
 from job_tracker.catalog.groups import GROUP_PARAMETERS, Composer, ElasticRecipe, RoleRecipe
 from job_tracker.catalog.parameters import PARAMETER_NAME, Parameter
 from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.group import GroupSpec, InstanceSpec
 from job_tracker.frameworks import FRAMEWORKS
 from job_tracker.frameworks.job_environment import FREE_PARAMETERS
 from job_tracker.frameworks.reserved_names import is_reserved
@@ -129,6 +132,18 @@ class Algorithm(Config):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _commands_have_places_for_parameters_only(self) -> "Algorithm":
+        commands = {
+            **{f"{engine}.command": recipe.command for engine, recipe in self.recipes.items()},
+            **{f"roles.{role}.command": recipe.command for role, recipe in self.roles.items()},
+        }
+        for field, command in commands.items():
+            problem = templates.problem(command, self.parameters)
+            if problem is not None:
+                raise ValueError(f"{field}: {problem}")
+        return self
+
     @property
     def recipes(self) -> Mapping[str, Recipe]:
         """The recipes, by backend."""
@@ -149,6 +164,24 @@ class Algorithm(Config):
         """The command of a role: its own, or `command` of the recipe. Empty: the command of the image."""
         own = self.roles.get(role)
         return (own.command if own else ()) or command
+
+    def filled(self, group: GroupSpec, values: Mapping[str, str]) -> GroupSpec:
+        """The group with these values in the places of its commands. Raises InvalidField.
+
+        The values are those of the parameters, and TRAINING_DATA_URI if the job has a dataset.
+        """
+        instances = (group.trainers, *group.others.values())
+        if not any(templates.is_template(instance.command) for instance in instances):
+            return group
+
+        def of(instance: InstanceSpec) -> InstanceSpec:
+            return replace(instance, command=templates.filled(instance.command, self.parameters, values))
+
+        return replace(
+            group,
+            trainers=of(group.trainers),
+            others={role: of(instance) for role, instance in group.others.items()},
+        )
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
         """The variables of the processes: the parameters that were sent, and the defaults of the others.

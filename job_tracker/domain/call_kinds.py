@@ -11,7 +11,7 @@ class CallKind(StrEnum):
     SUBMIT = "submit"
     """It queues a job."""
     CHANGE = "change"
-    """It changes a job, a token or a project, or uploads files."""
+    """It changes a job, a token, a project or the catalog, or uploads files."""
     READ = "read"
     """It reads one thing."""
     LIST = "list"
@@ -50,6 +50,12 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "FindTree": CallKind.READ,
     "PutManifest": CallKind.CHANGE,
     "UploadFiles": CallKind.CHANGE,
+    "ListAlgorithms": CallKind.LIST,
+    "ListDatasets": CallKind.LIST,
+    "SetAlgorithm": CallKind.CHANGE,
+    "RemoveAlgorithm": CallKind.CHANGE,
+    "SetDataset": CallKind.CHANGE,
+    "RemoveDataset": CallKind.CHANGE,
     "Report": CallKind.REPORT,
     "FetchProgram": CallKind.STREAM,
 }

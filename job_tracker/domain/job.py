@@ -92,6 +92,11 @@ class JobSpec:
     """The checked instance options of the request."""
     code_version: str = ""
     """The version of the training code, as configured at submission."""
+    algorithm_version: int = 0
+    """The version of the algorithm that was accepted, if it was declared by the API; 0: it is in a file."""
+    dataset_declaration: int = 0
+    """The version of the dataset's declaration that was accepted, likewise. See `dataset_version` for that of
+    the data."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
     home: str = ""

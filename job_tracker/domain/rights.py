@@ -1,5 +1,5 @@
-"""The table of rights: the least role for each operation of `Jobs`, `Access`, `ReportKeyAccess` and
-`Programs`, and its call in the API.
+"""The table of rights: the least role for each operation of `Jobs`, `Access`, `ReportKeyAccess`,
+`Programs` and `Declarations`, and its call in the API.
 
 An operation or a call without a row is denied to everybody. A test compares the rows with these classes and
 with the proto files, so a new call without a row fails the checks.
@@ -69,13 +69,23 @@ PROGRAM_RIGHTS: Mapping[str, Right] = {
 }
 """By operation of `Programs`. The job that runs an uploaded program needs the right to submit."""
 
+CATALOG_RIGHTS: Mapping[str, Right] = {
+    "list_algorithms": Right("ListAlgorithms", "list algorithms", Role.VIEWER),
+    "list_datasets": Right("ListDatasets", "list datasets", Role.VIEWER),
+    "set_algorithm": Right("SetAlgorithm", "declare algorithms", Role.ADMIN),
+    "remove_algorithm": Right("RemoveAlgorithm", "remove algorithms", Role.ADMIN),
+    "set_dataset": Right("SetDataset", "declare datasets", Role.ADMIN),
+    "remove_dataset": Right("RemoveDataset", "remove datasets", Role.ADMIN),
+}
+"""By operation of `Declarations`. Those of all projects are changed by operators."""
+
 BY_ANY_CALLER = frozenset({"WhoAmI", "ListProjects"})
 """Calls that need a caller, but no role: they show what the caller may know."""
 
 BY_REPORT_TOKEN = frozenset({"Report", "FetchProgram"})
 """Calls that need a report token instead of a role. The token names the only attempt that it is valid for."""
 
-_ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS}
+_ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS, **CATALOG_RIGHTS}
 
 RPCS = BY_REPORT_TOKEN | BY_ANY_CALLER | {right.rpc for right in _ROWS.values()}
 """The calls that have a row. All others are denied."""

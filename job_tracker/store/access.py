@@ -70,7 +70,7 @@ class AccessStore(Protocol):
         ...
 
     async def delete_project(self, name: str, at: datetime, *, event: AuditEvent | None = None) -> int | None:
-        """Delete a project, and revoke its tokens, unless it has jobs that have not ended.
+        """Delete a project and what it declares, and revoke its tokens, unless it has unfinished jobs.
 
         Return their number; if it is not 0, nothing was changed. Return None if the project is not stored.
         """

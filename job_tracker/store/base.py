@@ -7,6 +7,7 @@ from typing import Protocol
 
 from job_tracker.store.access import AccessStore
 from job_tracker.store.audit import AuditStore
+from job_tracker.store.declarations import DeclarationStore
 from job_tracker.store.jobs import JobStore
 from job_tracker.store.lease import LeaseStore
 from job_tracker.store.queue import QueueView
@@ -28,6 +29,7 @@ class Store(
     ReportStore,
     LeaseStore,
     AccessStore,
+    DeclarationStore,
     ReportKeyStore,
     AuditStore,
     StoreIdentity,

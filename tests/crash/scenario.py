@@ -30,6 +30,7 @@ class PlannedJob:
     is_run: bool = True
     """True if the job certainly runs."""
     algorithm: str = "witness"
+    dataset: str = "1"
     restarts: tuple[int, ...] = ()
     """The restarts of each rank within an attempt, if known."""
     uploads: bool = False
@@ -37,6 +38,9 @@ class PlannedJob:
     tolerated: tuple[str, ...] = ()
     """Further allowed categories of failed attempts, such as for a fault before the master ran."""
 
+
+DATASET = "declared"
+"""A dataset that is declared by the API first."""
 
 USER, RUN = "user", "run.sh"
 """The folder of a world that a job uploads, and the program in it."""
@@ -46,7 +50,7 @@ DIE_ONCE = {"DO": "die once"}
 FAIL = {"EXIT_CODE": "3"}
 
 FIRST = PlannedJob("first", (pb.succeed,), instances=2)
-FAILING = PlannedJob("failing", (pb.failure,), ("crashed",), ranks=FAIL)
+FAILING = PlannedJob("failing", (pb.failure,), ("crashed",), ranks=FAIL, dataset=DATASET)
 HOLDING = PlannedJob("cancelled-while-running", (pb.cancelled,), instances=2, ranks=HOLD)
 UNWANTED = PlannedJob("cancelled-while-queued", (pb.cancelled,), ranks=HOLD, is_run=False)
 RETRIED = PlannedJob("retried", (pb.succeed,), ("killed",), ranks=DIE_ONCE)
@@ -77,6 +81,7 @@ def write_user_folder(world: Path, files: Mapping[str, str]) -> None:
 
 def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
     """Submit the jobs, which begin with JOBS, and bring them to their ends. Return their ids in order."""
+    service.ask(declare)
     ids = [submit(service, job) for job in jobs]
     unwanted, held = ids[JOBS.index(UNWANTED)], ids[JOBS.index(HOLDING)]
     service.ask(lambda client: client.cancel(unwanted))
@@ -85,6 +90,12 @@ def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
     for job_id in ids:
         wait(service, job_id)
     return ids
+
+
+def declare(client: TrainingClient) -> None:
+    """Declare the dataset of the jobs, in the place of the built-in ones. It may be repeated."""
+    [built_in] = client.catalog.datasets(name="*")
+    client.catalog.set_dataset(DATASET, {"uri": built_in.uri.replace("{dataset_id}", "1")})
 
 
 def submit(service: KeptService, job: PlannedJob) -> int:
@@ -98,7 +109,7 @@ def submit(service: KeptService, job: PlannedJob) -> int:
             )
         return client.submit(
             job.algorithm,
-            "1",
+            job.dataset,
             "v1",
             name=job.name,
             instances=job.instances,

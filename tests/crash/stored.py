@@ -23,14 +23,23 @@ def problems_in_sqlite(file: Path) -> Iterator[str]:
         if db.execute("SELECT count(*) FROM queue_blocks").fetchone() != (0,):
             yield "the store counts queued jobs, but there are none"
         states = {str(job_id): state for job_id, state in db.execute("SELECT id, state FROM jobs")}
-        yield from _problems_in_audit(states, db.execute("SELECT action, target FROM audit"))
+        declared = [f"{kind} {name}" for kind, name in db.execute("SELECT kind, name FROM declarations")]
+        yield from _problems_in_audit(states, db.execute("SELECT action, target FROM audit"), declared)
     finally:
         db.close()
 
 
-def _problems_in_audit(states: Mapping[str, str], events: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield changes of jobs without their audit event, or with several. `states` are those of jobs by id."""
+def _problems_in_audit(
+    states: Mapping[str, str], events: Iterable[tuple[str, str]], declared: Iterable[str]
+) -> Iterator[str]:
+    """Yield changes without their audit event, or with several.
+
+    `states` are those of jobs by id, and `declared` are algorithms and datasets that changed once.
+    """
     counts = Counter(events)
+    for target in declared:
+        if (number := counts[f"set_{target.partition(' ')[0]}", target]) != 1:
+            yield f"the declaration of {target} has {number} audit events"
     for job_id, state in states.items():
         if (number := counts["submit", f"job {job_id}"]) != 1:
             yield f"the submission of job {job_id} has {number} audit events"
@@ -71,4 +80,5 @@ def problems_in_redis(redis: RedisServer, prefix: str) -> Iterator[str]:
         yield f"the store's tallies {kept} are not the counts of its jobs {counted}"
     events = [fields for _, fields in ask("XRANGE", "audit", "-", "+")]
     states = {job["id"]: job["state"] for job in jobs}
-    yield from _problems_in_audit(states, ((event["action"], event["target"]) for event in events))
+    declared = [field.partition("/")[2].replace("/", " ") for field in ask("HKEYS", "declarations")]
+    yield from _problems_in_audit(states, ((event["action"], event["target"]) for event in events), declared)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.domain.audit import AuditEvent, Outcome
+from job_tracker.domain.declaration import Declaration, Kind
 from job_tracker.domain.job import Ending, JobState
 from job_tracker.store.base import Store
 from job_tracker.store.redis import Address, RedisStore
@@ -70,6 +71,12 @@ async def deleted_silently(store: Store) -> None:
     await store.delete([1])
 
 
+async def declared_without_event(store: Store) -> None:
+    await cancelled(store)
+    dataset = Declaration(kind=Kind.DATASET, name="own", definition="{}", changed_at=NOON)
+    assert await store.put_declaration(dataset, 0)
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
 @pytest.mark.parametrize(
     ("fill", "expected"),
@@ -82,6 +89,7 @@ async def deleted_silently(store: Store) -> None:
         (deleted_twice, ["job 1 has 2 audit events of its deletion, and is not there"]),
         (deleted_in_words_only, ["job 1 has 1 audit events of its deletion, and is still there"]),
         (deleted_silently, ["the audit has submissions of unknown jobs: {'job 1'}"]),
+        (declared_without_event, ["the declaration of dataset own has 0 audit events"]),
         (of_another_job, ["the audit has submissions of unknown jobs: {'job 7'}"]),
     ],
 )

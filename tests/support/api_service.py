@@ -33,10 +33,12 @@ from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.access_opening import open_access
 from training_service.api.access import AccessServicer
+from training_service.api.catalog import CatalogServicer
 from training_service.api.interceptors import CallInterceptor
 from training_service.api.programs import ProgramServicer
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
+from training_service.catalog_opening import ConfigurationFile, open_catalog
 from training_service.metrics import Metrics
 from training_service.program_opening import open_programs, open_trees
 from training_service.serving import Listener, Servicers, make_server
@@ -82,9 +84,10 @@ class AudibleMetrics(Metrics):
 class Service:
     """A running service, with access to its parts and a connected client."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
+    def __init__(self, settings: Settings, store: Store, file: ConfigurationFile | None = None) -> None:
         self.settings = settings
         self.store = store
+        self.file = file
         self.world = FakeWorld()
         self.metrics = AudibleMetrics()
         self._stack = AsyncExitStack()
@@ -94,6 +97,10 @@ class Service:
         backend = FakeBackend(self.world)
         self.trail = AuditTrail(self.store)
         self.access = await open_access(self.settings, self.store, self.trail.note)
+        opened_catalog = await open_catalog(
+            self.settings, self.store, self.access.projects, self.trail.note, self.file
+        )
+        self.catalog = opened_catalog.catalog
         programs = open_programs(self.settings, self.access.projects.limits_of, self.trail.note)
         jobs = main.make_jobs(
             self.settings,
@@ -103,6 +110,7 @@ class Service:
             self.metrics,
             self.access.projects,
             self.trail.note,
+            self.catalog,
             programs,
         )
         callers = self.access.callers
@@ -119,7 +127,13 @@ class Service:
         )
         report_keys = ReportKeyAccess(self.store, self.keys, note=self.trail.note)
         self.access_servicer = AccessServicer(self.access.operations, report_keys)
-        servicers = Servicers(self.servicer, self.access_servicer, reporter, ProgramServicer(programs))
+        servicers = Servicers(
+            self.servicer,
+            self.access_servicer,
+            reporter,
+            ProgramServicer(programs),
+            CatalogServicer(opened_catalog.operations),
+        )
         self.server = make_server(servicers, interceptor, descriptors=1024)
         self.health = health.aio.HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
@@ -130,6 +144,7 @@ class Service:
         self._stack.callback(self.world.close)
         self._stack.push_async_callback(self._end, asyncio.create_task(self.reports.run()))
         self._stack.push_async_callback(self._end, asyncio.create_task(callers.follow()))
+        self._stack.push_async_callback(self._end, asyncio.create_task(self.catalog.follow()))
         if tracked:
             self._stack.push_async_callback(self._end, asyncio.create_task(self._track(backend)))
         self._stack.push_async_callback(self.server.stop, None)
@@ -227,6 +242,7 @@ async def serve(tmp_path: Path, storage: Path) -> AsyncIterator[Serve]:
         ) -> Service:
             values: dict[str, Any] = {
                 "backend": "fake",
+                "catalog": {"replace_shipped": True},
                 "storage": {"data_dir": tmp_path},
                 "scheduling": {"capacity": CAPACITY},
                 "algorithms": ALGORITHMS,

@@ -9,7 +9,7 @@ from job_tracker.backends.fake import FakePlugin
 from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.registry import BackendPlugin
-from job_tracker.catalog import Algorithm
+from job_tracker.catalog import Algorithm, FixedCatalog
 from job_tracker.domain.job import Job
 from training_service.settings import settings_model
 
@@ -27,14 +27,15 @@ def algorithm_of(**values: Any) -> Any:
 
 def resolved(job: Job, algorithms: Mapping[str, Algorithm], backend: str, plugin: BackendPlugin) -> Job:
     """Return the job as resolved by admission. Raises LaunchFailed."""
-    return replace(job, spec=Resolver(algorithms, backend, plugin).completed(job.spec))
+    return replace(job, spec=Resolver(FixedCatalog(algorithms), backend, plugin).completed(job.spec))
 
 
 def fake_resolver(algorithms: Mapping[str, Algorithm] | None = None) -> Resolver:
     """Return the resolver of groups for the fake backend."""
-    return Resolver(algorithms or {}, "fake", FakePlugin())
+    return Resolver(FixedCatalog(algorithms or {}), "fake", FakePlugin())
 
 
 def pod_resolver(algorithms: Mapping[str, Algorithm], **settings: Any) -> Resolver:
     """Return the resolver of groups for Kubernetes."""
-    return Resolver(algorithms, "kubernetes", KubernetesPlugin(KubernetesSettings(**settings)))
+    plugin = KubernetesPlugin(KubernetesSettings(**settings))
+    return Resolver(FixedCatalog(algorithms), "kubernetes", plugin)

@@ -7,6 +7,7 @@ from typing import Any
 
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import BackendPlugin
+from job_tracker.catalog import FixedCatalog
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
@@ -93,7 +94,7 @@ def program_job(
     **changes: Any,
 ) -> Job:
     """Return a job that runs the command in a tree, resolved as admission does it."""
-    resolver = Resolver({}, backend, plugin)
+    resolver = Resolver(FixedCatalog({}), backend, plugin)
     roles = {naming.MASTER: 1, **({naming.WORKER: instances - 1} if instances > 1 else {})}
     group = resolver.resolve_program(
         "pytorch", command, Composition(roles, None, False), options or InstanceOptions()

@@ -10,6 +10,7 @@ from typing import Any
 
 from job_tracker.admission.admission import Admission
 from job_tracker.backends.fake import FakeBackend, FakeWorld
+from job_tracker.catalog import FixedCatalog
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.job import Job, JobState
@@ -46,7 +47,7 @@ class Service:
     async def start(self) -> None:
         self.store = await SqliteStore.open(self.folder / "jobs.db")
         admission = Admission(
-            {}, {}, fake_resolver(), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""
+            FixedCatalog({}), fake_resolver(), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""
         )
         reader = LogReader(self.store, self.backend, self.archive)
         models = ModelFiles(str(self.folder / "storage"))

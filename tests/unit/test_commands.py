@@ -14,7 +14,7 @@ from training_service.settings import Settings
 def test_an_unavailable_store_at_the_start_gives_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(settings: Settings) -> None:
+    def run(settings: Settings, file: object) -> None:
         raise StoreUnavailable("the job store cannot read: disk I/O error")
 
     monkeypatch.setattr(main, "run", run)

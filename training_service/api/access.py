@@ -22,8 +22,8 @@ from job_tracker.store.audit import AuditFilter
 from training_service._generated import access_service_pb2 as pb
 from training_service._generated.access_service_pb2_grpc import AccessServiceServicer
 from training_service.api.caller import Call
+from training_service.api.paging import page_size
 
-_DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LARGEST_ANSWER: Final = 2 << 20
 """Bytes at which a page of projects ends: many clients read at most 4 MiB. One project can have as many."""
 _MOST_ROLES: Final = 1000
@@ -63,7 +63,7 @@ class AccessServicer(AccessServiceServicer):
 
     async def ListTokens(self, request: pb.ListTokensRequest, call: Call) -> pb.ListTokensResponse:
         found, after = await self._access.list_tokens(
-            call.caller, request.project, limit=_page_size(request.page_size), after=request.page_token
+            call.caller, request.project, limit=page_size(request.page_size), after=request.page_token
         )
         return pb.ListTokensResponse(tokens=map(_token, found), next_page_token=after)
 
@@ -71,7 +71,7 @@ class AccessServicer(AccessServiceServicer):
         return _token(await self._access.revoke_token(call.caller, request.id))
 
     async def ListProjects(self, request: pb.ListProjectsRequest, call: Call) -> pb.ListProjectsResponse:
-        limit, size = _page_size(request.page_size), 0
+        limit, size = page_size(request.page_size), 0
         answer = pb.ListProjectsResponse()
         for view in await self._access.list_projects(call.caller):
             if view.project.name <= request.page_token:
@@ -114,7 +114,7 @@ class AccessServicer(AccessServiceServicer):
             since=_moment_of("since", request.since) if request.HasField("since") else None,
             until=_moment_of("until", request.until) if request.HasField("until") else None,
         )
-        limit, before = _page_size(request.page_size), _event_id_of(request.page_token)
+        limit, before = page_size(request.page_size), _event_id_of(request.page_token)
         found, next_before = await self._access.list_events(call.caller, where, limit=limit, before=before)
         return pb.ListAuditEventsResponse(
             events=map(_event, found), next_page_token=str(next_before) if next_before else ""
@@ -232,9 +232,3 @@ def _event_id_of(page_token: str) -> int | None:
     if not (page_token.isascii() and page_token.isdigit() and len(page_token) <= _LONGEST_ID):
         raise InvalidField("page_token", f"{quoted(page_token)} is not a next_page_token of this call")
     return int(page_token)
-
-
-def _page_size(size: int) -> int:
-    if not 0 <= size <= _LARGEST_PAGE:
-        raise InvalidField("page_size", f"{size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
-    return size or _DEFAULT_PAGE

@@ -206,6 +206,8 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
             output_model_name=spec.model_name,
         ),
         positionInQueue=view.position,
+        algorithm_version=spec.algorithm_version,
+        dataset_declaration=spec.dataset_declaration,
         attempt=job.attempt,
         submitted_at=_timestamp(job.submitted_at),
         started_at=_timestamp(job.started_at),

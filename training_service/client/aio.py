@@ -28,6 +28,7 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 from training_service.client import requests
 from training_service.client.access_aio import AsyncAccess
 from training_service.client.calls_aio import answer_of
+from training_service.client.catalog_aio import AsyncCatalog
 from training_service.client.channel import open_async_channel
 from training_service.client.connection import connection, project_or_default
 from training_service.client.credentials import Credentials
@@ -69,7 +70,7 @@ class AsyncTrainingClient:
     `token` proves who is calling, or the first line of the file `token_file`. Their defaults are the
     environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, and what `trainctl login`
     stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
-    machine. `access` has the operations on tokens and projects.
+    machine. `access` has the operations on tokens and projects, `catalog` those on algorithms and datasets.
 
     If the service does not answer, a call is retried for about 3 s with growing pauses. A call that a limit
     refuses is repeated when the service says, within `timeout`, or `patience` for streams.
@@ -102,6 +103,7 @@ class AsyncTrainingClient:
         self._stub = TrainingServiceStub(self._channel)
         self._credentials = Credentials(found, token, token_file)
         self.access = AsyncAccess(self._channel, self.address, self._credentials, self._timeout)
+        self.catalog = AsyncCatalog(self._channel, self.address, self._credentials, self._timeout)
         self._programs = AsyncPrograms(self._channel, self.address, self._metadata, self._timeout)
 
     async def __aenter__(self) -> Self:

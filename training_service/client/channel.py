@@ -7,14 +7,23 @@ from typing import Any
 
 import grpc
 
-from training_service._generated import access_service_pb2, program_service_pb2, training_service_pb2
+from training_service._generated import (
+    access_service_pb2,
+    catalog_service_pb2,
+    program_service_pb2,
+    training_service_pb2,
+)
 from training_service.client.connection import Connection
 from training_service.client.errors import InvalidRequest
 
 _SERVICE = training_service_pb2.DESCRIPTOR.services_by_name["TrainingService"]
 _ACCESS = access_service_pb2.DESCRIPTOR.services_by_name["AccessService"]
 _PROGRAMS = program_service_pb2.DESCRIPTOR.services_by_name["ProgramService"]
-_NOT_REPEATED = ("CreateToken", "DeleteProject", "RemoveMember", "RotateReportKey")
+_CATALOG = catalog_service_pb2.DESCRIPTOR.services_by_name["CatalogService"]
+_NOT_REPEATED = (
+    *("CreateToken", "DeleteProject", "RemoveMember", "RotateReportKey"),
+    *("RemoveAlgorithm", "RemoveDataset"),
+)
 
 # These calls may be repeated: Train carries a request key, and the others are idempotent. For streams, see
 # `client.stream_retry` and `client.watching`. The four retries come after 0.2, 0.4, 0.8 and 1.6 s (±20 %,
@@ -25,7 +34,7 @@ _SERVICE_CONFIG: dict[str, Any] = {
         {
             "name": [
                 {"service": service.full_name, "method": method.name}
-                for service in (_SERVICE, _ACCESS, _PROGRAMS)
+                for service in (_SERVICE, _ACCESS, _PROGRAMS, _CATALOG)
                 for method in service.methods
                 if not (method.server_streaming or method.client_streaming)
                 and method.name not in _NOT_REPEATED

@@ -2,9 +2,9 @@
 
 import re
 from functools import cache, cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, create_model, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from job_tracker.backends.registry import BackendPlugin, BrokenPlugin, installed
@@ -17,6 +17,7 @@ from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from training_service.settings.audit import AuditSettings
 from training_service.settings.auth import AuthSettings
+from training_service.settings.catalog import CatalogSettings
 from training_service.settings.jobs import (
     DeadlineSettings,
     JobSettings,
@@ -38,6 +39,8 @@ from training_service.settings.service import (
 from training_service.settings.shipped import default_algorithms, default_datasets
 
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
+
+T = TypeVar("T")
 
 _BACKEND_NAME = re.compile("[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
 
@@ -84,15 +87,55 @@ class Settings(BaseSettings):
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
+    catalog: CatalogSettings = CatalogSettings()
     algorithms: dict[str, Algorithm] = Field(
         default={},
-        description="Algorithms that can be trained, by name. If set, they replace the built-in ones.",
+        validate_default=True,
+        description="Algorithms that can be trained, by name, besides the built-in ones.",
     )
     datasets: dict[str, Dataset] = Field(
         default={},
-        description="Location of datasets, by id. `*` stands for every other id. If set, they replace the "
-        "built-in ones.",
+        validate_default=True,
+        description="Location of datasets, by id, besides the built-in ones. `*` stands for every other id.",
     )
+
+    @field_validator("algorithms")
+    @classmethod
+    def _with_shipped_algorithms(
+        cls, configured: dict[str, Algorithm], info: ValidationInfo
+    ) -> dict[str, Algorithm]:
+        shipped = cls.shipped_algorithms()
+        plugin = installed().get(info.data.get("backend", ""))
+        if plugin is not None and plugin.recipe_model is not None:
+            backend = info.data["backend"]
+            shipped = {name: each for name, each in shipped.items() if backend in each.recipes}
+        return _added(shipped, configured, info)
+
+    @field_validator("datasets")
+    @classmethod
+    def _with_shipped_datasets(
+        cls, configured: dict[str, Dataset], info: ValidationInfo
+    ) -> dict[str, Dataset]:
+        if "storage" not in info.data:  # it was refused
+            return configured
+        return _added(default_datasets(info.data["storage"].root), configured, info)
+
+    @classmethod
+    def algorithm_model(cls) -> type[Algorithm]:
+        """The model of algorithms, with the tables of all backends."""
+        model: type[Algorithm] = get_args(cls.model_fields["algorithms"].annotation)[1]
+        return model
+
+    @classmethod
+    def shipped_algorithms(cls) -> dict[str, Algorithm]:
+        """The built-in algorithms, by name. Without the tables of backends, there are none."""
+        model = cls.algorithm_model()
+        return {} if model is Algorithm else default_algorithms(model)
+
+    @property
+    def shipped_datasets(self) -> dict[str, Dataset]:
+        """The built-in datasets, by id."""
+        return default_datasets(self.storage.root)
 
     @property
     def job_defaults(self) -> JobDefaults:
@@ -107,32 +150,29 @@ class Settings(BaseSettings):
     def _plugin_of(self, backend: str) -> BackendPlugin:
         return installed()[backend](getattr(self, backend))
 
-    @property
-    def all_datasets(self) -> dict[str, Dataset]:
-        """The configured datasets, or the built-in ones if none are configured."""
-        return self.datasets or default_datasets(self.storage.root)
-
     @model_validator(mode="after")
-    def _algorithms_run_on_the_backend(self) -> "Settings":
+    def _algorithms_can_run(self) -> "Settings":
+        for name, algorithm in self.algorithms.items():
+            self.check_algorithm(f"algorithms.{name}.", algorithm)
+        return self
+
+    def check_algorithm(self, place: str, algorithm: Algorithm) -> None:
+        """Raise ValueError unless the algorithm can run on the backend, and its options fit the others.
+
+        `place` is what comes before its fields in the message.
+        """
         recipe = installed()[self.backend].recipe_model
-        for name, algorithm in self.algorithms.items():
-            if recipe is not None and self.backend not in algorithm.recipes:
-                required = [f".{field}" for field, info in recipe.model_fields.items() if info.is_required()]
-                needed = "".join([self.backend, *required[:1]])
-                raise ValueError(f"algorithms.{name}.{needed} is missing; backend {self.backend} needs it")
-        return self
+        if recipe is not None and self.backend not in algorithm.recipes:
+            required = [f".{field}" for field, info in recipe.model_fields.items() if info.is_required()]
+            needed = "".join([self.backend, *required[:1]])
+            raise ValueError(f"{place}{needed} is missing; backend {self.backend} needs it")
+        for backend in algorithm.recipes:
+            for role in (naming.WORKER, *algorithm.roles):
+                self._check_options(place, algorithm, backend, role)
 
-    @model_validator(mode="after")
-    def _options_fit_together(self) -> "Settings":
-        for name, algorithm in self.algorithms.items():
-            for backend in algorithm.recipes:
-                for role in (naming.WORKER, *algorithm.roles):
-                    self._check_options(name, algorithm, backend, role)
-        return self
-
-    def _check_options(self, name: str, algorithm: Algorithm, backend: str, role: str) -> None:
+    def _check_options(self, place: str, algorithm: Algorithm, backend: str, role: str) -> None:
         """Raise ValueError if the options of the algorithm conflict with those of all algorithms."""
-        what = f"algorithms.{name}.{backend} over {backend}"
+        what = f"{place}{backend} over {backend}"
         try:
             instance = self._plugin_of(backend).resolve(algorithm, role, InstanceOptions())
         except ValueError as error:
@@ -149,6 +189,13 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Use only the values from loading.py, which has merged the sources."""
         return (init_settings,)
+
+
+def _added(shipped: dict[str, T], configured: dict[str, T], info: ValidationInfo) -> dict[str, T]:
+    """The configured entries, with the shipped ones unless they are replaced."""
+    catalog: CatalogSettings | None = info.data.get("catalog")
+    is_replaced = catalog is not None and catalog.replace_shipped and configured
+    return configured if is_replaced else {**shipped, **configured}
 
 
 _TAKEN = {name for model in (Settings, Algorithm, RoleRecipe) for name in (*dir(model), *model.model_fields)}
@@ -174,9 +221,6 @@ def settings_model() -> type[Settings]:
     }
     fields["algorithms"] = (
         dict[str, algorithm],  # type: ignore[valid-type]
-        Field(
-            default_factory=lambda: default_algorithms(algorithm),
-            description=Settings.model_fields["algorithms"].description,
-        ),
+        Settings.model_fields["algorithms"],
     )
     return create_model("Settings", __base__=Settings, __doc__=Settings.__doc__, **fields)

@@ -4,7 +4,7 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
 
     {p}:meta                  hash: the schema, the id of the store, the number of the last term, its token
                               unless its leader resigned, the number of changes of tokens and projects,
-                              and the id of the last audit event
+                              that of declarations, and the id of the last audit event
     {p}:leader                hash: the leader and its term; expires with the lease
     {p}:last-id               the id of the job that was submitted last; never decreases
     {p}:job:ID                hash: one job
@@ -29,6 +29,8 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
     {p}:tokens:PROJECT        sorted set, all scores 0: the ids of a project's tokens
     {p}:token-ends            sorted set: the ids of tokens that end, scored by that time (Unix time)
     {p}:projects              hash: NAME -> the version, the members and the limits of a project, a line each
+    {p}:declarations          hash: PROJECT/KIND/NAME -> the version of a declared algorithm or dataset, and
+                              JSON of the time of its change, its author and its definition, a line each
     {p}:audit                 stream: the audit events; the first part of their ids is AuditEvent.id
     {p}:audit:project:NAME    stream: the ids of a project's audit events
     {p}:audit:by:NAME         stream: the ids of a caller's audit events
@@ -41,9 +43,9 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
     {p}:resignations          channel: the number of a term whose leader has resigned
 """
 
-SCHEMA = 5
+SCHEMA = 6
 """The newest layout that this version knows: 2 adds attempts and reports, 3 specs with groups (specs.py), 4
-projects, 5 more than one key of report tokens.
+projects, 5 more than one key of report tokens, 6 declared algorithms and datasets.
 """
 
 

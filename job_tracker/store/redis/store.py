@@ -40,6 +40,7 @@ from job_tracker.store.redis.audit import RedisAudit, argument_of
 from job_tracker.store.redis.changes import ChangeFeed
 from job_tracker.store.redis.checks import open_checked
 from job_tracker.store.redis.connection import Address, Connection
+from job_tracker.store.redis.declarations import RedisDeclarations
 from job_tracker.store.redis.report_keys import RedisReportKeys
 from job_tracker.store.redis.scripts import Script
 
@@ -58,12 +59,13 @@ _SOURCES = {
 }
 
 
-class RedisStore(RedisAccess, RedisReportKeys, RedisAudit):
+class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisAudit):
     """Every change is one script, so it is atomic. Open it with `RedisStore.open`."""
 
     def __init__(self, connection: Connection) -> None:
         RedisAccess.__init__(self, self._run)
         RedisAudit.__init__(self, self._run, self._run_fenced)
+        RedisDeclarations.__init__(self, self._run)
         RedisReportKeys.__init__(self, self._run)
         self._connection = connection
         self._changes = ChangeFeed(connection, self._may_have_changed)

@@ -12,7 +12,7 @@ from job_tracker.domain.errors import TooManyTokens
 from job_tracker.domain.job import JobState
 from job_tracker.store import encoding
 from job_tracker.store.access import ENDED_TOKENS_PURGED, UNLIMITED
-from job_tracker.store.sqlite import rows
+from job_tracker.store.sqlite import declarations, rows
 from job_tracker.store.sqlite.audit import AuditRows
 from job_tracker.store.sqlite.writer import GroupCommitter
 
@@ -144,6 +144,8 @@ class SqliteAccess:
             if left:
                 return int(left)
             db.execute("DELETE FROM projects WHERE name = ?", (name,))
+            if db.execute("DELETE FROM declarations WHERE project = ?", (name,)).rowcount:
+                declarations.changed(db)
             db.execute(
                 "UPDATE tokens SET revoked_at = ? WHERE project = ? AND revoked_at IS NULL",
                 (at.timestamp(), name),

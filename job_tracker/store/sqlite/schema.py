@@ -260,6 +260,20 @@ MIGRATIONS: tuple[str, ...] = (
     -- With the project, so that a list by project and caller reads no other rows.
     CREATE INDEX audit_by_caller ON audit (caller, id, project);
     """,
+    """
+    CREATE TABLE declarations (
+        kind       TEXT    NOT NULL,
+        project    TEXT    NOT NULL,
+        name       TEXT    NOT NULL,
+        version    INTEGER NOT NULL,
+        definition TEXT    NOT NULL,
+        changed_at REAL    NOT NULL,
+        changed_by TEXT    NOT NULL,
+        PRIMARY KEY (kind, project, name)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE declaration_changes (number INTEGER NOT NULL) STRICT;
+    INSERT INTO declaration_changes VALUES (0);
+    """,
 )
 
 

@@ -31,6 +31,7 @@ from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import files, lists, reports, rows, schema
 from job_tracker.store.sqlite.access import SqliteAccess
 from job_tracker.store.sqlite.audit import AuditRows, SqliteAudit
+from job_tracker.store.sqlite.declarations import SqliteDeclarations
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
@@ -45,7 +46,7 @@ _STORED = "SELECT 1 FROM projects WHERE name = ?"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 
 
-class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
+class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudit):
     """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
     Single rows are read on the event loop: in WAL mode a reader never waits, and such a read is faster than
@@ -65,6 +66,7 @@ class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
         self._writer = GroupCommitter(connection, self._watch.check, self._audit)
         self._lease = Lease()
         SqliteAccess.__init__(self, self._writer, self._audit, self._one, self._read)
+        SqliteDeclarations.__init__(self, self._writer, self._audit, self._one, self._read)
         SqliteReportKeys.__init__(self, self._writer, self._audit, self._read, self._access_changed)
         SqliteAudit.__init__(self, self._writer, self._audit, self._lease, self._read)
         self._feed: Broadcast[int, JobState] = Broadcast()

@@ -10,7 +10,7 @@ import pytest
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.backends.fake import FakeBackend, FakeWorld
-from job_tracker.catalog import Dataset
+from job_tracker.catalog import Dataset, FixedCatalog
 from job_tracker.domain.audit import AuditEvent, Outcome
 from job_tracker.domain.caller import Caller, Role
 from job_tracker.domain.diagnosis import Category, Diagnosis
@@ -47,8 +47,9 @@ def noted() -> list[AuditEvent]:
 def jobs(store: Store, storage: Path, noted: list[AuditEvent]) -> Jobs:
     algorithms = {"program": algorithm_of()}
     admission = Admission(
-        algorithms,
-        {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
+        FixedCatalog(
+            algorithms, {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")}
+        ),
         fake_resolver(algorithms),
         capacity=4,
         max_processes=4,

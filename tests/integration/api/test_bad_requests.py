@@ -366,7 +366,7 @@ async def test_an_error_that_lists_thousands_of_algorithms_is_shortened(serve: S
     service = await serve(tracked=False, algorithms=many)
     details = await service.refuses(service.train(algorithm="nope"), NOT_FOUND)
     assert details.startswith("algorithm: 'nope' doesn't exist; configured: algorithm-number-00000, ")
-    assert details.endswith(" …")
+    assert details.endswith(", and 1980 more")
 
 
 async def test_the_service_survives_every_kind_of_malformed_request(service: Service) -> None:

@@ -1,5 +1,6 @@
 """Every call of the proto files, as every role, in the caller's project and in another, on both stores."""
 
+import json
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from tests.support.redis_server import server_or_skip
 from tests.support.trees import manifest_of
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import access_service_pb2_grpc as apb_grpc
+from training_service._generated import catalog_service_pb2 as cpb
+from training_service._generated import catalog_service_pb2_grpc as cpb_grpc
 from training_service._generated import program_service_pb2 as ppb
 from training_service._generated import program_service_pb2_grpc as ppb_grpc
 from training_service._generated import training_reporter_pb2 as rpb
@@ -53,6 +56,12 @@ LEAST: dict[str, Least] = {
     "FindTree": Role.SUBMITTER,
     "PutManifest": Role.SUBMITTER,
     "UploadFiles": Role.SUBMITTER,
+    "ListAlgorithms": Role.VIEWER,
+    "ListDatasets": Role.VIEWER,
+    "SetAlgorithm": Role.ADMIN,
+    "RemoveAlgorithm": Role.ADMIN,
+    "SetDataset": Role.ADMIN,
+    "RemoveDataset": Role.ADMIN,
     "ListAuditEvents": Role.ADMIN,
     "ListReportKeys": Role.OPERATOR,
     "RotateReportKey": Role.OPERATOR,
@@ -62,7 +71,7 @@ HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
     *("GetTrainingArtifacts", "FetchTrainingArtifact", "RevokeToken", "AnnotateTraining", "DeleteTraining"),
 }
-MODULES = ((pb, pb_grpc), (rpb, rpb_grpc), (apb, apb_grpc), (ppb, ppb_grpc))
+MODULES = ((pb, pb_grpc), (rpb, rpb_grpc), (apb, apb_grpc), (ppb, ppb_grpc), (cpb, cpb_grpc))
 STUBS = {
     method.name: (getattr(grpc_module, f"{service.name}Stub"), getattr(module, method.input_type.name))
     for module, grpc_module in MODULES
@@ -120,7 +129,14 @@ class Matrix:
                 return {"tree": TREE}
             case "PutManifest":
                 return {"tree": TREE, "content": MANIFEST}
-            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
+            case "SetAlgorithm":
+                return {"project": name, "name": "own", "definition": "{}"}
+            case "SetDataset":
+                uri = f"{self.service.settings.storage.root}/versionedDatasets/own/{{version}}"
+                return {"project": name, "name": "own", "definition": json.dumps({"uri": uri})}
+            case "RemoveAlgorithm" | "RemoveDataset":
+                return {"project": name, "name": "own"}
+            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents" | "ListAlgorithms" | "ListDatasets":
                 return {"project": name}
             case "FetchTrainingArtifact":
                 return {"job_id": job_id, "name": "model.pt"}

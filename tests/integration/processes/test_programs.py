@@ -11,6 +11,7 @@ import pytest
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
+from job_tracker.catalog import FixedCatalog
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain import naming
 from job_tracker.domain.errors import LaunchFailed
@@ -40,7 +41,7 @@ class Programs:
 
     def job(self, *command: str, files: dict[str, bytes] | None = None, instances: int = 1) -> Job:
         tree = put(self.trees, FILES if files is None else files)
-        resolver = Resolver({}, "process", ProcessPlugin(ProcessSettings()))
+        resolver = Resolver(FixedCatalog({}), "process", ProcessPlugin(ProcessSettings()))
         roles = {naming.MASTER: 1, **({naming.WORKER: instances - 1} if instances > 1 else {})}
         group = resolver.resolve_program(
             "pytorch", command, Composition(roles, None, False), InstanceOptions()
@@ -196,7 +197,9 @@ async def test_a_program_uses_the_configured_environment(world: ProcessGroups, t
     environment = tmp_path / "venv"
     (environment / "bin").mkdir(parents=True)
     (environment / "bin" / "python-of-the-team").symlink_to(sys.executable)
-    resolver = Resolver({}, "process", ProcessPlugin(ProcessSettings(program_environment=environment)))
+    resolver = Resolver(
+        FixedCatalog({}), "process", ProcessPlugin(ProcessSettings(program_environment=environment))
+    )
     programs = Programs(world)
     made = programs.job("python-of-the-team", "train.py")
     group = resolver.resolve_program(

@@ -12,6 +12,7 @@ from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.process.backend import ProcessBackend
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
+from job_tracker.catalog import FixedCatalog
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job, JobState
@@ -67,7 +68,7 @@ async def test_live_groups_are_adopted_and_finished_and_queued_jobs_run(
 
     backend = ProcessBackend(world.root, ProcessSettings(path=PATH))
     logs = collector(store, world.spool(), tmp_path)
-    resolver = Resolver(world.algorithms, "process", ProcessPlugin(ProcessSettings()))
+    resolver = Resolver(FixedCatalog(world.algorithms), "process", ProcessPlugin(ProcessSettings()))
     tracker = Tracker(
         store,
         backend,

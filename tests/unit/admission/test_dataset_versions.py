@@ -11,7 +11,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from job_tracker.admission.dataset_versions import DatasetVersions
-from job_tracker.catalog import Dataset
+from job_tracker.catalog import Dataset, FixedCatalog
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.errors import StorageUnavailable
 from tests.support.callers import caller_at
@@ -41,11 +41,12 @@ def datasets(storage: Path) -> Iterator[dict[str, Dataset]]:
 
 async def uri_for(versions: DatasetVersions, who: str, dataset: str, version: str) -> str:
     """Return the answer to a call of this caller."""
-    return await versions.uri_of(caller_at(who), dataset, version)
+    uri, _ = await versions.uri_of(caller_at(who), dataset, version)
+    return uri
 
 
 async def test_a_caller_with_many_checks_leaves_a_turn_to_others(datasets: dict[str, Dataset]) -> None:
-    versions = DatasetVersions(datasets, patience=60, turns=FairTurns(4, 3))
+    versions = DatasetVersions(FixedCatalog({}, datasets), patience=60, turns=FairTurns(4, 3))
     async with asyncio.TaskGroup() as calls:
         for number in range(20):
             calls.create_task(uri_for(versions, "a", "hanging", f"v{number}"))
@@ -57,7 +58,7 @@ async def test_a_caller_with_many_checks_leaves_a_turn_to_others(datasets: dict[
 
 async def test_a_check_without_a_turn_times_out_and_leaves_nothing(datasets: dict[str, Dataset]) -> None:
     turns = FairTurns(1, 1)
-    versions = DatasetVersions(datasets, patience=0.2, turns=turns)
+    versions = DatasetVersions(FixedCatalog({}, datasets), patience=0.2, turns=turns)
     for version in ("v1", "v1", "v2"):
         with pytest.raises(StorageUnavailable, match=r"cannot be checked: no answer in 0\.2 s"):
             await uri_for(versions, "a", "hanging", version)
@@ -71,7 +72,7 @@ async def test_a_check_without_a_turn_times_out_and_leaves_nothing(datasets: dic
 
 async def test_calls_for_the_same_version_share_a_check(datasets: dict[str, Dataset]) -> None:
     turns = FairTurns(1, 1)
-    versions = DatasetVersions(datasets, patience=60, turns=turns)
+    versions = DatasetVersions(FixedCatalog({}, datasets), patience=60, turns=turns)
     await turns.take("another")
     async with asyncio.TaskGroup() as calls:
         for who in "abcab":

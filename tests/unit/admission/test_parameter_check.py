@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from job_tracker.admission.parameter_check import ParameterCheck
-from job_tracker.catalog import Algorithm
+from job_tracker.catalog import Algorithm, FixedCatalog
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.caller import BUILT_IN, Caller
 from job_tracker.domain.errors import InvalidField, LimitExceeded
@@ -51,7 +51,7 @@ def checking(
     command: tuple[str, ...], *, seconds: float = 10, turns: FairTurns | None = None, **algorithm: Any
 ) -> Checking:
     made: Algorithm = algorithm_of(check=command, **algorithm)
-    return Checking(ParameterCheck({"program": made}, os.defpath, seconds, turns), made)
+    return Checking(ParameterCheck(FixedCatalog({"program": made}), os.defpath, seconds, turns), made)
 
 
 async def test_the_algorithm_refuses_parameters_with_its_reason(program: Program) -> None:

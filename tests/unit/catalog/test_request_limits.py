@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from job_tracker.backends.kubernetes.options import KubernetesRecipe, PodOptions, VolumeMount
-from job_tracker.catalog import Algorithm, RequestLimits
+from job_tracker.catalog import Algorithm, Entry, RequestLimits
 from job_tracker.catalog.groups import Composition
 from job_tracker.catalog.layers import overlay
 from job_tracker.catalog.request_limits import PodOptionName
@@ -25,10 +25,11 @@ EVERY_OPTION = RequestLimits(
 
 
 def refused(limits: RequestLimits, sent: dict[str, Any], the_algorithm: Algorithm | None = None) -> str:
-    resolver = pod_resolver({"a": the_algorithm or algorithm()})
+    entry = Entry(name="a", value=the_algorithm or algorithm())
+    resolver = pod_resolver({})
     one = Composition({"master": 1}, None, ends_with_master=False)
     with pytest.raises(InvalidField) as caught:
-        resolver.resolve("a", one, limits.check(sent))
+        resolver.resolve(entry, one, limits.check(sent))
     return str(caught.value)
 
 

@@ -12,6 +12,7 @@ from google.protobuf.json_format import ParseDict
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.backends.kubernetes.plan import plan
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.catalog import FixedCatalog
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec
@@ -66,9 +67,8 @@ async def test_each_floor_has_the_value_that_is_shown(storage: Path) -> None:
     limits = configured.plugin.limits
     assert limits is not None
     admission = Admission(
-        configured.algorithms,
-        default_datasets(str(storage)),
-        make_resolver(configured),
+        catalog := FixedCatalog(configured.algorithms, default_datasets(str(storage))),
+        make_resolver(configured, catalog),
         capacity=8,
         max_processes=64,
         models_uri="/storage/models",

@@ -21,5 +21,6 @@ def test_calls_that_change_something_are_logged() -> None:
     assert {
         *("Train", "CancelTraining", "AnnotateTraining", "DeleteTraining", "CreateToken", "RevokeToken"),
         *("SetProject", "DeleteProject", "SetMember", "RemoveMember"),
+        *("SetAlgorithm", "RemoveAlgorithm", "SetDataset", "RemoveDataset"),
         *("RotateReportKey", "RemoveReportKey", "PutManifest", "UploadFiles"),
     } == CHANGING

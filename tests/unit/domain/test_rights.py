@@ -4,6 +4,7 @@ import pytest
 
 from job_tracker.access.operations import Access
 from job_tracker.access.report_keys import ReportKeyAccess
+from job_tracker.declarations.operations import Declarations
 from job_tracker.domain import rights
 from job_tracker.domain.caller import Role
 from job_tracker.domain.errors import Forbidden, JobNotFound
@@ -11,6 +12,7 @@ from job_tracker.domain.rights import (
     ACCESS_RIGHTS,
     BY_ANY_CALLER,
     BY_REPORT_TOKEN,
+    CATALOG_RIGHTS,
     PROGRAM_RIGHTS,
     RIGHTS,
     RPCS,
@@ -21,6 +23,7 @@ from tests.support.callers import caller_with
 from tests.support.jobs import job_of, spec
 from training_service._generated import (
     access_service_pb2,
+    catalog_service_pb2,
     program_service_pb2,
     training_reporter_pb2,
     training_service_pb2,
@@ -51,17 +54,28 @@ def test_every_operation_of_programs_has_a_row_but_the_one_of_admission() -> Non
     assert set(PROGRAM_RIGHTS) == operations - {"require"}
 
 
+def test_every_operation_of_declarations_has_a_row() -> None:
+    operations = {name for name, each in vars(Declarations).items() if callable(each) and name[0] != "_"}
+    assert set(CATALOG_RIGHTS) == operations
+
+
 def test_every_call_of_the_proto_files_has_a_row() -> None:
     calls = [
         method
-        for file in (training_service_pb2, training_reporter_pb2, access_service_pb2, program_service_pb2)
+        for file in (
+            training_service_pb2,
+            training_reporter_pb2,
+            access_service_pb2,
+            program_service_pb2,
+            catalog_service_pb2,
+        )
         for service in file.DESCRIPTOR.services_by_name.values()
         for method in service.methods_by_name
     ]
     assert set(calls) == RPCS
     assert len(calls) == len(RPCS), "names are unique among the services"
-    rows = len(RIGHTS) + len(ACCESS_RIGHTS) + len(PROGRAM_RIGHTS) + len(BY_ANY_CALLER) + len(BY_REPORT_TOKEN)
-    assert len(RPCS) == rows, "each call is in one row only"
+    tables = (RIGHTS, ACCESS_RIGHTS, PROGRAM_RIGHTS, CATALOG_RIGHTS, BY_ANY_CALLER, BY_REPORT_TOKEN)
+    assert len(RPCS) == sum(map(len, tables)), "each call is in one row only"
 
 
 def allowed(role: Role | None) -> set[str]:

@@ -40,6 +40,11 @@ def test_an_algorithm_without_a_recipe_for_the_backend_is_refused(model: Any) ->
     assert model(backend="mine", algorithms={"a": {"mine": {}}}).algorithms["a"].recipes["mine"] == Recipe()
 
 
+def test_built_in_algorithms_that_cannot_run_on_the_backend_are_left_out(model: Any) -> None:
+    assert model(backend="mine").algorithms == {}
+    assert "intent-classification" in model().algorithms
+
+
 @pytest.mark.parametrize("name", ["Vision", "a/b", "*", ""])
 def test_a_name_that_no_project_can_have_is_refused(model: Any, name: str) -> None:
     with pytest.raises(ValidationError, match="is not the name of a project: use 1 to 40"):

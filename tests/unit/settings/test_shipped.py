@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from job_tracker.catalog import Dataset
+from tests.support.catalog import SETTINGS, algorithm_of
 from training_service.settings import Settings, settings_model
 from training_service.settings.service import StorageSettings
 from training_service.settings.shipped import default_datasets
@@ -47,13 +48,27 @@ def test_the_code_does_not_name_a_built_in_algorithm() -> None:
     ],
 )
 def test_built_in_datasets_are_in_the_storage(storage: StorageSettings, root: str) -> None:
-    datasets = Settings(storage=storage).all_datasets
+    datasets = Settings(storage=storage).datasets
     assert datasets["*"].folder("7", "v1") == f"{root}/versionedDatasets/7/v1"
     assert datasets["*"].files == ("examples.csv", "labels.csv")
     assert datasets["dialog"].folder("dialog", "v2") == f"{root}/versionedDatasets/dialog/v2"
     assert datasets["dialog"].files == ("train.txt", "validation.txt")
 
 
-def test_configured_datasets_replace_the_built_in_ones() -> None:
-    mine = {"mine": Dataset(uri="/data/{dataset_id}/{version}")}
-    assert Settings(datasets=mine).all_datasets == mine
+MINE = Dataset(uri="/data/{dataset_id}/{version}")
+OWN = algorithm_of(process={"command": ["train"]})
+
+
+def test_configured_entries_add_to_the_built_in_ones() -> None:
+    made = SETTINGS(datasets={"mine": MINE, "*": MINE}, algorithms={"own": OWN, "language-model": OWN})
+    assert made.datasets.keys() == {"*", "dialog", "mine"}
+    assert made.datasets["*"] == MINE
+    assert made.algorithms.keys() == {"intent-classification", "language-model", "own"}
+    assert made.algorithms["language-model"] == OWN
+
+
+def test_configured_entries_replace_the_built_in_ones_if_they_say_so() -> None:
+    made = SETTINGS(catalog={"replace_shipped": True}, datasets={"mine": MINE})
+    assert made.datasets == {"mine": MINE}
+    assert made.algorithms.keys() == {"intent-classification", "language-model"}
+    assert SETTINGS(catalog={"replace_shipped": True}, algorithms={"own": OWN}).algorithms == {"own": OWN}

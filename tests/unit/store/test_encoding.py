@@ -30,6 +30,8 @@ RELEASED: dict[type, dict[str, Any]] = {
     JobSpec: {
         "pod_options": InstanceOptions(),
         "code_version": "",
+        "algorithm_version": 0,
+        "dataset_declaration": 0,
         "retry": RetryPolicy(),
         "deadlines": Deadlines(),
         "home": "",

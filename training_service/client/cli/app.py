@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from training_service.client.cli.boundary import errors_reported
-from training_service.client.cli.commands import projects, report_keys, tokens
+from training_service.client.cli.commands import catalog, projects, report_keys, tokens
 from training_service.client.cli.commands.annotate import note, tag
 from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.audit import audit
@@ -200,3 +200,7 @@ app.command()(audit)
 app.add_typer(tokens.app, name="token")
 app.add_typer(projects.app, name="project")
 app.add_typer(report_keys.app, name="report-key")
+for command_of_catalog in (catalog.algorithms, catalog.datasets):
+    app.command()(command_of_catalog)
+app.add_typer(catalog.algorithm_app, name="algorithm")
+app.add_typer(catalog.dataset_app, name="dataset")

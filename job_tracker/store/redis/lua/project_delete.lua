@@ -6,6 +6,13 @@ for i = 5, #ARGV do left = left + redis.call('ZCARD', project_key(name, ARGV[i])
 if left > 0 then return {'jobs', left} end
 redis.call('HDEL', key('projects'), name)
 for _, id in ipairs(redis.call('ZRANGE', key('tokens:' .. name), 0, -1)) do revoke(id, at) end
+local declared = 0
+for _, field in ipairs(redis.call('HKEYS', key('declarations'))) do
+  if string.sub(field, 1, #name + 1) == name .. '/' then
+    declared = declared + redis.call('HDEL', key('declarations'), field)
+  end
+end
+if declared > 0 then declarations_changed() end
 access_changed()
 record(event)
 return {'done', 0}

@@ -11,6 +11,7 @@ import pytest
 
 from job_tracker.admission.admission import Admission
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
+from job_tracker.catalog import FixedCatalog
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.job import JobState
@@ -66,7 +67,7 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     )
     tracking = asyncio.create_task(tracker.run())
     admission = Admission(
-        {}, {}, pod_resolver({}), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""
+        FixedCatalog({}), pod_resolver({}), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""
     )
     yield Tracked(
         backend, Jobs(store, LogReader(store, backend, archive), admission, ModelFiles(""), max_queued=10)

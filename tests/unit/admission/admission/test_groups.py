@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from job_tracker.admission.admission import Admission, JobRequest
-from job_tracker.catalog import Dataset
+from job_tracker.catalog import Dataset, FixedCatalog
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.job import JobSpec
@@ -41,8 +41,9 @@ async def accepted(
     algorithms = {name: ALGORITHM.model_validate({**recipe, **values}) for name, values in ALGORITHMS.items()}
     resolver = pod_resolver(algorithms)
     admission = Admission(
-        algorithms,
-        {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
+        FixedCatalog(
+            algorithms, {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")}
+        ),
         resolver,
         capacity=8,
         max_processes=64,

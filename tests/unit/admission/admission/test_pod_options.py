@@ -8,7 +8,7 @@ import pytest
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.admission.resolution import Resolver
-from job_tracker.catalog import Dataset
+from job_tracker.catalog import Dataset, FixedCatalog
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, Phase, RankStatus
@@ -28,8 +28,9 @@ _BEFORE = "2696d8a04a002ac9a69d66acac01dc75d05c7abb596ca5a40b13bd134bcfb17c"
 
 def admission_of(storage: Path, resolver: Resolver) -> Admission:
     return Admission(
-        {"a": algorithm()},
-        {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")},
+        FixedCatalog(
+            {"a": algorithm()}, {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")}
+        ),
         resolver,
         max_processes=64,
         capacity=4,

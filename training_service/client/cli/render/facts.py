@@ -21,7 +21,8 @@ Fact = tuple[str, str]
 def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     """Yield what names the job."""
     job = status.metadata
-    yield "Algorithm", words.printable(job.algorithm)
+    version = f" (version {status.algorithm_version})" if status.algorithm_version else ""
+    yield "Algorithm", words.printable(job.algorithm + version)
     if job.name:
         yield "Name", words.printable(job.name)
     if status.project:

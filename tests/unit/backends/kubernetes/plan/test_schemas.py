@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from job_tracker.backends.kubernetes.labels import group_of, rank_of
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
-from job_tracker.catalog import Parameter, RequestLimits
+from job_tracker.catalog import Entry, Parameter, RequestLimits
 from job_tracker.catalog.groups import Composition
 from job_tracker.catalog.request_limits import PodOptionName
 from job_tracker.domain.errors import InvalidField
@@ -128,7 +128,7 @@ def test_every_accepted_job_has_a_valid_plan(
     for key, value in list(pod_options.items()):
         try:
             kept = ANY_REQUEST.check({key: value})
-            pod_resolver({name: how}, pod=pod).resolve(name, ONE, kept)
+            pod_resolver({}, pod=pod).resolve(Entry(name=name, value=how), ONE, kept)
             pod_options.update(OPTIONS.dump_python(kept, mode="json", exclude_defaults=True))
         except InvalidField:
             del pod_options[key]

@@ -1,0 +1,98 @@
+"""The algorithms and datasets that a job can use, and where each comes from."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Generic, Protocol, TypeVar
+
+from job_tracker.catalog.algorithms import Algorithm
+from job_tracker.catalog.datasets import Dataset
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import InvalidField, UnknownReference
+
+T = TypeVar("T", Algorithm, Dataset)
+
+ANY_DATASET = "*"
+"""The dataset that stands for all others."""
+_MOST_SHOWN = 20
+
+
+class Origin(StrEnum):
+    """Where an entry comes from."""
+
+    SHIPPED = "shipped"
+    """It is built in."""
+    FILE = "file"
+    """It is in the configuration."""
+    API = "api"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # eq: an entry is itself, so it can be a key
+class Entry(Generic[T]):
+    """An algorithm or a dataset with its name."""
+
+    name: str
+    value: T | None
+    """None: the entry cannot be used, because of `problem`."""
+    problem: str = ""
+    origin: Origin = Origin.FILE
+    project: str = ""
+    """The only project that has it; empty: all."""
+    version: int = 0
+    """The number of the change that declared it by the API; 0 for entries of files."""
+    changed_at: datetime | None = None
+    changed_by: str = ""
+    definition: str = ""
+    """What was declared by the API, as JSON."""
+
+
+Algorithms = Mapping[str, Entry[Algorithm]]
+Datasets = Mapping[str, Entry[Dataset]]
+
+
+class Catalog(Protocol):
+    """Finds algorithms and datasets. What it returns may differ with each call."""
+
+    def algorithms(self, project: str) -> Algorithms:
+        """Return the algorithms of a project by name, with those of all projects."""
+        ...
+
+    def datasets(self, project: str) -> Datasets:
+        """Return the datasets of a project by id, with those of all projects."""
+        ...
+
+
+class FixedCatalog:
+    """A catalog of the same algorithms and datasets for every project."""
+
+    def __init__(
+        self, algorithms: Mapping[str, Algorithm], datasets: Mapping[str, Dataset] | None = None
+    ) -> None:
+        self._algorithms = {name: Entry(name=name, value=value) for name, value in algorithms.items()}
+        self._datasets = {name: Entry(name=name, value=value) for name, value in (datasets or {}).items()}
+
+    def algorithms(self, project: str) -> Algorithms:  # noqa: ARG002
+        """See Catalog."""
+        return self._algorithms
+
+    def datasets(self, project: str) -> Datasets:  # noqa: ARG002
+        """See Catalog."""
+        return self._datasets
+
+
+def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[Entry[T], T]:
+    """The entry with this name, and its value. Raises UnknownReference, or InvalidField for a broken one."""
+    entry = entries.get(name)
+    if entry is None:
+        raise UnknownReference(field, f"{quoted(name)} doesn't exist; configured: {listed(entries)}")
+    if entry.value is None:
+        raise InvalidField(field, f"{quoted(name)} cannot be used: {entry.problem}")
+    return entry, entry.value
+
+
+def listed(names: Collection[str]) -> str:
+    """The first of the names, for a message."""
+    shown = sorted(names)[:_MOST_SHOWN]
+    more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) else []
+    return ", ".join([*shown, *more]) or "none"

@@ -1,0 +1,117 @@
+"""Commands with places for parameters, such as `--lr {LR}`, so that programs get them as arguments.
+
+`{NAME}` is the value of a parameter. `{NAME?TEXT}`, as a whole argument, is TEXT if the `bool` parameter NAME
+is true; otherwise the argument is left out. `{{NAME}}` stands for the text `{NAME}`. All other braces are as
+they are, also those of `${NAME}`, which are a shell's. An argument with a parameter that has no value is left
+out. If the argument is nothing but that place, the option before it is left out, too.
+
+Admission fills commands in, so no backend knows of places. A value is always one argument, or a part of one.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from job_tracker.catalog.parameters import Parameter
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import InvalidField
+
+DATA_URI = "TRAINING_DATA_URI"
+"""The name for the URI of the dataset version, which every command may use besides its parameters."""
+
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+_PLACE = re.compile(rf"\{{\{{({_NAME})\}}\}}|(?<!\$)\{{({_NAME})\}}")
+_FLAG = re.compile(rf"\{{({_NAME})\?([^{{}}]+)\}}")
+# Programs that run the text of an argument. A parameter in such a text could run anything.
+_INTERPRETER = re.compile(r"(?:ba|da|z|k|a|fi|c|tc)?sh|busybox|python[0-9.]*|perl|ruby|node|php|lua")
+_CODE_OPTION = re.compile(r"-[A-Za-z]*[ceEr]|--(?:command|eval|print)")
+
+
+def places(command: Sequence[str]) -> frozenset[str]:
+    """The names of the parameters that the command has places for."""
+    return frozenset(name for argument in command for name in _names(argument))
+
+
+def is_template(command: Sequence[str]) -> bool:
+    """Return whether `filled` may change the command."""
+    return any(_FLAG.fullmatch(argument) or _PLACE.search(argument) for argument in command)
+
+
+def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str | None:
+    """What is wrong with the places of a command for these parameters; None if nothing is."""
+    for number, argument in enumerate(command):
+        for name in _names(argument):
+            where = f"argument {number}, {quoted(argument)}: "
+            if name not in parameters and name != DATA_URI:
+                allowed = ", ".join([*sorted(parameters)[:20], DATA_URI])
+                return (
+                    f"{where}{quoted(name)} is not a parameter of the algorithm; allowed: {allowed}; for the "
+                    f"text itself write {{{{{name}}}}}"
+                )
+            if number == 0:
+                return f"{where}the program itself cannot be a parameter"
+            if _is_code(command, number):
+                return (
+                    f"{where}a parameter is not allowed in text that {quoted(command[0])} runs as code; give "
+                    "it as an argument of its own, or read the variable of its name"
+                )
+            flag = _FLAG.fullmatch(argument)
+            if flag and (name == DATA_URI or parameters[name].type != "bool"):
+                return f"{where}{quoted(name)} is not of type bool, which is needed before ?"
+    return None
+
+
+def filled(
+    command: Sequence[str], parameters: Mapping[str, Parameter], values: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The command with these values in its places. Parameters without a value are not in `values`.
+
+    Raises InvalidField for a value that would be taken for an option.
+    """
+    arguments: list[str] = []
+    option = False  # whether the last argument is an option without a place
+    for argument in command:
+        names = list(_names(argument))
+        if flag := _FLAG.fullmatch(argument):
+            if values.get(flag[1]) in ("true", "1"):
+                arguments.append(flag[2])
+            option = False
+            continue
+        if any(name not in values for name in names):
+            if option and argument == f"{{{names[0]}}}":
+                arguments.pop()
+            option = False
+            continue
+        text = _PLACE.sub(lambda place: f"{{{place[1]}}}" if place[1] else values[place[2]], argument)
+        if names and text.startswith("-") and not argument.startswith("-"):
+            _check_no_option(names[0], parameters.get(names[0]), text)
+        arguments.append(text)
+        option = not names and len(arguments) > 1 and bool(re.match(r"-[^-]|--.", text))
+    return tuple(arguments)
+
+
+def _names(argument: str) -> Iterator[str]:
+    if flag := _FLAG.fullmatch(argument):
+        yield flag[1]
+        return
+    for place in _PLACE.finditer(argument):
+        if place[2]:
+            yield place[2]
+
+
+def _is_code(command: Sequence[str], number: int) -> bool:
+    """Return whether an interpreter runs the argument as code: it follows an option such as `-c`."""
+    for position in range(number - 2, -1, -1):
+        if not command[position + 1].startswith("-"):
+            return False
+        if _INTERPRETER.fullmatch(command[position].rpartition("/")[2]):
+            return bool(_CODE_OPTION.fullmatch(command[number - 1]))
+    return False
+
+
+def _check_no_option(name: str, parameter: Parameter | None, text: str) -> None:
+    if parameter is not None and parameter.type in ("int", "float"):
+        return
+    raise InvalidField(
+        f"parameters.{name}",
+        f"{quoted(text)} is not allowed: it begins with -, so the program would take it for an option",
+    )

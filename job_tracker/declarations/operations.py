@@ -1,0 +1,227 @@
+"""The operations on algorithms and datasets behind the API, independent of its protocol."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeVar
+
+from job_tracker.admission.programs import PROGRAM
+from job_tracker.catalog import Algorithm, Dataset, Entry
+from job_tracker.common.clock import utc_now
+from job_tracker.common.printable import quoted
+from job_tracker.declarations.catalog import DeclaredCatalog
+from job_tracker.declarations.reading import canonical, parsed
+from job_tracker.domain.access import Project
+from job_tracker.domain.audit import EventObserver, Outcome, event_of, ignore_event
+from job_tracker.domain.caller import Caller
+from job_tracker.domain.declaration import Declaration, Kind
+from job_tracker.domain.errors import InvalidField, NotPossible, UnknownReference
+from job_tracker.domain.guard import Guard
+from job_tracker.store.declarations import DeclarationStore
+
+T = TypeVar("T", Algorithm, Dataset)
+
+_TRIES: Final = 20
+_NAMES: Final = {
+    Kind.ALGORITHM: (
+        re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?"),
+        "use 1 to 64 letters A to Z, digits and . _ -, and begin and end with a letter or digit",
+    ),
+    Kind.DATASET: (
+        re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}"),
+        "use 1 to 128 letters A to Z, digits and . _ - + =; begin with a letter, a digit or _, and do not "
+        "put two dots in a row",
+    ),
+}
+
+
+class Projects(Protocol):
+    """The projects that exist."""
+
+    def get(self, name: str) -> Project | None:
+        """Return the project with this name, if it exists."""
+        ...
+
+
+class Declarations:
+    """Lists, declares and removes algorithms and datasets.
+
+    Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py). Those of a
+    project need a role in it, those of all projects an operator. A change counts here when the operation
+    returns, and within a second in other replicas. Jobs that were accepted stay as they are.
+    """
+
+    def __init__(
+        self,
+        store: DeclarationStore,
+        catalog: DeclaredCatalog,
+        projects: Projects,
+        clock: Callable[[], datetime] = utc_now,
+        note: EventObserver = ignore_event,
+    ) -> None:
+        """`note` gets an event of each denial."""
+        self._store = store
+        self._catalog = catalog
+        self._projects = projects
+        self._clock = clock
+        self._guard = Guard(note, clock)
+
+    async def list_algorithms(
+        self, caller: Caller, project: str, name: str = ""
+    ) -> Sequence[Entry[Algorithm]]:
+        """Return the algorithms of a project, or of the caller's default project, by name.
+
+        With a `name`, only that one. Raises UnknownReference if it does not exist.
+        """
+        project = project or caller.default_project
+        self._guard.check(caller, "list_algorithms", project)
+        return _chosen(self._catalog.algorithms(project), Kind.ALGORITHM, name)
+
+    async def list_datasets(self, caller: Caller, project: str, name: str = "") -> Sequence[Entry[Dataset]]:
+        """Return the datasets of a project, or of the caller's default project, by id.
+
+        With a `name`, only that one. Raises UnknownReference if it does not exist.
+        """
+        project = project or caller.default_project
+        self._guard.check(caller, "list_datasets", project)
+        return _chosen(self._catalog.datasets(project), Kind.DATASET, name)
+
+    async def set_algorithm(
+        self, caller: Caller, name: str, project: str, definition: str
+    ) -> Entry[Algorithm]:
+        """Declare an algorithm for a project, or for all if it is empty; or change it.
+
+        Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
+        """
+        self._check_right(caller, "set_algorithm", project)
+        await self._set(caller, Kind.ALGORITHM, name, project, definition)
+        return _present(self._catalog.algorithms(project), Kind.ALGORITHM, name)
+
+    async def set_dataset(self, caller: Caller, name: str, project: str, definition: str) -> Entry[Dataset]:
+        """Declare a dataset for a project, or for all if it is empty; or change it.
+
+        Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
+        """
+        self._check_right(caller, "set_dataset", project)
+        await self._set(caller, Kind.DATASET, name, project, definition)
+        return _present(self._catalog.datasets(project), Kind.DATASET, name)
+
+    async def remove_algorithm(self, caller: Caller, name: str, project: str) -> None:
+        """Remove a declared algorithm. Raises UnknownReference and NotPossible."""
+        self._check_right(caller, "remove_algorithm", project)
+        await self._remove(caller, Kind.ALGORITHM, name, project)
+
+    async def remove_dataset(self, caller: Caller, name: str, project: str) -> None:
+        """Remove a declared dataset. Raises UnknownReference and NotPossible."""
+        self._check_right(caller, "remove_dataset", project)
+        await self._remove(caller, Kind.DATASET, name, project)
+
+    def _check_right(self, caller: Caller, operation: str, project: str) -> None:
+        if not project:
+            self._guard.check_everywhere(caller, operation)
+            return
+        self._guard.check(caller, operation, project)
+        if self._projects.get(project) is None:
+            raise UnknownReference("project", f"{quoted(project)} doesn't exist")
+
+    async def _set(self, caller: Caller, kind: Kind, name: str, project: str, definition: str) -> None:
+        pattern, rule = _NAMES[kind]
+        if not pattern.fullmatch(name) or (kind is Kind.ALGORITHM and name.casefold() == PROGRAM):
+            raise InvalidField("name", f"{quoted(name)} is not allowed; {rule}; `{PROGRAM}` is taken")
+        wanted = Declaration(
+            kind=kind,
+            name=name,
+            project=project,
+            definition=canonical(definition),
+            changed_at=self._clock(),
+            changed_by=caller.name,
+        )
+        await self._catalog.refresh()
+        self._catalog.check(wanted)
+        for _ in range(_TRIES):
+            seen, stored = await self._store.declarations()
+            self._check_name(wanted, stored)
+            before = next((each for each in stored if _place(each) == _place(wanted)), None)
+            if before is None or parsed(before.definition) != parsed(wanted.definition):
+                event = self._event(caller, f"set_{kind}", wanted, f"version {seen + 1}")
+                if not await self._store.put_declaration(wanted, seen, event=event):
+                    continue
+            await self._catalog.refresh()
+            return
+        raise _busy(kind)
+
+    async def _remove(self, caller: Caller, kind: Kind, name: str, project: str) -> None:
+        for _ in range(_TRIES):
+            seen, stored = await self._store.declarations()
+            before = next((each for each in stored if _place(each) == (kind, project, name)), None)
+            if before is None:
+                raise self._not_stored(kind, name)
+            event = self._event(caller, f"remove_{kind}", before, f"version {before.version}")
+            if await self._store.remove_declaration(before, seen, event=event):
+                await self._catalog.refresh()
+                return
+        raise _busy(kind)
+
+    def _check_name(self, wanted: Declaration, stored: Sequence[Declaration]) -> None:
+        """Raise NotPossible if the project has another entry of this name, in any case."""
+        files, kind = self._catalog.files, wanted.kind
+        for name in files.names(kind):
+            if name.casefold() == wanted.name.casefold():
+                origin = "built in" if files.is_shipped(kind, name) else "declared in a file of the service"
+                raise NotPossible(
+                    f"{kind} {wanted.name} cannot be declared: {kind} {name} is {origin}; use another name, "
+                    "or change it in the file"
+                )
+        for other in stored:
+            if (
+                other.kind is kind
+                and other.name.casefold() == wanted.name.casefold()
+                and _place(other) != _place(wanted)
+                and (other.project == wanted.project or not (other.project and wanted.project))
+            ):
+                where = f"in project {other.project}" if other.project else "for all projects"
+                raise NotPossible(
+                    f"{kind} {wanted.name} cannot be declared: {kind} {other.name} is declared {where}; use "
+                    "another name, or remove that one"
+                )
+
+    def _not_stored(self, kind: Kind, name: str) -> Exception:
+        files = self._catalog.files
+        if name not in files.names(kind):
+            return UnknownReference("name", f"{kind} {quoted(name)} doesn't exist there")
+        if files.is_shipped(kind, name):
+            return NotPossible(f"{kind} {name} is built in; catalog.replace_shipped leaves such entries out")
+        return NotPossible(f"{kind} {name} is declared in a file of the service; remove it there")
+
+    def _event(self, caller: Caller, action: str, about: Declaration, detail: str) -> Any:
+        return event_of(
+            caller,
+            action,
+            Outcome.DONE,
+            self._clock(),
+            project=about.project,
+            target=f"{about.kind} {about.name}",
+            detail=detail,
+        )
+
+
+def _chosen(entries: Mapping[str, Entry[Any]], kind: Kind, name: str) -> Sequence[Entry[Any]]:
+    if not name:
+        return [entries[each] for each in sorted(entries)]
+    if name not in entries:
+        raise UnknownReference("name", f"{kind} {quoted(name)} doesn't exist")
+    return [entries[name]]
+
+
+def _present(entries: Mapping[str, Entry[T]], kind: Kind, name: str) -> Entry[T]:
+    if name not in entries:
+        raise _busy(kind)  # it was removed in the meantime
+    return entries[name]
+
+
+def _place(declaration: Declaration) -> tuple[Kind, str, str]:
+    return declaration.kind, declaration.project, declaration.name
+
+
+def _busy(kind: Kind) -> NotPossible:
+    return NotPossible(f"{kind}s are being changed by others all the time; try again")

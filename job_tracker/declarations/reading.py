@@ -1,0 +1,185 @@
+"""Reads definitions that callers have sent. They are less trusted than files of the service."""
+
+import json
+import string
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from job_tracker.admission.admission import MAX_PARAMETERS
+from job_tracker.admission.programs import check_environment
+from job_tracker.catalog import Algorithm, Dataset
+from job_tracker.common.printable import quoted
+from job_tracker.common.validation import explain, problems
+from job_tracker.domain.declaration import LARGEST_DEFINITION
+from job_tracker.domain.errors import Forbidden, InvalidField
+
+FIELD: Final = "definition"
+_RECIPE_FIELDS: Final = ("command", "image", "nproc_per_node")
+"""The fields of a backend's table that decide only which code runs, not with which rights or on what."""
+_IN_TEXT: Final = "\n\t"
+_PLACES: Final = frozenset({"dataset_id", "version"})
+_MOST_FILES: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Makes algorithms and datasets of definitions: JSON objects with the fields of the configuration.
+
+    Its methods raise InvalidField with the field below `definition`, and Forbidden if the service takes none.
+    """
+
+    algorithm_model: type[Algorithm]
+    """The model with the tables of all backends."""
+    check_algorithm: Callable[[str, Algorithm], None]
+    """Raises ValueError unless the algorithm can run here. The text comes before names of fields."""
+    refusal: str = ""
+    """Why the service takes no algorithms by the API; empty if it does."""
+    dataset_uris: tuple[str, ...] = ()
+    """The folders in which datasets may be."""
+
+    def algorithm(self, definition: str) -> Algorithm:
+        """Read an algorithm."""
+        if self.refusal:
+            raise Forbidden(self.refusal)
+        values = parsed(definition)
+        if values.get("check"):
+            raise InvalidField(
+                f"{FIELD}.check",
+                "not allowed: programs that the service itself runs come from its files only",
+            )
+        backends = self.algorithm_model.model_fields.keys() - Algorithm.model_fields.keys()
+        for backend in sorted(backends & values.keys()):
+            _check_table(f"{FIELD}.{backend}", values[backend], _RECIPE_FIELDS)
+        for role, options in _items(values.get("roles")):
+            for backend in sorted(backends & dict(_items(options)).keys()):
+                _check_table(f"{FIELD}.roles.{quoted(role)[1:-1]}.{backend}", options[backend], ())
+        algorithm: Algorithm = _validated(self.algorithm_model, values)
+        if len(algorithm.parameters) > MAX_PARAMETERS:
+            raise InvalidField(
+                f"{FIELD}.parameters",
+                f"has {len(algorithm.parameters)} entries; at most {MAX_PARAMETERS} are allowed",
+            )
+        check_environment(f"{FIELD}.environment", algorithm.environment)
+        try:
+            self.check_algorithm("", algorithm)
+        except ValueError as error:
+            raise InvalidField(FIELD, explain(error)) from error
+        return algorithm
+
+    def dataset(self, definition: str) -> Dataset:
+        """Read a dataset."""
+        dataset: Dataset = _validated(Dataset, parsed(definition))
+        uri = dataset.uri
+        for _, name, form, conversion in string.Formatter().parse(uri):
+            if name is not None and (name not in _PLACES or form or conversion):
+                raise InvalidField(
+                    f"{FIELD}.uri",
+                    f"{quoted(uri)} is not allowed: only {{dataset_id}} and {{version}} can be filled in",
+                )
+        folders = [f"{folder.rstrip('/')}/" for folder in self.dataset_uris]
+        if not any(uri.startswith(folder) for folder in folders) or "::" in uri or ".." in uri.split("/"):
+            raise InvalidField(
+                f"{FIELD}.uri",
+                f"{quoted(uri)} is not allowed; allowed: folders in {', '.join(folders)} "
+                "(catalog.dataset_uris)",
+            )
+        if len(dataset.files) > _MOST_FILES:
+            raise InvalidField(
+                f"{FIELD}.files", f"has {len(dataset.files)} entries; at most {_MOST_FILES} are allowed"
+            )
+        for name in dataset.files:
+            if any(part in ("", ".", "..") for part in name.split("/")):
+                raise InvalidField(
+                    f"{FIELD}.files", f"{quoted(name)} is not allowed; allowed: relative paths without .."
+                )
+        return dataset
+
+
+def images_of(algorithm: Algorithm) -> frozenset[str]:
+    """Return the images that the recipes of an algorithm use."""
+    images = (getattr(recipe, "image", "") for recipe in algorithm.recipes.values())
+    return frozenset(image for image in images if image)
+
+
+def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
+    """Raise InvalidField unless all images are known. An operator decides which images a project may run."""
+    for image in sorted(images_of(algorithm) - frozenset(known)):
+        raise InvalidField(
+            f"{FIELD}.image",
+            f"{quoted(image)} is not allowed in a project, since no algorithm of all projects uses it; ask "
+            "an operator to declare one, or use one of their images",
+        )
+
+
+def parsed(definition: str) -> dict[str, Any]:
+    """Return the JSON object. Raises InvalidField if it is none or too large, or has control characters."""
+    size = len(definition.encode(errors="surrogatepass"))
+    if size > LARGEST_DEFINITION:
+        raise InvalidField(FIELD, f"has {size} bytes; at most {LARGEST_DEFINITION} are allowed")
+    try:
+        values = json.loads(definition, object_pairs_hook=_object, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InvalidField(FIELD, f"it is not a JSON object: {reason}") from error
+    if not isinstance(values, dict):
+        raise InvalidField(FIELD, "it is not a JSON object")
+    for text in _texts(values):
+        if not all(c.isprintable() or c in _IN_TEXT for c in text):
+            raise InvalidField(
+                FIELD, f"{quoted(text)} is not allowed: it has control characters other than line breaks"
+            )
+    return values
+
+
+def canonical(definition: str) -> str:
+    """Return the JSON object in the form in which it is stored. It keeps the order of names."""
+    return json.dumps(parsed(definition), ensure_ascii=False, separators=(",", ":"))
+
+
+def _validated(model: type[Any], values: Mapping[str, Any]) -> Any:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        problem = next(problems(error, model))
+        raise InvalidField(".".join((FIELD, *problem.path)), problem.reason) from error
+
+
+def _check_table(place: str, table: Any, allowed: Collection[str]) -> None:
+    for name in dict(_items(table)).keys() - set(allowed):
+        raise InvalidField(
+            f"{place}.{quoted(name)[1:-1]}",
+            f"not allowed by the API, since only files of the service decide it; allowed: "
+            f"{', '.join(allowed) or 'none'}",
+        )
+
+
+def _items(table: Any) -> Iterator[tuple[str, Any]]:
+    """The items of a table; nothing of another value, which the model refuses."""
+    if isinstance(table, Mapping):
+        yield from table.items()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("a name is there twice")
+    return values
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield key
+            yield from _texts(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)

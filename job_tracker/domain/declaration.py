@@ -1,0 +1,40 @@
+"""Declarations: algorithms and datasets that were declared by the API, as stores keep them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+LARGEST_DEFINITION: Final = 32 * 1024
+"""The largest definition, in bytes."""
+
+
+class Kind(StrEnum):
+    """What is declared."""
+
+    ALGORITHM = "algorithm"
+    DATASET = "dataset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """A declared algorithm or dataset."""
+
+    kind: Kind
+    name: str
+    project: str = ""
+    """The only project that has it; empty: all."""
+    definition: str
+    """The fields as in the configuration, as JSON."""
+    version: int = 0
+    """The number of the change that made it, among all changes of declarations in the store."""
+    changed_at: datetime
+    changed_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclarationLimits:
+    """The largest numbers of stored declarations, of both kinds together."""
+
+    in_all: int = 1000
+    of_project: int = 100

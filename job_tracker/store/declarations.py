@@ -1,0 +1,49 @@
+"""The protocol for algorithms and datasets that were declared by the API."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from job_tracker.domain.audit import AuditEvent
+from job_tracker.domain.declaration import Declaration, DeclarationLimits
+
+DEFAULT_LIMITS: Final = DeclarationLimits()
+
+
+class DeclarationStore(Protocol):
+    """Stores declarations, which services keep in memory.
+
+    All changes of a store are numbered, also removals. A change names the number that its writer has seen,
+    and happens only if there was none since. So writers can compare all declarations with each other.
+    """
+
+    async def declarations_version(self) -> int:
+        """Return the number of the last change; 0 before the first. Deletions of projects may count."""
+        ...
+
+    async def declarations(self) -> tuple[int, Sequence[Declaration]]:
+        """Return the number of the last change, and all declarations by kind, project and name."""
+        ...
+
+    async def put_declaration(
+        self,
+        declaration: Declaration,
+        seen: int,
+        limits: DeclarationLimits = DEFAULT_LIMITS,
+        *,
+        event: AuditEvent | None = None,
+    ) -> bool:
+        """Store the declaration as change `seen` + 1, which becomes its version.
+
+        Return False, and change nothing, if `seen` is not the number of the last change. Raises
+        TooManyDeclarations, and changes nothing, if a new one would be more than the limits allow.
+        """
+        ...
+
+    async def remove_declaration(
+        self, declaration: Declaration, seen: int, *, event: AuditEvent | None = None
+    ) -> bool:
+        """Remove the declaration of this kind, project and name as change `seen` + 1.
+
+        Return False, and change nothing, if it is not stored, or `seen` is not the number of the last change.
+        """
+        ...

@@ -1,0 +1,2 @@
+-- ARGV: store
+return {'declarations', declaration_changes(), redis.call('HGETALL', key('declarations'))}

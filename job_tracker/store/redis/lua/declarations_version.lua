@@ -1,0 +1,2 @@
+-- ARGV: store
+return {'version', declaration_changes()}

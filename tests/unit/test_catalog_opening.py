@@ -1,0 +1,130 @@
+"""The catalog as the settings want it, and the file of the settings, which is watched."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from job_tracker.access.projects import Projects
+from job_tracker.catalog import Origin
+from job_tracker.domain.caller import BUILT_IN
+from job_tracker.store.base import Store
+from job_tracker.store.sqlite import SqliteStore
+from tests.support.catalog import SETTINGS
+from training_service.auth import live
+from training_service.auth.live import Unusable
+from training_service.catalog_opening import ConfigurationFile, OpenedCatalog, open_catalog, reader_of
+from training_service.settings import Settings
+from training_service.settings.loading import load
+
+OWN = '[algorithms.own.process]\ncommand = ["train"]\n'
+OTHER = '[algorithms.other.process]\ncommand = ["train"]\n'
+TRAIN = json.dumps({"process": {"command": ["x"]}})
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = await SqliteStore.open(tmp_path / "jobs.db")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigurationFile:
+    """The file of a configuration, at which the service looks each time."""
+    without_pause = partial(live.Live, check_seconds=0)
+    monkeypatch.setattr("training_service.catalog_opening.Live", without_pause)
+    path = tmp_path / "my.toml"
+    path.write_text(OWN)
+    return ConfigurationFile(path, partial(load, path))
+
+
+def change(file: ConfigurationFile, content: str) -> None:
+    new = file.path.with_suffix(".new")
+    new.write_text(content)
+    new.rename(file.path)
+
+
+async def opened(store: Store, file: ConfigurationFile, settings: Settings | None = None) -> OpenedCatalog:
+    return await open_catalog(settings or file.load(), store, Projects(store), file=file)
+
+
+def names(found: OpenedCatalog) -> set[str]:
+    return {
+        name for name, entry in found.catalog.algorithms("").items() if entry.origin is not Origin.SHIPPED
+    }
+
+
+async def test_a_changed_file_counts_without_a_restart(store: Store, file: ConfigurationFile) -> None:
+    catalog = await opened(store, file)
+    assert names(catalog) == {"own"}
+    assert catalog.catalog.algorithms("")["language-model"].origin is Origin.SHIPPED
+    change(file, OTHER + '[datasets.mine]\nuri = "/data/{version}"\n')
+    await catalog.catalog.refresh()
+    assert names(catalog) == {"other"}
+    assert catalog.catalog.datasets("")["mine"].origin is Origin.FILE
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (OTHER + "[", "not valid TOML"),
+        (OTHER + '[algorithms.bad]\ncolour = "red"\n', "algorithms.bad.colour: unknown name"),
+        (OTHER + '[algorithms.bad.process]\ncommand = ["a", "{X}"]\n', "process.command: argument 1"),
+        (OTHER + "[scheduling]\ncapacity = -1\n", "scheduling.capacity"),
+    ],
+)
+async def test_a_broken_change_is_refused_as_a_whole_and_logged(
+    store: Store, file: ConfigurationFile, caplog: pytest.LogCaptureFixture, content: str, reason: str
+) -> None:
+    catalog = await opened(store, file)
+    change(file, content)
+    for _ in range(2):
+        await catalog.catalog.refresh()
+    assert names(catalog) == {"own"}
+    [record] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert reason in record.getMessage()
+    assert "the content from before stays in use" in record.getMessage()
+    change(file, OWN + OTHER)
+    await catalog.catalog.refresh()
+    assert names(catalog) == {"own", "other"}
+
+
+async def test_a_file_cannot_take_a_name_of_the_api(
+    store: Store, file: ConfigurationFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = await opened(store, file)
+    await catalog.operations.set_algorithm(BUILT_IN, "Other", "", TRAIN)
+    change(file, OTHER)
+    await catalog.catalog.refresh()
+    both = "algorithms.other: algorithm Other was declared by the API, too. Remove other from"
+    assert both in caplog.text
+    assert names(catalog) == {"own", "Other"}
+    with pytest.raises(Unusable, match="algorithm Other was declared by the API, too"):
+        await opened(store, file)
+    await catalog.operations.remove_algorithm(BUILT_IN, "Other", "")
+    await catalog.catalog.refresh()
+    assert names(catalog) == {"other"}
+
+
+@pytest.mark.parametrize(
+    ("values", "takes"),
+    [
+        ({}, True),
+        ({"server": {"address": "0.0.0.0:1", "insecure": True}}, False),
+        ({"programs": {"enabled": False}}, False),
+        ({"programs": {"enabled": False}, "catalog": {"declared_algorithms": True}}, True),
+        ({"catalog": {"declared_algorithms": False}}, False),
+    ],
+)
+def test_algorithms_are_taken_where_uploaded_programs_are(values: dict[str, object], takes: bool) -> None:
+    assert (not reader_of(SETTINGS(**values)).refusal) is takes
+
+
+def test_datasets_are_in_the_storage_or_where_the_settings_allow() -> None:
+    reader = reader_of(SETTINGS(storage={"uri": "s3://a"}, catalog={"dataset_uris": ["s3://b/x"]}))
+    assert reader.dataset_uris == ("s3://a/versionedDatasets", "s3://b/x")
+    assert replace(reader, refusal="").dataset('{"uri": "s3://b/x/{version}"}').uri == "s3://b/x/{version}"

@@ -1,0 +1,144 @@
+"""The servicer of training.CatalogService."""
+
+# The interceptor gives handlers a Call in place of gRPC's context.
+# mypy: disable-error-code="override"
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
+
+from job_tracker.catalog import Algorithm, Dataset, Entry, Parameter
+from job_tracker.declarations.operations import Declarations
+from job_tracker.domain.caller import ALL_PROJECTS, Caller, Role
+from training_service._generated import catalog_service_pb2 as pb
+from training_service._generated.catalog_service_pb2_grpc import CatalogServiceServicer
+from training_service.api.caller import Call
+from training_service.api.paging import page_size
+
+_LARGEST_ANSWER: Final = 2 << 20
+"""Bytes at which a page ends: many clients read at most 4 MiB."""
+
+M = TypeVar("M", bound=Message)
+
+
+class CatalogServicer(CatalogServiceServicer):
+    """Converts messages and calls the domain. The interceptor handles errors."""
+
+    def __init__(self, declarations: Declarations) -> None:
+        self._declarations = declarations
+
+    async def ListAlgorithms(
+        self, request: pb.ListAlgorithmsRequest, call: Call
+    ) -> pb.ListAlgorithmsResponse:
+        entries = await self._declarations.list_algorithms(call.caller, request.project, request.name)
+        found, token = _page(entries, request, lambda entry: _algorithm(entry, call.caller))
+        return pb.ListAlgorithmsResponse(algorithms=found, next_page_token=token)
+
+    async def ListDatasets(self, request: pb.ListDatasetsRequest, call: Call) -> pb.ListDatasetsResponse:
+        entries = await self._declarations.list_datasets(call.caller, request.project, request.name)
+        found, token = _page(entries, request, lambda entry: _dataset(entry, call.caller))
+        return pb.ListDatasetsResponse(datasets=found, next_page_token=token)
+
+    async def SetAlgorithm(self, request: pb.SetAlgorithmRequest, call: Call) -> pb.Algorithm:
+        entry = await self._declarations.set_algorithm(
+            call.caller, request.name, request.project, request.definition
+        )
+        return _algorithm(entry, call.caller)
+
+    async def RemoveAlgorithm(
+        self, request: pb.RemoveAlgorithmRequest, call: Call
+    ) -> pb.RemoveAlgorithmResponse:
+        await self._declarations.remove_algorithm(call.caller, request.name, request.project)
+        return pb.RemoveAlgorithmResponse()
+
+    async def SetDataset(self, request: pb.SetDatasetRequest, call: Call) -> pb.Dataset:
+        entry = await self._declarations.set_dataset(
+            call.caller, request.name, request.project, request.definition
+        )
+        return _dataset(entry, call.caller)
+
+    async def RemoveDataset(self, request: pb.RemoveDatasetRequest, call: Call) -> pb.RemoveDatasetResponse:
+        await self._declarations.remove_dataset(call.caller, request.name, request.project)
+        return pb.RemoveDatasetResponse()
+
+
+def _page(
+    entries: Iterable[Entry[Any]], request: Any, converted: Callable[[Entry[Any]], M]
+) -> tuple[list[M], str]:
+    """The messages of a page, and the token of the next one."""
+    limit, size = page_size(request.page_size), 0
+    found: list[M] = []
+    last = ""
+    for entry in entries:
+        if entry.name <= request.page_token:
+            continue
+        message = converted(entry)
+        size += message.ByteSize()
+        if found and (len(found) == limit or size > _LARGEST_ANSWER):
+            return found, last
+        found.append(message)
+        last = entry.name
+    return found, ""
+
+
+def _algorithm(entry: Entry[Algorithm], caller: Caller) -> pb.Algorithm:
+    algorithm, source = entry.value, _source(entry, caller)
+    if algorithm is None:
+        return pb.Algorithm(name=entry.name, source=source)
+    return pb.Algorithm(
+        name=entry.name,
+        source=source,
+        description=algorithm.description,
+        code_version=algorithm.version,
+        framework=algorithm.framework,
+        parameters=[_parameter(name, each) for name, each in algorithm.parameters.items()],
+        free_parameters=algorithm.free_parameters,
+        roles=[
+            pb.AlgorithmRole(name=name, instances=role.instances, max_instances=role.max_instances or 0)
+            for name, role in algorithm.roles.items()
+        ],
+        is_elastic=algorithm.elastic is not None,
+        max_instances=min(algorithm.max_instances or 0, 2**31 - 1),
+        needs_dataset=algorithm.dataset,
+        is_checked=bool(algorithm.check),
+    )
+
+
+def _parameter(name: str, parameter: Parameter) -> pb.AlgorithmParameter:
+    return pb.AlgorithmParameter(
+        name=name,
+        type=parameter.type,
+        default=parameter.default,
+        minimum=parameter.minimum,
+        maximum=parameter.maximum,
+        exclusive_minimum=parameter.exclusive_minimum,
+        choices=parameter.choices,
+        description=parameter.description,
+    )
+
+
+def _dataset(entry: Entry[Dataset], caller: Caller) -> pb.Dataset:
+    dataset = entry.value
+    return pb.Dataset(
+        name=entry.name,
+        source=_source(entry, caller),
+        uri=dataset.uri if dataset else "",
+        files=dataset.files if dataset else (),
+    )
+
+
+def _source(entry: Entry[Any], caller: Caller) -> pb.Source:
+    role = caller.role_in(entry.project) if entry.project else caller.roles.get(ALL_PROJECTS)
+    may_change = role is not None and role >= Role.ADMIN
+    source = pb.Source(
+        origin=entry.origin,
+        project=entry.project,
+        version=entry.version,
+        changed_by=entry.changed_by,
+        problem=entry.problem,
+        definition=entry.definition if may_change else "",
+    )
+    if entry.changed_at is not None:
+        source.changed_at.FromDatetime(entry.changed_at)
+    return source

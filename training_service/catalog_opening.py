@@ -1,0 +1,129 @@
+"""Opens the catalog of algorithms and datasets, as the settings want it."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from job_tracker.access.projects import Projects
+from job_tracker.declarations.catalog import DeclaredCatalog, Files
+from job_tracker.declarations.operations import Declarations
+from job_tracker.declarations.reading import Reader
+from job_tracker.domain.audit import EventObserver, ignore_event
+from job_tracker.domain.declaration import Declaration, Kind
+from job_tracker.store.base import Store
+from training_service.auth.live import Live, Unusable
+from training_service.settings import Settings
+from training_service.settings.addresses import is_loopback
+from training_service.settings.loading import SettingsError
+from training_service.settings.protection import is_authenticated
+
+_TABLES: Final = {Kind.ALGORITHM: "algorithms", Kind.DATASET: "datasets"}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationFile:
+    """The file from which the settings were loaded, and how to load them again."""
+
+    path: Path
+    load: Callable[[], Settings]
+    """Raises SettingsError."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedCatalog:
+    """Which algorithms and datasets there are, and the operations on them."""
+
+    catalog: DeclaredCatalog
+    operations: Declarations
+
+
+async def open_catalog(
+    settings: Settings,
+    store: Store,
+    projects: Projects,
+    note: EventObserver = ignore_event,
+    file: ConfigurationFile | None = None,
+) -> OpenedCatalog:
+    """Read what was declared. With a `file`, its changes count without a restart.
+
+    Raises Unusable if a name is in the file, and was declared by the API, too.
+    """
+    catalog = DeclaredCatalog(store, reader_of(settings))
+    await catalog.refresh()
+    configured = files_of(settings)
+    _refuse_both(configured, catalog.stored)
+    catalog.declare(_watched(file, catalog) if file else lambda: configured)
+    await catalog.refresh()
+    return OpenedCatalog(catalog, Declarations(store, catalog, projects, note=note))
+
+
+def files_of(settings: Settings) -> Files:
+    """The entries of the configuration, with the built-in ones."""
+    return Files(
+        algorithms=settings.algorithms,
+        datasets=settings.datasets,
+        shipped={
+            Kind.ALGORITHM: _equal(settings.algorithms, settings.shipped_algorithms()),
+            Kind.DATASET: _equal(settings.datasets, settings.shipped_datasets),
+        },
+    )
+
+
+def _equal(configured: Mapping[str, object], shipped: Mapping[str, object]) -> frozenset[str]:
+    """The names of the entries that are the shipped ones."""
+    return frozenset(name for name, value in shipped.items() if configured.get(name) == value)
+
+
+def reader_of(settings: Settings) -> Reader:
+    """What reads the definitions of callers."""
+    return Reader(
+        algorithm_model=settings.algorithm_model(),
+        check_algorithm=settings.check_algorithm,
+        refusal=_refusal_of(settings),
+        dataset_uris=(f"{settings.storage.root}/versionedDatasets", *settings.catalog.dataset_uris),
+    )
+
+
+def _refusal_of(settings: Settings) -> str:
+    """Why this service takes no algorithms of callers; empty if it does. They are code, as programs are."""
+    wanted = settings.catalog.declared_algorithms
+    name = "catalog.declared_algorithms"
+    if wanted is None:
+        wanted, name = settings.programs.enabled, "programs.enabled"
+    if wanted is None and not (is_authenticated(settings) or is_loopback(settings.server.address)):
+        return (
+            "this service takes no algorithms by the API, since callers need not prove who they are "
+            "(catalog.declared_algorithms)"
+        )
+    return f"this service takes no algorithms by the API ({name})" if wanted is False else ""
+
+
+def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], Files]:
+    def read() -> Files:
+        try:
+            files = files_of(file.load())
+        except SettingsError as error:
+            raise Unusable(f"algorithms and datasets: {error}".replace("\n", "; ")) from None
+        _refuse_both(files, catalog.stored)
+        return files
+
+    live = Live("algorithms and datasets", [file.path], read)
+    return live.get
+
+
+def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:
+    """Raise Unusable for an entry of a file that the API declared, too."""
+    declared = {(each.kind, each.name.casefold()): each for each in stored}
+    for kind, table in _TABLES.items():
+        for name in files.names(kind):
+            other = declared.get((kind, name.casefold()))
+            if other is None or files.is_shipped(kind, name):
+                continue
+            where = f" in project {other.project}" if other.project else ""
+            in_project = f" --project {other.project}" if other.project else ""
+            raise Unusable(
+                f"{table}.{name}: {kind} {other.name} was declared by the API{where}, too. Remove {name} "
+                f"from the configuration; or, while the service runs without it, remove {other.name} with "
+                f"`trainctl {kind} rm {other.name}{in_project}`"
+            )

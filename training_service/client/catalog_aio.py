@@ -1,0 +1,108 @@
+"""Algorithms and datasets, for asyncio programs.
+
+The class for plain programs, catalog_sync.py, is generated from this file by scripts/generate-client.
+"""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from training_service._generated.catalog_service_pb2 import (
+    Algorithm,
+    Dataset,
+    ListAlgorithmsRequest,
+    ListDatasetsRequest,
+    RemoveAlgorithmRequest,
+    RemoveDatasetRequest,
+    SetAlgorithmRequest,
+    SetDatasetRequest,
+)
+from training_service._generated.catalog_service_pb2_grpc import CatalogServiceStub
+from training_service.client.calls_aio import answer_of
+from training_service.client.credentials import Credentials
+from training_service.client.errors import InvalidRequest
+from training_service.client.requests import encoded
+
+T = TypeVar("T")
+
+
+class AsyncCatalog:
+    """Lists and declares algorithms and datasets. It is the `catalog` of an AsyncTrainingClient.
+
+    A `project` is the only one that has what is declared; empty, all have it. Every method raises
+    TrainingServiceError; NotAllowed if the caller's role does not allow the call.
+    """
+
+    def __init__(
+        self, channel: grpc.aio.Channel, address: str, credentials: Credentials, timeout: float
+    ) -> None:
+        self._stub = CatalogServiceStub(channel)
+        self._address = address
+        self._credentials = credentials
+        self._timeout = timeout
+
+    async def algorithms(self, project: str = "", name: str = "") -> AsyncIterator[Algorithm]:
+        """Yield the algorithms of a project, or of the default project, by name; or only one."""
+        request = encoded(lambda: ListAlgorithmsRequest(project=project, name=name, page_size=1000))
+        while True:
+            page = await self._answer_of(self._stub.ListAlgorithms, request)
+            for algorithm in page.algorithms:
+                yield algorithm
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def datasets(self, project: str = "", name: str = "") -> AsyncIterator[Dataset]:
+        """Yield the datasets of a project, or of the default project, by id; or only one."""
+        request = encoded(lambda: ListDatasetsRequest(project=project, name=name, page_size=1000))
+        while True:
+            page = await self._answer_of(self._stub.ListDatasets, request)
+            for dataset in page.datasets:
+                yield dataset
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def set_algorithm(
+        self, name: str, definition: Mapping[str, Any], *, project: str = ""
+    ) -> Algorithm:
+        """Declare an algorithm, or change it.
+
+        `definition` has the fields of algorithms.NAME in a configuration. Jobs that were accepted stay as
+        they are.
+        """
+        text = _text(definition)
+        request = encoded(lambda: SetAlgorithmRequest(name=name, project=project, definition=text))
+        return await self._answer_of(self._stub.SetAlgorithm, request)
+
+    async def remove_algorithm(self, name: str, *, project: str = "") -> None:
+        """Remove a declared algorithm. Raises NotFound."""
+        request = encoded(lambda: RemoveAlgorithmRequest(name=name, project=project))
+        await self._answer_of(self._stub.RemoveAlgorithm, request)
+
+    async def set_dataset(self, name: str, definition: Mapping[str, Any], *, project: str = "") -> Dataset:
+        """Declare a dataset, or change it.
+
+        `definition` has the fields of datasets.NAME in a configuration.
+        """
+        text = _text(definition)
+        request = encoded(lambda: SetDatasetRequest(name=name, project=project, definition=text))
+        return await self._answer_of(self._stub.SetDataset, request)
+
+    async def remove_dataset(self, name: str, *, project: str = "") -> None:
+        """Remove a declared dataset. Its data stays. Raises NotFound."""
+        request = encoded(lambda: RemoveDatasetRequest(name=name, project=project))
+        await self._answer_of(self._stub.RemoveDataset, request)
+
+    async def _answer_of(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
+        return await answer_of(call, request, self._timeout, self._address, self._credentials.metadata)
+
+
+def _text(definition: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(definition, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidRequest(f"definition: it cannot be written as JSON ({error})") from error
