@@ -12,6 +12,7 @@ from job_tracker.common import log_context
 from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.errors import NotAllowed
 from job_tracker.reports import Report, ReportBuffer, ReportTokens
+from job_tracker.reports.ranks import rank_report
 from job_tracker.reports.report import COUNTS, ReportReader
 from training_service._generated import training_reporter_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterServicer
@@ -46,13 +47,23 @@ class ReporterServicer(TrainingReporterServicer):
         except NotAllowed as error:
             self._note(refusal_of(error, call.caller.address, datetime.now(UTC)))
             raise
-        self._limits.check_report(*attempt)
+        board = self._buffer.ranks
+        process = request.rank.rank if 0 < request.rank.rank < board.size_of(attempt) else 0
+        self._limits.check_report(*attempt, process)
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         report = report_of(request)
-        await self._buffer.take(attempt, report, by_call=True)
-        seconds = max(_SHORTEST_PAUSE, self._buffer.reporters / _REPORTS_A_SECOND)
-        pause = Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
-        return pb.ReportResponse(pause=pause, problems=report.problems)
+        if _has_content(request) or not request.HasField("rank"):
+            await self._buffer.take(attempt, report, by_call=True)
+        else:
+            await self._buffer.progress_of(attempt)  # raises AttemptOver
+        seconds = max(_SHORTEST_PAUSE, (self._buffer.reporters + board.processes) / _REPORTS_A_SECOND)
+        answer = pb.ReportResponse(problems=report.problems)
+        if request.HasField("rank"):
+            orders = board.take(attempt, rank_report(request.rank, has_step=request.rank.HasField("step")))
+            answer.wants_stacks, answer.reconnect = orders.wants_stacks, orders.reconnect
+            seconds = max(seconds, orders.pause)
+        answer.pause.CopyFrom(Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9)))
+        return answer
 
 
 def report_of(message: pb.ReportRequest) -> Report:
@@ -72,6 +83,11 @@ def report_of(message: pb.ReportRequest) -> Report:
             }
         )
     return reader.report()
+
+
+def _has_content(message: pb.ReportRequest) -> bool:
+    """Return whether the message says anything about the attempt, besides where its process stands."""
+    return bool(message.metrics or message.artifacts or any(message.HasField(name) for name in COUNTS))  # type: ignore[arg-type]
 
 
 def _moment(at: Timestamp) -> datetime | None:
