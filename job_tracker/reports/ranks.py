@@ -113,7 +113,7 @@ class Watched:
     @property
     def calm_pause(self) -> float:
         """Seconds between two reports of a process while all goes well."""
-        return min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, (self.deadline or FLOOR_SECONDS) / 4))
+        return min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, (self.deadline or FLOOR_SECONDS) / 3))
 
     @property
     def quiet_after(self) -> float:

@@ -1,5 +1,6 @@
 """Decides whether an attempt has stalled, and because of which process: pure functions of what is known."""
 
+import re
 import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ ASIDE_SECONDS = 1800.0
 """How long an attempt may stay in declared phases, before its first steps, or busy elsewhere."""
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
 """A process is slow if its own work takes so many times that of the median process, until it is faster."""
+_LINE = re.compile(r":\d+ in ")
 _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 2000, 20
 
 
@@ -67,7 +69,7 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
 
     Those in `quiet` do not answer. Without such, these are the processes with the fewest steps; among equal
     ones, those that do not wait for others; and then those whose main thread stands elsewhere than that of
-    most others.
+    most others, whichever line of a function that is.
     """
     signs = watched.signs
     if quiet:
@@ -80,7 +82,7 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
         return sorted(busy)
     places: dict[str, list[int]] = {}
     for process, each in signs.items():
-        places.setdefault(main_thread(each.stacks), []).append(process)
+        places.setdefault(_LINE.sub("", main_thread(each.stacks)), []).append(process)
     most = max(places.values(), key=len, default=[])
     return sorted(set(signs) - set(most)) if 2 * len(most) > len(signs) else []
 

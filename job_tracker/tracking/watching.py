@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS = 0.5
 _SHORTEST_SHOW_SECONDS = 2.0
-_SHOWN_A_SECOND = 100  # processes; so a large group is written less often
+_SHOWN_A_SECOND = 20  # processes; so a large group is written less often
 
 
 class ProgressWatch:
