@@ -115,9 +115,9 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
     return Diagnosis(
         category=Category.STALLED,
         summary=summary,
-        resolution="The detail shows where each rank stood, and the logs of the ranks show all their "
-        "threads. If the training was only slow, declare the phase (`group.phase`), or submit the job with a longer "
-        "deadlines.progress.",
+        resolution="The detail shows where each rank stood, and the logs of the ranks have all their "
+        "threads. If the training was only slow, declare the phase (`group.phase`), or submit the job with a "
+        "longer deadlines.progress.",
         detail=_standing(watched, quiet, guilty),
         retryable=True,
         rank=guilty[0] // watched.per_rank if guilty else None,
