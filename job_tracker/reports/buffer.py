@@ -96,6 +96,13 @@ class ReportBuffer:
         """The last reported progress. Raises AttemptOver."""
         return (self._pages.get(attempt) or await self._open(attempt)).progress
 
+    async def check(self, attempt: Attempt) -> None:
+        """Raise AttemptOver unless the attempt is the live attempt of its job."""
+        if self.ranks.watches(attempt):
+            await self.progress_of(attempt)  # the first time, this makes a place for what the ranks report
+        else:
+            await self._live(attempt)
+
     async def stored_at(self, attempt: Attempt) -> datetime | None:
         """The time of the last report that any replica has written. Raises AttemptOver."""
         return ((await self._live(attempt)).progress or Progress()).reported_at

@@ -180,6 +180,10 @@ class RankBoard:
         """Return the watched attempts."""
         return list(self._watched.items())
 
+    def watches(self, attempt: Attempt) -> bool:
+        """Return whether the attempt is watched here."""
+        return attempt in self._watched
+
     def size_of(self, attempt: Attempt) -> int:
         """Return the number of processes of a watched attempt, 1 for others."""
         watched = self._watched.get(attempt)

@@ -55,7 +55,7 @@ class ReporterServicer(TrainingReporterServicer):
         if _has_content(request) or not request.HasField("rank"):
             await self._buffer.take(attempt, report, by_call=True)
         else:
-            await self._buffer.progress_of(attempt)  # raises AttemptOver
+            await self._buffer.check(attempt)
         seconds = max(_SHORTEST_PAUSE, (self._buffer.reporters + board.processes) / _REPORTS_A_SECOND)
         answer = pb.ReportResponse(problems=report.problems)
         if request.HasField("rank"):
