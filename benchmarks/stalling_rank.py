@@ -19,7 +19,8 @@ from pathlib import Path
 from trainer_kit import steps
 from trainer_kit.progress import reporting
 
-_STEP_SECONDS = 0.25
+STEP_SECONDS = 0.25
+"""The time of a step, unless steps are uneven."""
 _HEALTHY_STEPS = 60
 
 
@@ -84,7 +85,7 @@ def main() -> None:
     with reporting(place) as reporter:  # type: ignore[arg-type]  # a group without PyTorch
         for step in range(1, _HEALTHY_STEPS + 1 if kind == "healthy" else 10_000):
             slow = 1.3 if kind == "slow" and place.rank == victim and step >= at else 1.0
-            seconds = chance.uniform(0.02, 0.9) if kind == "healthy" else _STEP_SECONDS * slow
+            seconds = chance.uniform(0.02, 0.9) if kind == "healthy" else STEP_SECONDS * slow
             time.sleep(seconds)
             if step == at and place.rank == victim:
                 (folder / "stalled").write_text(repr(time.time()))

@@ -15,12 +15,11 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import grpc
 import psutil
-from google.protobuf.duration_pb2 import Duration
 from trainer_kit.steps import Steps
 
 from benchmarks import stalling_rank
@@ -62,6 +61,7 @@ def measure(quick: bool) -> list[Row]:
         rows += _rows(kind, [outcome for outcome in outcomes if outcome.kind == kind])
     alarms = sum(outcome.found for outcome in outcomes if outcome.kind == "healthy")
     rows.append(Row("stalls: false alarms", f"{alarms} of {count} healthy jobs", target="0", met=alarms == 0))
+    rows.append(_slow(count))
     rows.append(_cost(quick))
     return rows
 
@@ -85,9 +85,7 @@ def _one(server: Server, folder: Path, number: int, kind: str) -> Outcome:
     victim, at = random.randrange(_RANKS), random.randrange(4, 12)
     fault = kind if kind == "healthy" else f"{kind}:{victim}:{at}"
     train = request(RECORD=str(record), FAULT=fault, PARALLEL_INSTANCES=str(_RANKS))
-    deadline = Duration()
-    deadline.FromTimedelta(timedelta(seconds=_DEADLINE_SECONDS))
-    train.deadlines.progress.CopyFrom(deadline)
+    train.deadlines.progress.FromTimedelta(timedelta(seconds=_DEADLINE_SECONDS))
     train.retry_policy.max_attempts = 1
     with server.stub() as stub:
         job = stub.Train(train).job_id
@@ -117,6 +115,36 @@ def _one(server: Server, folder: Path, number: int, kind: str) -> Outcome:
         seconds=seen - float((record / "stalled").read_text()),
         right=status.diagnosis.HasField("rank") and status.diagnosis.rank == victim,
         stacks=all("Thread MainThread" in logs[rank] for rank in live),
+    )
+
+
+def _slow(count: int) -> Row:
+    """The steps from which a rank works 30 % longer until it is named as slow."""
+    program, wrong, after = [sys.executable, str(Path(stalling_rank.__file__))], 0, []
+    with workspace() as folder, service(folder, command=program, capacity=_RANKS) as server:
+        for number in range(count):
+            record = folder / f"record-{number}"
+            record.mkdir()
+            victim = random.randrange(_RANKS)
+            train = request(RECORD=str(record), FAULT=f"slow:{victim}:20", PARALLEL_INSTANCES=str(_RANKS))
+            train.deadlines.progress.FromTimedelta(timedelta(seconds=_DEADLINE_SECONDS))
+            with server.stub() as stub:
+                job = stub.Train(train).job_id
+                watch = stub.WatchTraining(pb.WatchTrainingRequest(job_id=job), timeout=_GIVE_UP_SECONDS)
+                for status in watch:
+                    named = [rank for rank in status.ranks if rank.pace.HasField("slow_since")]
+                    if named:
+                        break
+                began = float((record / "stalled").read_text())
+                seconds = named[0].pace.slow_since.ToDatetime(UTC).timestamp() - began
+                wrong += [rank.rank for rank in named] != [victim]
+                after.append(seconds / (1.3 * stalling_rank.STEP_SECONDS))
+                stub.CancelTraining(pb.CancelTrainingRequest(job_id=job))
+    return Row(
+        "stalls: rank 30 % slower, named after",
+        f"median {statistics.median(after):.0f}, at most {max(after):.0f} steps; wrong: {wrong} of {count}",
+        target="≤ 20 steps",
+        met=max(after) <= 20 and not wrong,
     )
 
 

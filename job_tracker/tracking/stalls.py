@@ -106,12 +106,16 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
         summary = f"Training stands still: {waited}; {at_most}."
     else:
         signs = watched.signs[guilty[0]]
-        after = "before its first step" if signs.last.step is None else f"after step {signs.last.step}"
-        gave = "gives no sign" if guilty[0] in quiet else "did not arrive where the others wait"
+        step = signs.last.step
+        if guilty[0] in quiet:
+            what = "gives no sign" + ("" if step is None else f" since it reported step {step}")
+        else:
+            what = "did not arrive where the others wait"
+            what += " before its first step" if step is None else f" after step {step}"
         who = _named(sorted({process // watched.per_rank for process in guilty}))
         where = main_thread(signs.stacks).rpartition("\n")[2]
         stands = f" It stands at {where}." if where else ""
-        summary = f"{who} {gave} {after}: {waited}; {at_most}.{stands}"
+        summary = f"{who} {what}: {waited}; {at_most}.{stands}"
     return Diagnosis(
         category=Category.STALLED,
         summary=summary,

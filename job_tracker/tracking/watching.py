@@ -41,6 +41,8 @@ class ProgressWatch:
         self._now = now
         self._stalls: dict[Attempt, Diagnosis] = {}
         self._shown: dict[Attempt, float] = {}
+        self.slow_processes = 0
+        """Number of processes that were slow at the last look."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -57,12 +59,14 @@ class ProgressWatch:
         clock = self._board.clock
         if tick := getattr(clock, "tick", None):
             tick()
-        now = clock()
+        now, slow = clock(), 0
         for attempt, watched in self._board.watched():
             try:
                 self._look_at(attempt, watched, now)
             except Exception:  # it must go on for the others
                 log.exception("the progress of job %d cannot be watched", attempt[0])
+            slow += sum(signs.slow_since is not None for signs in watched.signs.values())
+        self.slow_processes = slow
 
     def follow(self, job: Job) -> None:
         """Watch the attempt of a running job."""
@@ -130,15 +134,6 @@ class ProgressWatch:
                 )
             elif signs.slow_since is not None and process in factors and factor < NO_LONGER_SLOW:
                 signs.slow_since = None
-
-    @property
-    def slow_processes(self) -> int:
-        """Number of processes that are slow now."""
-        return sum(
-            signs.slow_since is not None
-            for _, watched in self._board.watched()
-            for signs in watched.signs.values()
-        )
 
 
 def paces_of(watched: Watched) -> tuple[RankPace, ...]:

@@ -89,7 +89,7 @@ async def test_a_process_that_does_not_answer_is_waited_for_only_briefly(
     assert stalled == [1]
     why = watch.stall_of(JOB.group)
     assert why is not None
-    assert why.summary.startswith("Rank 1 gives no sign after step 5")
+    assert why.summary.startswith("Rank 1 gives no sign since it reported step 5")
 
 
 async def test_progress_ends_a_suspicion_and_a_stall(watch: ProgressWatch, clock: Clock) -> None:
