@@ -15,7 +15,7 @@ FLOOR_SECONDS = 30.0
 MOST_OF_STACKS = 16 * 1024
 """Characters of the stacks of one process that are kept until the attempt has ended."""
 _REPORTS_A_SECOND = 500
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
 _LONGEST_SECONDS = 1e9
 _LARGEST_STEP = 10**15
 
@@ -113,7 +113,7 @@ class Watched:
     @property
     def calm_pause(self) -> float:
         """Seconds between two reports of a process while all goes well."""
-        return min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, (self.deadline or FLOOR_SECONDS) / 3))
+        return min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, self.quiet_after))
 
     @property
     def quiet_after(self) -> float:

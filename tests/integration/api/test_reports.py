@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -281,5 +282,6 @@ async def test_a_held_job_may_stand_still_until_it_is_released(service: Service)
     assert (await service.status(job_id)).status == pb.running
     await service.stub.AnnotateTraining(pb.AnnotateTrainingRequest(job_id=job_id, remove_tags=["held"]))
     while (status := await service.status(job_id)).status == pb.running and not status.ending:
-        await report()
+        with suppress(grpc.aio.AioRpcError):  # the attempt may just have ended
+            await report()
     assert (await service.seen(job_id, pb.failure)).diagnosis.category == "stalled"

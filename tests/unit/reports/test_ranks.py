@@ -1,4 +1,4 @@
-"""What the leader knows of the processes of running attempts, whatever they report."""
+"""What the leader knows of the processes of running attempts, also if they report nonsense."""
 
 import math
 from types import SimpleNamespace
@@ -102,7 +102,7 @@ def test_reports_come_more_often_when_nothing_moves_and_never_too_often_in_all(c
     board = RankBoard(clock, lambda: NOON)
     board.open()
     board.follow(running(instances=4000))
-    assert board.take((1, 1), RankReport(process=0)).pause == 10
+    assert board.take((1, 1), RankReport(process=0)).pause == 15
     watched(board).restless = True
     assert board.take((1, 1), RankReport(process=0)).pause == 1
     for process in range(4000):
