@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import socket
-import sys
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -103,4 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
 """Where the processes of each running attempt stand: what they report, in the memory of the leader."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ from job_tracker.domain.pace import Activity
 
 FLOOR_SECONDS = 30.0
 """An attempt may always take this long for a step, unless its job has a deadline for progress."""
-MOST_OF_STACKS = 16 * 1024
+MOST_OF_STACKS = 8 * 1024
 """Characters of the stacks of one process that are kept until the attempt has ended."""
 _REPORTS_A_SECOND = 500
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
@@ -35,6 +35,7 @@ class RankReport:
     activity: Activity = Activity.TRAINING
     place: int = 0
     stacks: str = ""
+    """Any text of at most MOST_OF_STACKS characters."""
 
 
 class _Sent(Protocol):
@@ -66,7 +67,7 @@ def rank_report(sent: _Sent, *, has_step: bool) -> RankReport:
         waiting=sent.waiting,
         activity=activity,
         place=sent.place,
-        stacks="".join(c for c in sent.stacks[:MOST_OF_STACKS] if c.isprintable() or c == "\n"),
+        stacks=sent.stacks[:MOST_OF_STACKS],
     )
 
 
@@ -103,6 +104,8 @@ class Watched:
     deadline: float | None = None
     """The job's deadline for progress, in seconds."""
     signs: dict[int, Signs] = field(default_factory=dict)
+    expected: Mapping[int, int | None] = field(default_factory=dict)
+    """The steps of the processes that had reported to an earlier leader."""
     has_reported: bool = False
     """Whether any report of progress has come."""
     asked: float | None = None
@@ -170,6 +173,8 @@ class RankBoard:
             trainers = job.spec.group.trainers.processes
             size = job.spec.group.training_processes if trainers > 1 else job.spec.group.size
             watched = self._watched[job.id, job.attempt] = Watched(size, trainers, self.clock())
+            known = job.progress.ranks if job.progress else ()
+            watched.expected = {pace.process: pace.step for pace in known}
         watched.deadline = progress.total_seconds() if progress else None
 
     def drop(self, attempt: Attempt) -> None:
@@ -217,8 +222,8 @@ class RankBoard:
                 known.moved = known.active = now
             elif report.place != before.place:
                 known.active = now
-            if report.stacks and watched.asked is not None:
-                known.stacks = report.stacks
+            if report.stacks and watched.asked is not None and not known.stacks:
+                known.stacks = "".join(c for c in report.stacks if c.isprintable() or c == "\n") or "\n"
         wants = watched.asked is not None and not watched.signs[report.process].stacks
         return Orders(max(watched.pause, self.processes_pause), wants_stacks=wants)
 

@@ -16,7 +16,8 @@ ASIDE_SECONDS = 1800.0
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
 """A process is slow if its own work takes so many times that of the median process, until it is faster."""
 _LINE = re.compile(r":\d+ in ")
-_SHOWN_OF_STACK, _SHOWN_OF_RANKS = 2000, 20
+_SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
+_NO_SIGN = "gives no sign"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
     """
     signs = watched.signs
     if quiet:
-        return sorted(quiet) if len(quiet) < len(signs) else []
+        return sorted(quiet) if signs.keys() - quiet else []
     steps = {process: each.last.step for process, each in signs.items() if each.last.step is not None}
     if steps and min(steps.values()) < max(steps.values()):
         return sorted(process for process, step in steps.items() if step == min(steps.values()))
@@ -105,15 +106,15 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
     if not guilty:
         summary = f"Training stands still: {waited}; {at_most}."
     else:
-        signs = watched.signs[guilty[0]]
-        step = signs.last.step
+        signs = watched.signs.get(guilty[0])
+        step = signs.last.step if signs else watched.expected.get(guilty[0])
         if guilty[0] in quiet:
             what = "gives no sign" + ("" if step is None else f" since it reported step {step}")
         else:
             what = "did not arrive where the others wait"
             what += " before its first step" if step is None else f" after step {step}"
         who = _named(sorted({process // watched.per_rank for process in guilty}))
-        where = main_thread(signs.stacks).rpartition("\n")[2]
+        where = main_thread(signs.stacks).rpartition("\n")[2] if signs else ""
         stands = f" It stands at {where}." if where else ""
         summary = f"{who} {what}: {waited}; {at_most}.{stands}"
     return Diagnosis(
@@ -131,24 +132,30 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
 def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int]) -> str:
     """Return where the processes stand, those that did not arrive first."""
     groups: dict[tuple[bool, str], list[int]] = {}
-    for process, signs in watched.signs.items():
-        words = "gives no sign" if process in quiet else main_thread(signs.stacks)[-_SHOWN_OF_STACK:]
+    for process in watched.signs.keys() | set(quiet):
+        words = _NO_SIGN if process in quiet else main_thread(watched.signs[process].stacks) or "no stack"
         groups.setdefault((process not in guilty, words), []).append(process)
+    word = "Process" if watched.per_rank > 1 else "Rank"
     parts = [
-        f"{_named(sorted(members), 'Process' if watched.per_rank > 1 else 'Rank')}: "
-        + (words if words == "gives no sign" else f"\n{words or 'no stack'}")
+        f"{_named(sorted(members), word)}: "
+        + (words if words == _NO_SIGN else f"\n{words[-_SHOWN_OF_STACK:]}")
         for (_, words), members in sorted(groups.items())
     ]
-    absent = sorted(set(range(watched.size)) - set(watched.signs))
-    if absent:
-        parts.append(f"{_named(absent, 'Process')}: no report of its own")
+    if len(parts) > _SHOWN_STACKS:
+        parts[_SHOWN_STACKS:] = [f"The others stand at {len(parts) - _SHOWN_STACKS} more places."]
+    if absent := sorted(set(range(watched.size)) - watched.signs.keys() - set(quiet)):
+        parts.append(f"{_named(absent, word)}: no report of its own")
     return "\n".join(parts)
 
 
 def _named(numbers: Sequence[int], word: str = "Rank") -> str:
     shown = ", ".join(map(str, numbers[:_SHOWN_OF_RANKS]))
     more = f" and {len(numbers) - _SHOWN_OF_RANKS} more" if len(numbers) > _SHOWN_OF_RANKS else ""
-    return f"{word}{'s' if len(numbers) > 1 else ''} {shown}{more}"
+    return f"{word}{_plural(word) if len(numbers) > 1 else ''} {shown}{more}"
+
+
+def _plural(word: str) -> str:
+    return "es" if word.endswith("s") else "s"
 
 
 def slowness(watched: Watched) -> dict[int, float]:

@@ -111,6 +111,7 @@ class ProgressWatch:
         elif attempt not in self._stalls and self._has_answers(watched, now):
             asked = watched.asked
             quiet = {process for process, signs in watched.signs.items() if signs.heard < asked}
+            quiet |= watched.expected.keys() - watched.signs.keys()
             self._stalls[attempt] = explained(stall, watched, quiet)
             self._on_stall(attempt[0])
 

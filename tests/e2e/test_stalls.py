@@ -1,5 +1,6 @@
 """Real ranks stop making progress, and a real service finds out which one and where."""
 
+import signal
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ with reporting(SimpleNamespace(rank=rank, is_master=rank == 0)):
         steps.OF_PROCESS.step(step)
         time.sleep(0.1)
     if os.environ["JOB_ATTEMPT"] == "1":
+        time.sleep(2)
         frozen() if rank == 1 else wait_for_others()
 """
 ALGORITHM = """
@@ -38,21 +40,26 @@ command = ["python", "{program}"]
 """
 
 
-def test_a_frozen_rank_is_named_and_the_next_attempt_succeeds(server: Server) -> None:
+def test_a_frozen_rank_is_named_by_a_later_service_and_the_next_attempt_succeeds(server: Server) -> None:
     program = server.folder / "trainer.py"
     program.write_text(TRAINER)
     with (server.folder / "config.toml").open("a") as config:
         config.write(ALGORITHM.format(program=program))
     deadlines, retry = pb.Deadlines(), pb.RetryPolicy(max_attempts=2)
-    deadlines.progress.FromTimedelta(timedelta(seconds=2))
+    deadlines.progress.FromTimedelta(timedelta(seconds=6))
     retry.backoff.FromTimedelta(timedelta(0))
     with server.start() as client:
         job = client.submit("stalling", "1", "v1", instances=2, deadlines=deadlines, retry_policy=retry)
+        for status in client.watch(job):
+            if len([rank for rank in status.ranks if rank.pace.step == 4]) == 2:
+                break
+    server.end(signal.SIGKILL)  # it has stored where the ranks stand, and the next one hears only one of them
+    with server.start() as client:
         ended = client.wait(job, timeout=120)
         assert (ended.status, ended.attempt) == (pb.succeed, 2)
         [why] = [move.diagnosis for move in ended.moves if move.HasField("diagnosis")]
         assert (why.category, why.rank) == ("stalled", 1)
-        assert why.summary.startswith("Rank 1 gives no sign since it reported step")
+        assert why.summary.startswith("Rank 1 gives no sign since it reported step 4")
         log = "".join(piece.text for piece in client.logs(job, attempt=1))
         assert "rank 0 makes no progress; its threads, innermost call last:\nThread MainThread:" in log
         assert "in wait_for_others" in log

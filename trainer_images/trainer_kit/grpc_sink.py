@@ -31,7 +31,7 @@ _SYSTEM_ROOTS = "system"
 _PEM = "-----BEGIN "
 _CLOSE_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-_MOST_SENT_OF_STACKS = 16 * 1024  # characters; the log has more
+_MOST_SENT_OF_STACKS = 8 * 1024  # characters; the log has more
 
 Send = Callable[[Any], Any]
 """Sends a ReportRequest and returns the ReportResponse; raises grpc.RpcError."""

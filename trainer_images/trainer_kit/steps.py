@@ -10,6 +10,7 @@ A call costs about a microsecond and sends nothing: the thread of `grpc_sink` re
             evaluate()
 """
 
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 TRAINING, EVALUATION, SAVING, COMPILING, DONE = "training", "evaluation", "saving", "compiling", "done"
 PHASES = (TRAINING, EVALUATION, SAVING, COMPILING)
-_RECENT = 16  # steps
+_RECENT, _ENOUGH = 16, 8  # steps
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class Standing:
     longest_step: float
     """The longest of the last steps."""
     step_seconds: float
-    """The mean of the last steps, without phases other than training."""
+    """The median of the last steps, without phases other than training, once there are enough of them."""
     waiting_seconds: float
-    """The mean time within these steps in which the process waited for others."""
+    """The part of it in which the process waited for others: all but the median of its own work."""
     waiting: bool
     phase: str
 
@@ -91,12 +92,15 @@ class Steps:
     def standing(self) -> Standing:
         """Return where the process stands now. Safe in any thread."""
         recent = tuple(self._recent)
-        count = max(1, len(recent))
+        usual = own = 0.0
+        if len(recent) >= _ENOUGH:
+            usual = statistics.median(seconds for seconds, _ in recent)
+            own = statistics.median(seconds - waited for seconds, waited in recent)
         return Standing(
             step=self._step,
             longest_step=max((seconds for seconds, _ in recent), default=0.0),
-            step_seconds=sum(seconds for seconds, _ in recent) / count,
-            waiting_seconds=sum(waited for _, waited in recent) / count,
+            step_seconds=usual,
+            waiting_seconds=max(0.0, usual - own),
             waiting=self._waiting > 0,
             phase=self._phase,
         )

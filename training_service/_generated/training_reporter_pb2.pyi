@@ -112,9 +112,9 @@ class RankProgress(_message.Message):
     longest_step: _builtins.float
     """The seconds of the longest of the last steps. 0: unknown."""
     step_seconds: _builtins.float
-    """The mean of the last steps, in seconds, without declared phases. 0: unknown."""
+    """The median of the last steps, in seconds, without declared phases. 0: unknown."""
     waiting_seconds: _builtins.float
-    """The mean time within these steps in which the process waited for others, as far as it knows."""
+    """The part of it in which the process waited for others, as far as it knows."""
     waiting: _builtins.bool
     """Whether the process waits for others now."""
     phase: _builtins.str
@@ -122,8 +122,8 @@ class RankProgress(_message.Message):
     place: _builtins.int
     """A number that changes when the main thread is at another place in the program. 0: unknown."""
     stacks: _builtins.str
-    """The stacks of its threads, the main thread first, after the answer has asked for them. At most 16 KiB
-    are read.
+    """The stacks of its threads, the main thread first, after the answer has asked for them. At most 8192
+    characters are read.
     """
     def __init__(
         self,

@@ -885,9 +885,9 @@ class RankPace(_message.Message):
     phase: _builtins.str
     """"training", "evaluation", "saving", "compiling", or "done"."""
     step_seconds: _builtins.float
-    """The mean of its last steps, in seconds. 0: unknown."""
+    """The median of its last steps, in seconds. 0: unknown."""
     waiting_seconds: _builtins.float
-    """The mean time within these steps in which it waited for others, as far as it knows."""
+    """The part of it in which it waited for others, as far as it knows."""
     slowness: _builtins.float
     """How many times longer its own work takes than that of the median rank. 0: unknown, or not slow."""
     @_builtins.property

@@ -120,14 +120,28 @@ def test_the_diagnosis_names_the_rank_and_where_it_stood() -> None:
 
 
 def test_the_diagnosis_of_a_large_group_is_bounded() -> None:
-    stacks = "Thread MainThread:\n" + "  a.py:1 in wait\n" * 1000
-    watched = group([signs(n, still=40, stacks=stacks) for n in range(5000)])
-    watched.size = 6000
+    calls = "  a.py:1 in wait\n" * 1000
+    members = [signs(n, still=40, stacks=f"Thread MainThread:\n  b.py:{n} in f\n{calls}") for n in range(500)]
+    watched = group(members)
+    watched.size = 600
     stall = stall_of(watched, NOW)
     assert stall is not None
     why = explained(stall, watched, {7})
-    assert len(why.detail) < 5000
-    assert why.detail.endswith("more: no report of its own")
+    assert len(why.detail) < 12_000
+    assert why.detail.startswith("Rank 7: gives no sign\nRank 0: \n")
+    assert "The others stand at 495 more places.\nRanks 500, 501, " in why.detail
+    assert why.detail.endswith("and 80 more: no report of its own")
+
+
+def test_a_process_that_only_an_earlier_leader_heard_is_named() -> None:
+    watched = group([signs(still=40, waiting=True)])
+    watched.size, watched.expected = 3, {0: 7, 1: 6}
+    stall = stall_of(watched, NOW)
+    assert stall is not None
+    why = explained(stall, watched, {1})
+    assert why.rank == 1
+    assert why.summary.startswith("Rank 1 gives no sign since it reported step 6")
+    assert why.detail == "Rank 1: gives no sign\nRank 0: \nno stack\nRank 2: no report of its own"
 
 
 def test_a_process_is_slow_by_its_own_work_not_by_its_waiting() -> None:

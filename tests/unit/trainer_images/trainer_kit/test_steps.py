@@ -25,19 +25,19 @@ def test_times_are_those_of_the_last_steps_without_waiting_and_other_phases(cloc
     signs = Steps(clock)
     assert signs.standing().step is None
     signs.step(0)
-    clock.now += 2
-    with signs.waiting():
-        assert signs.standing().waiting
-        clock.now += 1
-    signs.step(1)
-    clock.now += 1
-    with signs.phase("evaluation"):
-        assert signs.standing().phase == "evaluation"
-        with signs.phase("saving"), signs.waiting():
-            clock.now += 500
-    signs.step(2)
+    for step in range(1, 10):
+        clock.now += 2 if step < 9 else 10
+        with signs.waiting():
+            assert signs.standing().waiting
+            clock.now += 1
+        with signs.phase("evaluation"):
+            assert signs.standing().phase == "evaluation"
+            with signs.phase("saving"), signs.waiting():
+                clock.now += 500
+        assert signs.standing().step_seconds == (0 if step < 9 else 3)  # too few steps are not usual
+        signs.step(step)
     now = signs.standing()
-    assert (now.step, now.longest_step, now.step_seconds, now.waiting_seconds) == (2, 3, 2, 0.5)
+    assert (now.step, now.longest_step, now.step_seconds, now.waiting_seconds) == (9, 11, 3, 1)
     assert (now.phase, now.waiting) == ("training", False)
 
 
@@ -48,7 +48,7 @@ def test_a_step_that_was_noted_before_is_not_another_one(clock: Clock) -> None:
     signs.step(1)
     clock.now += 1
     signs.step(2)
-    assert signs.standing().step_seconds == 2
+    assert signs.standing().longest_step == 2
 
 
 def test_only_recent_steps_count(clock: Clock) -> None:
