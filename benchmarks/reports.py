@@ -72,18 +72,18 @@ def measure(quick: bool) -> list[Row]:
     ]
 
 
-def running_jobs(server: Server, folder: Path) -> list[str]:
-    """Start the jobs and return their tokens once all run."""
+def running_jobs(server: Server, folder: Path, count: int = _JOBS, **parameters: str) -> list[str]:
+    """Start jobs and return their tokens once all run."""
     with server.stub() as stub:
-        for _ in range(_JOBS):
-            stub.Train(request(RUN_SECONDS="forever"))
-        wanted = pb.ListTrainingJobsRequest(statuses=[pb.running], page_size=_JOBS)
-        while len(stub.ListTrainingJobs(wanted).jobs) < _JOBS:
+        for _ in range(count):
+            stub.Train(request(RUN_SECONDS="forever", **parameters))
+        wanted = pb.ListTrainingJobsRequest(statuses=[pb.running], page_size=count)
+        while len(stub.ListTrainingJobs(wanted).jobs) < count:
             time.sleep(0.05)
     with closing(sqlite3.connect(folder / "jobs.db")) as database:
         [secret] = database.execute("SELECT secret FROM report_keys").fetchone()
     key = ReportKey(id=FIRST_KEY, secret=secret)
-    return [token_with(key, job_id, 1) for job_id in range(1, _JOBS + 1)]
+    return [token_with(key, job_id, 1) for job_id in range(1, count + 1)]
 
 
 def steps(server: Server, token: str, rounds: int) -> list[list[float]]:

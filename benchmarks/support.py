@@ -32,7 +32,17 @@ Measured = TypeVar("Measured")
 
 IN_FLIGHT = 64
 ALGORITHM = "bench"
-PARAMETERS = ("LR", "EPOCHS", "BATCH_SIZE", "FC_SIZE", "RUN_SECONDS", "SECONDS_TO_RUN", "RECORD", "SIZE")
+PARAMETERS = (
+    "LR",
+    "EPOCHS",
+    "BATCH_SIZE",
+    "FC_SIZE",
+    "RUN_SECONDS",
+    "SECONDS_TO_RUN",
+    "RECORD",
+    "SIZE",
+    "FAULT",
+)
 """Names of parameters without a type: those that clients send and those that the programs read."""
 DECLARED = f"parameters = {{ {', '.join(f'{name} = {{}}' for name in PARAMETERS)} }}"
 """The TOML line that declares them for the algorithm."""

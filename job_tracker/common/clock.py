@@ -1,6 +1,7 @@
 """The time of day, and the clock of leases."""
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 # Some systems lack CLOCK_BOOTTIME. On these, a machine that was asleep believes for too long that it holds
@@ -16,3 +17,25 @@ def boot_seconds() -> float:
 def utc_now() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(UTC)
+
+
+class AwakeClock:
+    """Seconds in which this process was awake, as far as `tick` is called often.
+
+    A pause of this process (suspended, overloaded) counts as `longest` seconds at most. So what others have
+    done meanwhile does not look late.
+    """
+
+    def __init__(self, longest: float = 2.0, clock: Callable[[], float] = boot_seconds) -> None:
+        self._longest = longest
+        self._clock = clock
+        self._base = 0.0
+        self._ticked = clock()
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self._base + min(max(0.0, self._clock() - self._ticked), self._longest)
+
+    def tick(self) -> None:
+        """Note that this process is awake."""
+        self._base, self._ticked = self(), self._clock()

@@ -41,6 +41,7 @@ class Category(StrEnum):
     FORBIDDEN = "forbidden"
     INVALID_OBJECT = "invalid_object"
     NAMESPACE_GONE = "namespace_gone"
+    STALLED = "stalled"
     UNKNOWN = "unknown"
 
 

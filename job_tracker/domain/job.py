@@ -9,6 +9,7 @@ from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove
 from job_tracker.domain.group import GroupRef, GroupSpec, InstanceOptions, Phase, RankStatus
+from job_tracker.domain.pace import RankPace
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 
 _DETAIL_IN_MOVES = 1000  # characters
@@ -167,6 +168,8 @@ class Progress:
     """The time when the speed was last measured, or when its first measurement began."""
     measured_step: int = 0
     """The step at that time."""
+    ranks: tuple[RankPace, ...] = ()
+    """Where the processes stand that report it by calls. A few seconds old."""
 
     @property
     def seconds_left(self) -> float | None:

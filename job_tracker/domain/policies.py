@@ -66,3 +66,5 @@ class Deadlines:
     """From the launch of an attempt until its master runs."""
     run: timedelta | None = None
     """From the start of its master until the end of the attempt."""
+    progress: timedelta | None = None
+    """For a step. None: learned, and only for attempts whose processes report their steps by calls."""

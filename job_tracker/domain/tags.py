@@ -8,6 +8,8 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
 
 MAX_TAGS = 16
+HELD = "held"
+"""The tag of jobs that are not stopped when they make no progress, for example under a debugger."""
 MAX_NOTE = 1000
 """Characters."""
 

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from job_tracker.domain.errors import AttemptOver, JobNotFound, StoreUnavailable
 from job_tracker.domain.job import Job, Progress
+from job_tracker.domain.pace import RankPace
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricPoint
+from job_tracker.reports.ranks import RankBoard
 from job_tracker.reports.report import Report, advanced
 from job_tracker.store.jobs import JobReader
 from job_tracker.store.reports import ReportStore
@@ -47,7 +49,9 @@ class ReportBuffer:
     crash of the service loses the unwritten ones; later reports make up for them.
     """
 
-    def __init__(self, store: _Store, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: _Store, clock: Callable[[], datetime], ranks: RankBoard | None = None) -> None:
+        self.ranks = ranks or RankBoard(now=clock)
+        """Where the processes of the attempts stand."""
         self._store = store
         self._clock = clock
         self._pages: dict[Attempt, _Page] = {}
@@ -74,12 +78,30 @@ class ReportBuffer:
         page.points += report.points
         page.artifacts += report.artifacts
         del page.points[:-_MOST_WAITING_POINTS]
+        self._note_change(attempt)
+        self.ranks.has_moved(attempt)
+
+    def show_ranks(self, attempt: Attempt, ranks: tuple[RankPace, ...]) -> None:
+        """Write with the next reports where the processes of an attempt stand."""
+        page = self._pages.get(attempt)
+        if page is not None and page.progress.ranks != ranks:
+            page.progress = replace(page.progress, ranks=ranks)
+            self._note_change(attempt)
+
+    def _note_change(self, attempt: Attempt) -> None:
         self._changed[attempt] = None
         self._wake.set()
 
     async def progress_of(self, attempt: Attempt) -> Progress:
         """The last reported progress. Raises AttemptOver."""
         return (self._pages.get(attempt) or await self._open(attempt)).progress
+
+    async def check(self, attempt: Attempt) -> None:
+        """Raise AttemptOver unless the attempt is the live attempt of its job."""
+        if self.ranks.watches(attempt):
+            await self.progress_of(attempt)  # the first time, this makes a place for what the ranks report
+        else:
+            await self.live_job(attempt)
 
     async def stored_at(self, attempt: Attempt) -> datetime | None:
         """The time of the last report that any replica has written. Raises AttemptOver."""

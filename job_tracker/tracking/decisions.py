@@ -41,7 +41,13 @@ Step = Launch | Save | Stop | Rest
 
 
 def next_step(
-    job: Job, seen: Observation | None, *, launched: bool, now: datetime, finish_grace: timedelta
+    job: Job,
+    seen: Observation | None,
+    *,
+    launched: bool,
+    now: datetime,
+    finish_grace: timedelta,
+    stall: Diagnosis | None = None,
 ) -> Step:
     """Return the next step for a job that has not ended.
 
@@ -49,7 +55,7 @@ def next_step(
     launch of the attempt is complete. A tracker that has just started relies on the stored job for that, and
     repeats the launch if in doubt. A group whose launch was complete is never launched again, since the ranks
     that are missing may have run. `finish_grace` is how long workers may run after their master has
-    succeeded.
+    succeeded. `stall` says why the attempt no longer makes progress, if that was found.
     """
     if job.ending is not None:
         if seen is not None and (current := job.observed(seen.statuses)) != job:
@@ -87,6 +93,8 @@ def next_step(
         return Save(current.running(now))
     if job.state is JobState.RUNNING and master is Phase.SUCCEEDED:
         return Save(current.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.group.ends_with_master)))
+    if stall is not None and job.state is JobState.RUNNING and master is Phase.RUNNING:
+        return Save(current.failed(stall, now))
     if is_due:
         return Save(current.failed(_deadline_exceeded(current), now))
     return Rest() if current == job else Save(current)

@@ -31,6 +31,7 @@ from job_tracker.domain.errors import (
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Ending, Job, JobSpec, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
+from job_tracker.domain.tags import HELD
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import LogFollower, ReportBuffer
@@ -42,6 +43,7 @@ from job_tracker.tracking.admitting import Admitting
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, next_step
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.stops import Stops
+from job_tracker.tracking.watching import ProgressWatch
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +143,7 @@ class Tracker:
         )
         self._stops = Stops(lambda group: self._queue.add(group.job_id))
         self._followers = LogFollower(reports, backend)
+        self.progress = ProgressWatch(reports, self._queue.add, clock)
         self._changes: Changes | None = None
         """Changes by other writers, not by this tracker."""
         self._tasks = asyncio.TaskGroup()
@@ -163,6 +166,7 @@ class Tracker:
             async with self._tasks as tasks:
                 tasks.create_task(self._follow_store())
                 tasks.create_task(self._queue.run())
+                tasks.create_task(self.progress.run())
                 for task in PeriodicTask:
                     self._queue.add(task)
         finally:
@@ -319,15 +323,21 @@ class Tracker:
                 self._admitting.no_longer_waits(job_id)
             if not self._strays_are_gone(job_id, job) or job is None or job.state.is_terminal:
                 return None
+            stall = self.progress.stall_of(job.group)
+            if stall is not None and HELD in job.tags:
+                self.progress.forgive(job.group)
+                stall = None
             step = next_step(
                 job,
                 self._seen.get(job.group),
                 launched=job.group in self._launched,
                 now=self._clock(),
                 finish_grace=self._options.finish_grace,
+                stall=stall,
             )
             if job.state is JobState.RUNNING and not self._stops.has_ended(job.group):
                 self._followers.follow(job)
+                self.progress.follow(job)
             match step:
                 case Launch():
                     job = await self._launch(job)
@@ -415,6 +425,7 @@ class Tracker:
         self._seen.pop(group, None)
         self._launched.discard(group)
         self._has_model.pop(group, None)
+        self.progress.forget(group)
         self._stops.forget(group)
 
     async def _save(self, before: Job, after: Job) -> Job:

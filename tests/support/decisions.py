@@ -19,11 +19,19 @@ def seen(*phases: Phase) -> Observation:
     )
 
 
-def step(current: Job, observation: Observation | None, *, launched: bool = True, after: float = 0) -> object:
+def step(
+    current: Job,
+    observation: Observation | None,
+    *,
+    launched: bool = True,
+    after: float = 0,
+    stall: Diagnosis | None = None,
+) -> object:
     return next_step(
         current,
         observation,
         launched=launched,
         now=NOON + timedelta(seconds=after),
         finish_grace=timedelta(seconds=30),
+        stall=stall,
     )

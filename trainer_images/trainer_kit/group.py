@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer_kit import environment
+from trainer_kit import environment, steps
 from trainer_kit.meeting import Meeting
 from trainer_kit.rendezvous import meet
 
@@ -71,8 +71,23 @@ class Group:
         # Sums of counts are exact in double precision.
         sums = torch.tensor(values, dtype=torch.float64, device=self.device)
         if self.size > 1:
-            dist.all_reduce(sums)
+            with steps.OF_PROCESS.waiting():
+                dist.all_reduce(sums)
         return sums.tolist()
+
+    def barrier(self) -> None:
+        """Wait until every process of the group has called this."""
+        if self.size > 1:
+            with steps.OF_PROCESS.waiting():
+                dist.barrier()
+
+    def step(self, number: int) -> None:
+        """Note that this process has done so many steps. Costs about a microsecond; see `steps`."""
+        steps.OF_PROCESS.step(number)
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Declare a block in which no steps are expected: "evaluation", "saving" or "compiling"."""
+        return steps.OF_PROCESS.phase(name)
 
 
 def _with_final_buckets(grouped: DistributedDataParallel) -> DistributedDataParallel:

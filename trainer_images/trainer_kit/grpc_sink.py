@@ -7,6 +7,7 @@ attempt is over, sending stops.
 
 import logging
 import random
+import sys
 import threading
 import time
 from collections import deque
@@ -15,19 +16,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainer_kit import stacks
 from trainer_kit.report_sinks import Artifact, Progress
+from trainer_kit.steps import Steps
 
 log = logging.getLogger(__name__)
 
 _MAX_WAITING = 10_000
 _MAX_PER_CALL = 1_000
 _CALL_SECONDS = 5.0
+_OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+"""A new channel makes a new connection, which may lead to another replica of the service."""
 _SYSTEM_ROOTS = "system"
 _PEM = "-----BEGIN "
 _CLOSE_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _PAUSE_AT_END = _FIRST_PAUSE / 10
 _DETAILS_HEADER = "grpc-status-details-bin"
+_MOST_SENT_OF_STACKS = 8 * 1024  # characters; the log has more
 
 Send = Callable[[Any], Any]
 """Sends a ReportRequest and returns the ReportResponse; raises grpc.RpcError."""
@@ -43,13 +49,21 @@ class GrpcSink:
         connect: "Callable[[str, str], Send] | None" = None,
         *,
         ca: str = "",
+        rank: int = 0,
+        steps: Steps | None = None,
     ) -> None:
-        """`ca` has the authorities of a service with TLS: PEM, a file, or `system`. Empty: no TLS."""
+        """`ca` has the authorities of a service with TLS: PEM, a file, or `system`. Empty: no TLS.
+
+        With `steps`, each report says where this process stands, and there is a report after each pause even
+        without news.
+        """
         self._connect = connect or partial(_connect, ca=ca)
         self._address, self._token = address, token
         self._known = Progress()
         self._metrics: deque[tuple[str, float, int, float]] = deque(maxlen=_MAX_WAITING)
         self._artifacts: deque[Artifact] = deque(maxlen=_MAX_WAITING)
+        self._rank, self._steps = rank, steps
+        self._stacks = ""
         self._news = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
@@ -67,31 +81,36 @@ class GrpcSink:
 
     def close(self) -> None:
         """Wait for the last call, but not for a service that is away."""
+        if self._steps is not None:
+            self._steps.end()
         self._closing.set()
         self._news.set()
         self._thread.join(_CLOSE_SECONDS)
 
     def _run(self) -> None:
         try:
-            self._send_until_closed(self._connect(self._address, self._token))
+            while self._send_until_closed(self._connect(self._address, self._token)):
+                pass
         except Exception:  # training goes on after any failure
             log.warning("progress is no longer reported", exc_info=True)
 
-    def _send_until_closed(self, send: Send) -> None:
+    def _send_until_closed(self, send: Send) -> bool:
+        """Send reports. Return whether to connect anew and go on; otherwise reporting has ended."""
         import grpc
 
         pause = _FIRST_PAUSE
-        while self._news.wait():
+        while self._steps is not None or self._news.wait():
             closing = self._closing.is_set()
             least = 0.0
+            has_news = self._news.is_set()
             self._news.clear()
-            request, metrics, artifacts = self._request()
+            request, metrics, artifacts = self._request(has_news=has_news)
             try:
                 answer = send(request)
             except grpc.RpcError as error:
                 if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED):
                     log.warning("progress is no longer reported: %s", error.details())
-                    return
+                    return False
                 self._metrics.extendleft(reversed(metrics[-self._room :]))
                 self._artifacts.extendleft(reversed(artifacts))
                 self._news.set()
@@ -101,27 +120,35 @@ class GrpcSink:
                 pause = max(_FIRST_PAUSE, answer.pause.seconds + answer.pause.nanos / 1e9)
                 for problem in answer.problems:
                     log.warning("the service dropped part of a report: %s", problem)
+                if answer.wants_stacks and not self._stacks and not closing:
+                    self._stacks = _written_stacks(self._rank)
+                    continue  # the service waits for them
+                self._stacks = ""
                 if self._metrics or self._artifacts:
                     self._news.set()
+                if answer.reconnect and not closing:
+                    self._closing.wait(pause)
+                    return True
             if closing and not (self._metrics or self._artifacts):
-                return
+                return False
             if closing or self._closing.wait(max(pause, least)):
                 pause = _PAUSE_AT_END  # `close` waits for the last reports
                 if self._metrics or self._artifacts:
                     time.sleep(least)
+        return False
 
     @property
     def _room(self) -> int:
         return max(1, _MAX_WAITING - len(self._metrics))
 
-    def _request(self) -> tuple[Any, list[tuple[str, float, int, float]], list[Artifact]]:
+    def _request(self, *, has_news: bool) -> tuple[Any, list[tuple[str, float, int, float]], list[Artifact]]:
         from google.protobuf.timestamp_pb2 import Timestamp
 
         from trainer_kit._generated import training_reporter_pb2 as pb
 
         metrics = [self._metrics.popleft() for _ in range(min(len(self._metrics), _MAX_PER_CALL))]
         artifacts = [self._artifacts.popleft() for _ in range(min(len(self._artifacts), _MAX_PER_CALL))]
-        known = self._known
+        known = self._known if has_news else Progress()
         request = pb.ReportRequest(
             step=known.step,
             total_steps=known.total_steps,
@@ -140,8 +167,36 @@ class GrpcSink:
                 pb.ReportedArtifact(name=a.name, uri=a.uri, kind=a.kind, size=a.size, sha256=a.sha256)
                 for a in artifacts
             ],
+            rank=self._standing(),
         )
         return request, metrics, artifacts
+
+    def _standing(self) -> Any:
+        """Where this process stands; None if it does not report that."""
+        from trainer_kit._generated import training_reporter_pb2 as pb
+
+        if self._steps is None:
+            return None
+        now = self._steps.standing()
+        return pb.RankProgress(
+            rank=self._rank,
+            step=now.step,
+            longest_step=now.longest_step,
+            step_seconds=now.step_seconds,
+            waiting_seconds=now.waiting_seconds,
+            waiting=now.waiting,
+            phase=now.phase,
+            place=stacks.place(),
+            stacks=self._stacks[:_MOST_SENT_OF_STACKS],
+        )
+
+
+def _written_stacks(rank: int) -> str:
+    """The stacks of all threads, after they were written to stderr, so that the rank's log keeps them."""
+    found = stacks.of_all_threads()
+    sys.stderr.write(f"rank {rank} makes no progress; its threads, innermost call last:\n{found}")
+    sys.stderr.flush()
+    return found
 
 
 def _retry_after(error: Any) -> float:
@@ -171,9 +226,9 @@ def _connect(address: str, token: str, ca: str = "") -> Send:
     from trainer_kit._generated import training_reporter_pb2 as pb
 
     if ca:
-        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(_roots(ca)))
+        channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(_roots(ca)), _OWN_CONNECTION)
     else:
-        channel = grpc.insecure_channel(address)
+        channel = grpc.insecure_channel(address, _OWN_CONNECTION)
     report = channel.unary_unary(
         "/training.TrainingReporter/Report",
         request_serializer=pb.ReportRequest.SerializeToString,

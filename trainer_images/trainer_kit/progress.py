@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from trainer_kit import steps
 from trainer_kit.report_sinks import Artifact, NullSink, Progress, Sink, StdoutSink
 
 if TYPE_CHECKING:  # it needs PyTorch, which a program that only publishes a model may lack
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # it needs PyTorch, which a program that only publishes a mod
 
 
 class Reporter:
-    """Collects progress and passes it to a sink."""
+    """Collects progress and passes it to a sink. A step is also a sign of this process (`steps`)."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -31,6 +32,8 @@ class Reporter:
         **metrics: float,
     ) -> None:
         """Report new values. A metric that is not finite is dropped."""
+        if step is not None:
+            steps.OF_PROCESS.step(step)
         counts = {"step": step, "total_steps": total_steps, "epoch": epoch, "total_epochs": total_epochs}
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         self._known = replace(
@@ -51,18 +54,24 @@ class Reporter:
 
 @contextmanager
 def reporting(group: "Group") -> Iterator[Reporter]:
-    """Yield a reporter for one training run. Only the master's reports are sent."""
-    reporter = Reporter(_sink() if group.is_master else NullSink())
+    """Yield a reporter for one training run.
+
+    Only the master's progress, metrics and artifacts are sent. If reports are calls, every rank reports where
+    it stands, so that the service notices when one does not arrive (`steps`).
+    """
+    sink = _sink(group.rank)
+    reporter = Reporter(sink if group.is_master else NullSink())
     try:
         yield reporter
     finally:
-        reporter.close()
+        sink.close()
 
 
-def _sink() -> Sink:
+def _sink(rank: int) -> Sink:
     address, token = os.environ.get("REPORT_ADDRESS"), os.environ.get("REPORT_TOKEN")
     if address and token and importlib.util.find_spec("grpc"):
         from trainer_kit.grpc_sink import GrpcSink  # it needs gRPC, which an image may lack
 
-        return GrpcSink(address, token, ca=os.environ.get("REPORT_CA", ""))
+        ca = os.environ.get("REPORT_CA", "")
+        return GrpcSink(address, token, ca=ca, rank=rank, steps=steps.OF_PROCESS)
     return StdoutSink()

@@ -301,6 +301,7 @@ class Deadlines(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     START_FIELD_NUMBER: _builtins.int
     RUN_FIELD_NUMBER: _builtins.int
+    PROGRESS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queue(self) -> _duration_pb2.Duration:
         """The time in the queue. It starts again with each attempt."""
@@ -313,16 +314,23 @@ class Deadlines(_message.Message):
     def run(self) -> _duration_pb2.Duration:
         """The running time of an attempt."""
 
+    @_builtins.property
+    def progress(self) -> _duration_pb2.Duration:
+        """The time in which an attempt has to make progress. It replaces the usual 30 s for attempts whose processes
+        report their steps by calls, and it is watched for all others, too.
+        """
+
     def __init__(
         self,
         *,
         queue: _duration_pb2.Duration | None = ...,
         start: _duration_pb2.Duration | None = ...,
         run: _duration_pb2.Duration | None = ...,
+        progress: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "run", b"run", "start", b"start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "queue", b"queue", "run", b"run", "start", b"start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["queue", b"queue", "run", b"run", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "queue", b"queue", "run", b"run", "start", b"start"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -827,6 +835,7 @@ class RankStatus(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
     RESTARTS_FIELD_NUMBER: _builtins.int
+    PACE_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """The rank, from 0."""
     role: _builtins.str
@@ -841,6 +850,12 @@ class RankStatus(_message.Message):
     """
     restarts: _builtins.int
     """The number of restarts in this attempt. Only ranks of elastic groups are restarted."""
+    @_builtins.property
+    def pace(self) -> Global___RankPace:
+        """Where the rank stands in the training. Absent unless its processes report their steps by calls. It is a
+        few seconds old.
+        """
+
     def __init__(
         self,
         *,
@@ -850,16 +865,69 @@ class RankStatus(_message.Message):
         exit_code: _builtins.int | None = ...,
         note: _builtins.str = ...,
         restarts: _builtins.int = ...,
+        pace: Global___RankPace | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "pace", b"pace"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "note", b"note", "phase", b"phase", "rank", b"rank", "restarts", b"restarts", "role", b"role"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code", "note", b"note", "pace", b"pace", "phase", b"phase", "rank", b"rank", "restarts", b"restarts", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
 
 Global___RankStatus: _TypeAlias = RankStatus  # noqa: Y015
+
+@_typing.final
+class RankPace(_message.Message):
+    """Where a rank stands in the training. If the rank has several processes: the one with the fewest steps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    HEARD_AT_FIELD_NUMBER: _builtins.int
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    WAITING_SECONDS_FIELD_NUMBER: _builtins.int
+    SLOWNESS_FIELD_NUMBER: _builtins.int
+    SLOW_SINCE_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """The number of training steps done. Absent: no step yet."""
+    phase: _builtins.str
+    """"training", "evaluation", "saving", "compiling", or "done"."""
+    step_seconds: _builtins.float
+    """The median of its last steps, in seconds. 0: unknown."""
+    waiting_seconds: _builtins.float
+    """The part of it in which it waited for others, as far as it knows."""
+    slowness: _builtins.float
+    """How many times longer its own work takes than that of the median rank. 0: unknown, or not slow."""
+    @_builtins.property
+    def heard_at(self) -> _timestamp_pb2.Timestamp:
+        """The time of its last report."""
+
+    @_builtins.property
+    def slow_since(self) -> _timestamp_pb2.Timestamp:
+        """The time since which the rank is slow. Absent: it is not."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int | None = ...,
+        phase: _builtins.str = ...,
+        heard_at: _timestamp_pb2.Timestamp | None = ...,
+        step_seconds: _builtins.float = ...,
+        waiting_seconds: _builtins.float = ...,
+        slowness: _builtins.float = ...,
+        slow_since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "heard_at", b"heard_at", "slow_since", b"slow_since", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "heard_at", b"heard_at", "phase", b"phase", "slow_since", b"slow_since", "slowness", b"slowness", "step", b"step", "step_seconds", b"step_seconds", "waiting_seconds", b"waiting_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___RankPace: _TypeAlias = RankPace  # noqa: Y015
 
 @_typing.final
 class Diagnosis(_message.Message):

@@ -19,6 +19,7 @@ from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, Phase
 from job_tracker.domain.job import Job, JobSpec, JobState, Progress
+from job_tracker.domain.pace import RankPace
 from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.jobs import JobView
@@ -193,6 +194,7 @@ def log_of(piece: LogPiece, *, timestamps: bool) -> pb.GetTrainingLogsResponse:
 def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
     """The status message of a job."""
     job, spec = view.job, view.job.spec
+    paces = _paces(job)
     return pb.GetTrainingStatusResponse(
         status=STATUSES[job.state],
         job_id=job.id,
@@ -221,6 +223,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
                 phase=_PHASES[r.phase],
                 exit_code=r.exit_code,
                 note=r.note,
+                pace=paces.get(r.rank),
             )
             for r, role in zip(job.ranks, spec.group.role_of_ranks, strict=False)
         ],
@@ -341,6 +344,28 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
     )
 
 
+def _paces(job: Job) -> dict[int, pb.RankPace]:
+    """Where the ranks stand that report it. Of several processes, the one with the fewest steps counts."""
+    per_rank = job.spec.group.trainers.processes
+    paces: dict[int, RankPace] = {}
+    for pace in job.progress.ranks if job.progress else ():
+        known = paces.setdefault(pace.process // per_rank, pace)
+        if (pace.step or 0) < (known.step or 0):
+            paces[pace.process // per_rank] = pace
+    return {
+        rank: pb.RankPace(
+            step=pace.step,
+            phase=pace.activity,
+            heard_at=_timestamp(pace.heard_at),
+            step_seconds=pace.step_seconds,
+            waiting_seconds=pace.waiting_seconds,
+            slowness=pace.slowness,
+            slow_since=_timestamp(pace.slow_since),
+        )
+        for rank, pace in paces.items()
+    }
+
+
 def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
     """The progress message. It has the speed only if the job still `goes_on`."""
     if progress is None:
@@ -414,7 +439,10 @@ def _request_of(job: Job) -> pb.TrainRequest:
             retry_on=retry.retry_on,
         ),
         deadlines=pb.Deadlines(
-            queue=_duration(deadlines.queue), start=_duration(deadlines.start), run=_duration(deadlines.run)
+            queue=_duration(deadlines.queue),
+            start=_duration(deadlines.start),
+            run=_duration(deadlines.run),
+            progress=_duration(deadlines.progress),
         ),
         program=_program(spec),
         tags=job.tags,

@@ -25,11 +25,12 @@ class CallLimits:
             who = f"callers at {caller.address or 'this host'}" if caller.means is Means.OPEN else caller.name
             raise _exceeded(KINDS[call], rate, who, wait)
 
-    def check_report(self, job_id: int, attempt: int) -> None:
-        """Count a report of an attempt. Raises RateExceeded."""
+    def check_report(self, job_id: int, attempt: int, process: int = 0) -> None:
+        """Count a report of a process of an attempt. Raises RateExceeded."""
         rate = self._reports
-        if rate is not None and (wait := rate.take((job_id, attempt))):
-            raise _exceeded(CallKind.REPORT, rate, f"attempt {attempt} of job {job_id}", wait)
+        if rate is not None and (wait := rate.take((job_id, attempt, process))):
+            who = f"process {process} of attempt {attempt} of job {job_id}"
+            raise _exceeded(CallKind.REPORT, rate, who, wait)
 
 
 def _exceeded(kind: CallKind, rate: Rate, who: str, wait: float) -> RateExceeded:

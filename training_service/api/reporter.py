@@ -16,6 +16,7 @@ from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.errors import InvalidField, NotAllowed, TreeDamaged
 from job_tracker.reports import Report, ReportBuffer, ReportTokens
 from job_tracker.reports.buffer import Attempt
+from job_tracker.reports.ranks import rank_report
 from job_tracker.reports.report import COUNTS, ReportReader
 from job_tracker.trees.contents import read_in_threads
 from job_tracker.trees.store import TreeStore
@@ -52,12 +53,21 @@ class ReporterServicer(TrainingReporterServicer):
         self._fetches = Places(_FETCHES, _FETCHES_OF_ONE, _FETCH_SECONDS)
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
-        attempt = await self._attempt_of(call)
+        attempt = await self._attempt_of(call, request.rank.rank)
+        board = self._buffer.ranks
         report = report_of(request)
-        await self._buffer.take(attempt, report, by_call=True)
-        seconds = max(_SHORTEST_PAUSE, self._buffer.reporters / _REPORTS_A_SECOND)
-        pause = Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
-        return pb.ReportResponse(pause=pause, problems=report.problems)
+        if _has_content(request) or not request.HasField("rank"):
+            await self._buffer.take(attempt, report, by_call=True)
+        else:
+            await self._buffer.check(attempt)
+        seconds = max(_SHORTEST_PAUSE, (self._buffer.reporters + board.processes) / _REPORTS_A_SECOND)
+        answer = pb.ReportResponse(problems=report.problems)
+        if request.HasField("rank"):
+            orders = board.take(attempt, rank_report(request.rank, has_step=request.rank.HasField("step")))
+            answer.wants_stacks, answer.reconnect = orders.wants_stacks, orders.reconnect
+            seconds = max(seconds, orders.pause)
+        answer.pause.CopyFrom(Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9)))
+        return answer
 
     async def FetchProgram(
         self,
@@ -76,14 +86,15 @@ class ReporterServicer(TrainingReporterServicer):
                 async for piece in pieces:
                     yield pb.FetchProgramResponse(content=piece)
 
-    async def _attempt_of(self, call: Call) -> Attempt:
-        """Return the attempt of the call's token, and count the call."""
+    async def _attempt_of(self, call: Call, process: int = 0) -> Attempt:
+        """Return the attempt of the call's token, and count the call for this process of it."""
         try:
             attempt = await self._tokens.read(_token_of(call.metadata))
         except NotAllowed as error:
             self._note(refusal_of(error, call.caller.address, datetime.now(UTC)))
             raise
-        self._limits.check_report(*attempt)
+        exists = 0 < process < self._buffer.ranks.size_of(attempt)
+        self._limits.check_report(*attempt, process if exists else 0)
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         return attempt
 
@@ -105,6 +116,11 @@ def report_of(message: pb.ReportRequest) -> Report:
             }
         )
     return reader.report()
+
+
+def _has_content(message: pb.ReportRequest) -> bool:
+    """Return whether the message says anything about the attempt, besides where its process stands."""
+    return bool(message.metrics or message.artifacts or any(message.HasField(name) for name in COUNTS))  # type: ignore[arg-type]
 
 
 def _moment(at: Timestamp) -> datetime | None:

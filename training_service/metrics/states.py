@@ -136,14 +136,19 @@ class TrackerState(Collector):
             "training_service_tracker_retries",
             "Steps of jobs and periodic tasks that failed since the tracker started. Each is repeated",
         )
+        slow = GaugeMetricFamily(
+            "training_service_slow_processes",
+            "Training processes whose own work on a step takes much longer than that of the median process",
+        )
         if (tracker := self.tracker) is not None:
+            slow.add_metric([], tracker.progress.slow_processes)
             health = tracker.queue_health
             depth.add_metric([], health.depth)
             oldest.add_metric([], health.oldest_seconds)
             longest.add_metric([], health.longest_seconds)
             looked_at.add_metric([], tracker.looked_at.timestamp())
             retries.add_metric([], health.retries)
-        yield from (depth, oldest, longest, looked_at, retries)
+        yield from (depth, oldest, longest, looked_at, retries, slow)
 
 
 class WatchState(Collector):

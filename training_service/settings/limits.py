@@ -45,14 +45,14 @@ class LimitSettings(Config):
         default=20,
         ge=0,
         le=_FAST,
-        description="Reports of one attempt of a job a second, over time. 0: no limit. `trainer_kit` sends "
-        "at most one.",
+        description="Reports of each process of an attempt a second, over time. 0: no limit. `trainer_kit` "
+        "sends at most one.",
     )
     report_burst: int = Field(
         default=2000,
         ge=1,
         le=100 * _FAST,
-        description="Reports of one attempt of a job that may come at once, after a pause.",
+        description="Reports of each process of an attempt that may come at once, after a pause.",
     )
     failed_token_rate: float = Field(
         default=10,

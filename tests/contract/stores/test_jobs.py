@@ -11,6 +11,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, Program, Progress
+from job_tracker.domain.pace import Activity, RankPace
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.base import Store
@@ -159,7 +160,11 @@ async def test_a_full_queue_refuses_jobs_until_one_has_left_it(store: Store) -> 
 
 async def test_progress_does_not_change_the_version_of_the_job(store: Store, reopen: Reopen) -> None:
     job = await store.update((await submit(store)).admitted(NOON))
-    progress = Progress(3, 10, 1, 2, {"loss": 0.5}, NOON)
+    paces = (
+        RankPace(0, 3, Activity.SAVING, NOON, 1.5, 0.5),
+        RankPace(1, heard_at=NOON, slowness=1.3, slow_since=NOON),
+    )
+    progress = Progress(3, 10, 1, 2, {"loss": 0.5}, NOON, ranks=paces)
     await report(store, job.id, 1, progress=progress)
     stored = await store.get(job.id)
     assert (stored.progress, stored.version) == (progress, job.version)

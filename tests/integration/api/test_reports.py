@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from job_tracker.backends.fake import FakeBackend
 from job_tracker.logs.records import time_of
 from job_tracker.reports.follower import LogFollower
-from tests.support.api_service import Service
+from tests.support.api_service import Service, metadata
 from training_service._generated import training_reporter_pb2 as reporter_pb
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
@@ -209,3 +210,78 @@ async def test_many_concurrent_reports_are_accepted(service: Service) -> None:
     await asyncio.gather(*(send(service, request, token=token) for request in requests))
     await service.reports.write()
     assert len((await series_of(service, job_id))["loss"]) == 300
+
+
+def standing(rank: int, step: int, **values: Any) -> reporter_pb.ReportRequest:
+    """A report of where a process stands, and nothing else."""
+    return reporter_pb.ReportRequest(
+        rank=reporter_pb.RankProgress(rank=rank, step=step, longest_step=0.01, step_seconds=0.01, **values)
+    )
+
+
+async def test_the_rank_that_does_not_arrive_ends_the_attempt_with_its_stack(service: Service) -> None:
+    metadata_of = {"RUN_SECONDS": "forever", "PARALLEL_INSTANCES": "2"}
+    request = pb.TrainRequest(metadata=metadata(metadata_of))
+    request.deadlines.progress.FromTimedelta(timedelta(seconds=0.2))
+    request.retry_policy.max_attempts = 1
+    job_id = (await service.stub.Train(request)).job_id
+    await service.seen(job_id, pb.running)
+    token, asked = service.tokens.issue(job_id, 1), False
+    stacks = "Thread MainThread:\n  train.py:7 in read\n"
+    while not asked:
+        for rank in (0, 1):
+            answer = await send(service, standing(rank, 5 + rank, waiting=rank == 1), token=token)
+            asked = asked or answer.wants_stacks
+        await asyncio.sleep(0.05)
+    for rank in (0, 1):
+        await send(service, standing(rank, 5 + rank, stacks=stacks), token=token)
+    ended = await service.seen(job_id, pb.failure)
+    assert (ended.diagnosis.category, ended.diagnosis.rank, ended.diagnosis.retryable) == ("stalled", 0, True)
+    assert "It stands at train.py:7 in read." in ended.diagnosis.summary
+    assert ended.diagnosis.detail.startswith("Rank 0: \ntrain.py:7 in read")
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await send(service, standing(0, 6), token=token)
+    assert error.value.code() is OVER
+
+
+async def test_the_status_shows_where_each_rank_stands(service: Service) -> None:
+    request = pb.TrainRequest(metadata=metadata({"RUN_SECONDS": "forever", "PARALLEL_INSTANCES": "2"}))
+    job_id = (await service.stub.Train(request)).job_id
+    await service.seen(job_id, pb.running)
+    token = service.tokens.issue(job_id, 1)
+    for rank in (0, 1, 2, -1):  # the group has only the first two
+        await send(service, standing(rank, 5, phase="saving"), token=token)
+    async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
+        if status.ranks and status.ranks[1].HasField("pace"):
+            break
+        await send(service, standing(1, 5, phase="saving"), token=token)
+    assert [(rank.pace.step, rank.pace.phase) for rank in status.ranks] == [(5, "saving")] * 2
+    assert not status.progress.HasField("reported_at")  # the attempt itself has reported nothing
+
+
+async def test_a_held_job_may_stand_still_until_it_is_released(service: Service) -> None:
+    request = pb.TrainRequest(metadata=metadata({"RUN_SECONDS": "forever"}), tags=["held"])
+    request.deadlines.progress.FromTimedelta(timedelta(seconds=0.2))
+    request.retry_policy.max_attempts = 1
+    job_id = (await service.stub.Train(request)).job_id
+    await service.seen(job_id, pb.running)
+    token = service.tokens.issue(job_id, 1)
+
+    asked = 0
+
+    async def report() -> None:
+        nonlocal asked
+        answer = await send(service, standing(0, 5), token=token)
+        if answer.wants_stacks:
+            await send(service, standing(0, 5, stacks="Thread MainThread:\n"), token=token)
+            asked += 1
+        await asyncio.sleep(0.05)
+
+    while asked < 2:  # after the first time, the hold gave it its time again
+        await report()
+    assert (await service.status(job_id)).status == pb.running
+    await service.stub.AnnotateTraining(pb.AnnotateTrainingRequest(job_id=job_id, remove_tags=["held"]))
+    while (status := await service.status(job_id)).status == pb.running and not status.ending:
+        with suppress(grpc.aio.AioRpcError):  # the attempt may just have ended
+            await report()
+    assert (await service.seen(job_id, pb.failure)).diagnosis.category == "stalled"

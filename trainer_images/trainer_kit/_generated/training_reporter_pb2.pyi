@@ -74,6 +74,7 @@ class ReportRequest(_message.Message):
     TOTAL_EPOCHS_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     ARTIFACTS_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """The number of training steps done, 0 to 10^15. Absent: unchanged."""
     total_steps: _builtins.int
@@ -90,6 +91,10 @@ class ReportRequest(_message.Message):
     def artifacts(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReportedArtifact]:
         """The artifacts written since the last report."""
 
+    @_builtins.property
+    def rank(self) -> Global___RankProgress:
+        """Where the calling process stands. Absent: the service does not watch this process."""
+
     def __init__(
         self,
         *,
@@ -99,10 +104,11 @@ class ReportRequest(_message.Message):
         total_epochs: _builtins.int | None = ...,
         metrics: _abc.Iterable[Global___MetricValue] | None = ...,
         artifacts: _abc.Iterable[Global___ReportedArtifact] | None = ...,
+        rank: Global___RankProgress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_step", b"_step", "_total_epochs", b"_total_epochs", "_total_steps", b"_total_steps", "epoch", b"epoch", "step", b"step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_step", b"_step", "_total_epochs", b"_total_epochs", "_total_steps", b"_total_steps", "epoch", b"epoch", "rank", b"rank", "step", b"step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_step", b"_step", "_total_epochs", b"_total_epochs", "_total_steps", b"_total_steps", "artifacts", b"artifacts", "epoch", b"epoch", "metrics", b"metrics", "step", b"step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epoch", b"_epoch", "_step", b"_step", "_total_epochs", b"_total_epochs", "_total_steps", b"_total_steps", "artifacts", b"artifacts", "epoch", b"epoch", "metrics", b"metrics", "rank", b"rank", "step", b"step", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__epoch: _TypeAlias = _typing.Literal["epoch"]  # noqa: Y015
     _WhichOneofArgType__epoch: _TypeAlias = _typing.Literal["_epoch", b"_epoch"]  # noqa: Y015
@@ -122,6 +128,64 @@ class ReportRequest(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__total_steps) -> _WhichOneofReturnType__total_steps | None: ...
 
 Global___ReportRequest: _TypeAlias = ReportRequest  # noqa: Y015
+
+@_typing.final
+class RankProgress(_message.Message):
+    """Where one training process stands. The service uses durations only, since clocks of machines differ."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    LONGEST_STEP_FIELD_NUMBER: _builtins.int
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
+    WAITING_SECONDS_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    STACKS_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """The number of the process in its group: the variable RANK."""
+    step: _builtins.int
+    """The number of training steps done, 0 to 10^15. Absent: no step yet."""
+    longest_step: _builtins.float
+    """The seconds of the longest of the last steps. 0: unknown."""
+    step_seconds: _builtins.float
+    """The median of the last steps, in seconds, without declared phases. 0: unknown."""
+    waiting_seconds: _builtins.float
+    """The part of it in which the process waited for others, as far as it knows."""
+    waiting: _builtins.bool
+    """Whether the process waits for others now."""
+    phase: _builtins.str
+    """What it does: "training" (or empty), "evaluation", "saving", "compiling", or "done"."""
+    place: _builtins.int
+    """A number that changes when the main thread is at another place in the program. 0: unknown."""
+    stacks: _builtins.str
+    """The stacks of its threads, the main thread first, after the answer has asked for them. At most 8192
+    characters are read.
+    """
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        step: _builtins.int | None = ...,
+        longest_step: _builtins.float = ...,
+        step_seconds: _builtins.float = ...,
+        waiting_seconds: _builtins.float = ...,
+        waiting: _builtins.bool = ...,
+        phase: _builtins.str = ...,
+        place: _builtins.int = ...,
+        stacks: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "longest_step", b"longest_step", "phase", b"phase", "place", b"place", "rank", b"rank", "stacks", b"stacks", "step", b"step", "step_seconds", b"step_seconds", "waiting", b"waiting", "waiting_seconds", b"waiting_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___RankProgress: _TypeAlias = RankProgress  # noqa: Y015
 
 @_typing.final
 class MetricValue(_message.Message):
@@ -207,6 +271,12 @@ class ReportResponse(_message.Message):
 
     PAUSE_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    WANTS_STACKS_FIELD_NUMBER: _builtins.int
+    RECONNECT_FIELD_NUMBER: _builtins.int
+    wants_stacks: _builtins.bool
+    """True if the service wants the stacks of the process, with its next report."""
+    reconnect: _builtins.bool
+    """True if this replica of the service does not watch ranks. Connect anew: another one does."""
     @_builtins.property
     def pause(self) -> _duration_pb2.Duration:
         """The time to wait before the next report. It grows with the number of reporting processes."""
@@ -220,10 +290,12 @@ class ReportResponse(_message.Message):
         *,
         pause: _duration_pb2.Duration | None = ...,
         problems: _abc.Iterable[_builtins.str] | None = ...,
+        wants_stacks: _builtins.bool = ...,
+        reconnect: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause", "problems", b"problems"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause", "problems", b"problems", "reconnect", b"reconnect", "wants_stacks", b"wants_stacks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,7 +10,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from trainer_kit import background
+from trainer_kit import background, steps
 from trainer_kit.checkpoints.exchange import Exchange
 from trainer_kit.checkpoints.folder import CheckpointFolder
 from trainer_kit.checkpoints.manifest import Manifest, Part
@@ -59,14 +59,16 @@ class Saver:
 
     def start(self, step: int, state: State) -> None:
         """Copy the state, then save the copy in the background. No other save may be in progress."""
-        copy = self._stager.stage(state.gather())
+        with steps.OF_PROCESS.phase(steps.SAVING):
+            copy = self._stager.stage(state.gather())
         assert isinstance(copy, dict)
         self._pending = background.start(lambda: self._save(Checkpoint(self._run, step), copy))
 
     def wait(self) -> None:
         """Wait until no save is in progress."""
         if self._pending is not None:
-            self._pending.result()
+            with steps.OF_PROCESS.phase(steps.SAVING):
+                self._pending.result()
 
     def _save(self, checkpoint: Checkpoint, state: StateDict) -> None:
         started = time.monotonic()

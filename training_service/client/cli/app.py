@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from training_service.client.cli.boundary import errors_reported
 from training_service.client.cli.commands import catalog, projects, report_keys, tokens
-from training_service.client.cli.commands.annotate import note, tag
+from training_service.client.cli.commands.annotate import hold, note, release, tag
 from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.audit import audit
 from training_service.client.cli.commands.cancel import cancel
@@ -186,7 +186,7 @@ def trainctl(
 
 for command in (
     *(submit, rerun, clone, status, describe, watch, wait, logs, plot, artifacts, fetch),
-    *(tag, note, cancel, rm, sweep),
+    *(tag, note, hold, release, cancel, rm, sweep),
 ):
     app.command()(command)
 app.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(

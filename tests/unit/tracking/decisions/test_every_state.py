@@ -68,6 +68,15 @@ def test_the_success_of_the_master_decides_the_ending() -> None:
     assert step(RUNNING, seen(S, R)) == Save(expected)
 
 
+def test_a_stall_decides_the_failure_of_a_running_attempt_only() -> None:
+    why = Diagnosis(category=Category.STALLED, summary="It stands still.", resolution="Look.", retryable=True)
+    stalled = step(RUNNING, seen(R, R), stall=why)
+    assert stalled == Save(RUNNING.observed(seen(R, R).statuses).decided(Ending(JobState.FAILED, NOON, why)))
+    assert step(RUNNING, seen(R, F), stall=why) == step(RUNNING, seen(R, F))
+    assert step(RUNNING, seen(S, R), stall=why) == step(RUNNING, seen(S, R))
+    assert step(LAUNCHING, seen(P, R), stall=why) == step(LAUNCHING, seen(P, R))
+
+
 def test_workers_get_time_to_end_only_after_a_success() -> None:
     running = RUNNING.observed(seen(S, R).statuses)
     succeeded = running.decided(ending := Ending(JobState.SUCCEEDED, NOON))

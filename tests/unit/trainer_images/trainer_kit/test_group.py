@@ -1,8 +1,10 @@
 import pytest
+from trainer_kit import steps
 from trainer_kit.errors import GroupError, ParameterError
 from trainer_kit.group import Place, join
 from trainer_kit.meeting import Meeting
 from trainer_kit.rendezvous import meet
+from trainer_kit.steps import Steps
 
 from tests.support.ports import free_port
 
@@ -52,3 +54,14 @@ def test_waiting_for_a_missing_master_times_out(address: str, reason: str) -> No
     meeting = Meeting(address, free_port(), timeout=1)
     with pytest.raises(GroupError, match=f"could not reach the master at {meeting} within 1 s: .*{reason}"):
         meet(meeting, rank=1, size=2, backend="gloo")
+
+
+def test_steps_and_phases_of_a_group_are_signs_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    signs = Steps()
+    monkeypatch.setattr(steps, "OF_PROCESS", signs)
+    with join() as group:
+        group.barrier()
+        group.step(3)
+        with group.phase("evaluation"):
+            assert signs.standing().phase == "evaluation"
+    assert (signs.standing().step, signs.standing().phase) == (3, "training")

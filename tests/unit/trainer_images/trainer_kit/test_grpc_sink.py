@@ -11,9 +11,11 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
+from trainer_kit import grpc_sink
 from trainer_kit._generated import training_reporter_pb2 as pb
 from trainer_kit.grpc_sink import GrpcSink, _retry_after, _roots
 from trainer_kit.progress import Reporter
+from trainer_kit.steps import Steps
 
 
 class Refusal(grpc.RpcError):
@@ -219,3 +221,59 @@ def test_authorities_that_cannot_be_used_end_the_reports_but_not_the_training(
     sink = GrpcSink("service:51001", "token", ca=str(tmp_path / "missing.pem"))
     sink.close()
     assert ["progress is no longer reported" in record.message for record in caplog.records] == [True]
+
+
+class Watching(Service):
+    """A service that asks for stacks, or for another connection."""
+
+    def __init__(self, *answers: pb.ReportResponse) -> None:
+        super().__init__()
+        self.answers = list(answers)
+        self.connections = 0
+
+    def connect(self, address: str, token: str) -> Callable[[Any], Any]:
+        self.connections += 1
+        return super().connect(address, token)
+
+    def answer(self, request: pb.ReportRequest) -> pb.ReportResponse:
+        super().answer(request)
+        return self.answers.pop(0) if self.answers else pb.ReportResponse()
+
+
+def test_a_rank_reports_where_it_stands_even_without_news() -> None:
+    service, signs = Watching(), Steps()
+    signs.step(7)
+    sink = GrpcSink("service:51001", "token", service.connect, rank=3, steps=signs)
+    assert service.arrived.acquire(timeout=10)
+    sink.close()
+    first, last = service.received[0], service.received[-1]
+    assert (first.rank.rank, first.rank.step, first.rank.phase) == (3, 7, "training")
+    assert first.rank.place != 0
+    assert not first.HasField("step")
+    assert last.rank.phase == "done"
+
+
+def test_stacks_are_sent_and_written_when_the_service_asks(capsys: pytest.CaptureFixture[str]) -> None:
+    service = Watching(pb.ReportResponse(wants_stacks=True), pb.ReportResponse(wants_stacks=True))
+    sink = GrpcSink("service:51001", "token", service.connect, rank=3, steps=Steps())
+    assert service.arrived.acquire(timeout=10)
+    assert service.arrived.acquire(timeout=10)
+    sink.close()
+    assert service.received[0].rank.stacks == ""
+    assert service.received[1].rank.stacks.startswith("Thread MainThread:\n")
+    assert service.received[2].rank.stacks == ""
+    written = capsys.readouterr().err
+    assert written.startswith(
+        "rank 3 makes no progress; its threads, innermost call last:\nThread MainThread:"
+    )
+    assert written.count("makes no progress") == 1  # a service that asks again at once does not fill the log
+
+
+def test_a_rank_looks_for_the_replica_that_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_sink, "_FIRST_PAUSE", 0.01)
+    service = Watching(pb.ReportResponse(reconnect=True))
+    sink = GrpcSink("service:51001", "token", service.connect, steps=Steps())
+    assert service.arrived.acquire(timeout=10)
+    assert service.arrived.acquire(timeout=10)
+    sink.close()
+    assert service.connections == 2

@@ -10,6 +10,9 @@ from training_service.client.cli.commands.arguments import Job
 from training_service.client.cli.render import words
 from training_service.client.cli.session import session_of
 
+_HELD = "held"
+"""The tag of jobs that the service does not stop when they make no progress."""
+
 
 def tag(
     context: typer.Context,
@@ -30,6 +33,25 @@ def tag(
     session.output.show(status, _tags, lambda shown: Text(_tags(shown)))
 
 
+def hold(context: typer.Context, job: Job) -> None:
+    """Keep a job from being stopped while it makes no progress, for example under a debugger.
+
+    The job gets the tag `held`. `trainctl release` ends it.
+    """
+    session = session_of(context)
+    with session.client() as client:
+        status = client.annotate(job, add_tags=[_HELD])
+    session.output.show(status, _held, lambda shown: Text(_held(shown)))
+
+
+def release(context: typer.Context, job: Job) -> None:
+    """Let the service watch the progress of a job again, after `trainctl hold`."""
+    session = session_of(context)
+    with session.client() as client:
+        status = client.annotate(job, remove_tags=[_HELD])
+    session.output.show(status, _held, lambda shown: Text(_held(shown)))
+
+
 def note(
     context: typer.Context,
     job: Job,
@@ -44,6 +66,11 @@ def note(
 
 def _tags(status: GetTrainingStatusResponse) -> str:
     return f"job {status.job_id}: tags: {words.tags(status.tags) or 'none'}"
+
+
+def _held(status: GetTrainingStatusResponse) -> str:
+    watched = "is held: it may stand still" if _HELD in status.tags else "is watched"
+    return f"job {status.job_id}: {watched}"
 
 
 def _note(status: GetTrainingStatusResponse) -> str:

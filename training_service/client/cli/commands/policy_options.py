@@ -56,6 +56,9 @@ StartDeadline = Annotated[
 RunDeadline = Annotated[
     timedelta | None, _span("Fail an attempt that has run for TIME; 0 means no deadline.")
 ]
+ProgressDeadline = Annotated[
+    timedelta | None, _span("Fail an attempt that makes no progress for TIME; 0 means 30 s or three steps.")
+]
 
 
 def retry_policy(
@@ -74,9 +77,13 @@ def retry_policy(
     return policy if policy.ListFields() else None
 
 
-def deadlines(queue: timedelta | None, start: timedelta | None, run: timedelta | None) -> Deadlines | None:
+def deadlines(
+    queue: timedelta | None, start: timedelta | None, run: timedelta | None, progress: timedelta | None
+) -> Deadlines | None:
     """Build the message; None if no option is given."""
-    message = Deadlines(queue=_message(queue), start=_message(start), run=_message(run))
+    message = Deadlines(
+        queue=_message(queue), start=_message(start), run=_message(run), progress=_message(progress)
+    )
     return message if message.ListFields() else None
 
 

@@ -65,6 +65,7 @@ def run(
     max_attempts: policy_options.MaxAttempts = None,
     retry_on: policy_options.RetryOn = None,
     run_deadline: policy_options.RunDeadline = None,
+    progress_deadline: policy_options.ProgressDeadline = None,
 ) -> None:
     """Run a program of your own: upload the working folder, run it as a job, and show its output.
 
@@ -100,7 +101,7 @@ def run(
                     annotations=None,
                 ),
                 retry_policy=policy_options.retry_policy(max_attempts, retry_on, None, None),
-                deadlines=policy_options.deadlines(None, None, run_deadline),
+                deadlines=policy_options.deadlines(None, None, run_deadline, progress_deadline),
                 on_progress=Progress().show,
             )
         except (DeadlineExceeded, Unavailable) as error:

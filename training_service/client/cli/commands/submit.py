@@ -43,6 +43,7 @@ def submit(
     queue_deadline: policy_options.QueueDeadline = None,
     start_deadline: policy_options.StartDeadline = None,
     run_deadline: policy_options.RunDeadline = None,
+    progress_deadline: policy_options.ProgressDeadline = None,
     resource: pods.Resources = None,
     nproc_per_node: pods.ProcessesPerInstance = 1,
     node_selector: pods.NodeSelector = None,
@@ -80,7 +81,9 @@ def submit(
                 request_key=key,
                 pod_options=pod_options,
                 retry_policy=policy_options.retry_policy(max_attempts, retry_on, backoff, max_backoff),
-                deadlines=policy_options.deadlines(queue_deadline, start_deadline, run_deadline),
+                deadlines=policy_options.deadlines(
+                    queue_deadline, start_deadline, run_deadline, progress_deadline
+                ),
                 tags=tag or (),
             )
         submission.report(session, client, job, followed=follow_it)

@@ -64,6 +64,8 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
             yield "Metrics", words.metrics(status.progress)
     if status.ranks:
         yield "Ranks", words.ranks(status.ranks)
+        if slow := words.slow_ranks(status.ranks):
+            yield "Slow", slow
     if status.ending:
         yield "Ending", "the outcome is decided; the remaining processes are being stopped"
     if status.message and not _says_it_again(status):

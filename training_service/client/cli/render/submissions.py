@@ -21,7 +21,7 @@ def words_of(request: TrainRequest) -> tuple[list[str], list[str]]:
         words += ["--max-attempts", str(retry.max_attempts)]
     words += _each("--retry-on", retry.retry_on)
     words += [*_span(retry, "backoff", "--backoff"), *_span(retry, "max_backoff", "--max-backoff")]
-    for state in ("queue", "start", "run"):
+    for state in ("queue", "start", "run", "progress"):
         words += _span(request.deadlines, state, f"--{state}-deadline")
     words += _pod_words(request.pod_options)
     lacking = [

@@ -176,11 +176,25 @@ def ranks(statuses: Iterable[RankStatus]) -> str:
 def _rank(rank: RankStatus) -> str:
     name = printable(rank.role) if rank.rank == 0 else f"{printable(rank.role)} {rank.rank}"
     notes = [f"restarted {_times(rank.restarts)}"] if rank.restarts else []
+    if rank.pace.HasField("step") and rank.phase == RankPhase.RANK_PHASE_RUNNING:
+        notes.append(f"step {rank.pace.step}")
+        notes += [printable(rank.pace.phase)] if rank.pace.phase != "training" else []
     if rank.note:
         notes.append(printable(rank.note))
     elif rank.exit_code:
         notes.append(f"exit code {rank.exit_code}")
     return f"{name} {phase_word(rank.phase)}" + (f" ({'; '.join(notes)})" if notes else "")
+
+
+def slow_ranks(statuses: Iterable[RankStatus]) -> str:
+    """Format the ranks that are slow: rank 2 works 1.3 times as long on a step as the median since 12:00."""
+    slow = [
+        f"rank {rank.rank} works {rank.pace.slowness:.1f} times as long on a step as the median one, since "
+        + local_moment(rank.pace.slow_since)
+        for rank in statuses
+        if rank.pace.HasField("slow_since")
+    ]
+    return "; ".join(_shortened(slow, _RANKS_SHOWN))
 
 
 def _times(number: int) -> str:

@@ -28,6 +28,14 @@ def test_tags_are_given_at_submission_changed_and_used_by_lists(
     assert trainctl("tag", "1").exit_code == 2
 
 
+def test_a_job_is_held_by_a_tag_and_released(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, metadata=metadata("a"), status=pb.running)
+    assert trainctl("hold", "1").stdout == "job 1: is held: it may stand still\n"
+    assert trainctl("list", "-q", "--tag", "held").stdout == "1\n"
+    assert trainctl("release", "1").stdout == "job 1: is watched\n"
+    assert trainctl("list", "-q", "--tag", "held").stdout == ""
+
+
 def test_a_note_is_replaced_and_removed(training: ServerInThread, trainctl: Trainctl) -> None:
     training.set_job(1, metadata=metadata("a"), status=pb.succeed, tags=["best"])
     assert trainctl("note", "1", "Better\nthan \x1b[2J").stdout == "job 1: note: Better\\nthan \\x1b[2J\n"

@@ -14,6 +14,19 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.client.cli.render import words
 
 
+def test_the_steps_of_ranks_and_the_slow_ones_are_shown() -> None:
+    running = pb.RANK_PHASE_RUNNING
+    pace = pb.RankPace(step=40, phase="saving", slowness=1.34)
+    pace.slow_since.GetCurrentTime()
+    group = [
+        pb.RankStatus(rank=0, role="master", phase=running, pace=pb.RankPace(step=41, phase="training")),
+        pb.RankStatus(rank=1, role="worker", phase=running, pace=pace),
+    ]
+    assert words.ranks(group) == "master running (step 41), worker 1 running (step 40; saving)"
+    assert words.slow_ranks(group).startswith("rank 1 works 1.3 times as long on a step as the median one, ")
+    assert words.slow_ranks(group[:1]) == ""
+
+
 def test_hostile_text_is_escaped_to_one_line() -> None:
     assert words.printable(HOSTILE) == TAMED
 

@@ -1,0 +1,33 @@
+"""Where a training process stands, as it has reported."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Activity(StrEnum):
+    """What a process says that it does. Steps are expected only while it trains."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    SAVING = "saving"
+    COMPILING = "compiling"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class RankPace:
+    """Where one process of a group stands. Times are in seconds, and 0 if they are unknown."""
+
+    process: int
+    """The number of the process in its group. A rank may have several."""
+    step: int | None = None
+    """The number of steps done; None before the first one."""
+    activity: Activity = Activity.TRAINING
+    heard_at: datetime | None = None
+    step_seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    """The time within a step in which it waited for others."""
+    slowness: float = 0.0
+    """How many times longer its own work takes than that of the median process; 0 unless it is slow."""
+    slow_since: datetime | None = None

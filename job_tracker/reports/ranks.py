@@ -1,0 +1,233 @@
+"""Where the processes of each running attempt stand: what they report, in the memory of the leader."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from job_tracker.common.clock import AwakeClock, utc_now
+from job_tracker.domain.job import Job
+from job_tracker.domain.pace import Activity
+
+FLOOR_SECONDS = 30.0
+"""An attempt may always take this long for a step, unless its job has a deadline for progress."""
+MOST_OF_STACKS = 8 * 1024
+"""Characters of the stacks of one process that are kept until the attempt has ended."""
+_REPORTS_A_SECOND = 500
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
+_LONGEST_SECONDS = 1e9
+_LARGEST_STEP = 10**15
+
+Attempt = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """What one process reports about itself. All values are within their bounds; see `rank_report`."""
+
+    process: int
+    step: int | None = None
+    longest_step: float = 0.0
+    step_seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    waiting: bool = False
+    activity: Activity = Activity.TRAINING
+    place: int = 0
+    stacks: str = ""
+    """Any text of at most MOST_OF_STACKS characters."""
+
+
+class _Sent(Protocol):
+    """A message of a process, whose values may be anything."""
+
+    rank: int
+    step: int
+    longest_step: float
+    step_seconds: float
+    waiting_seconds: float
+    waiting: bool
+    phase: str
+    place: int
+    stacks: str
+
+
+def rank_report(sent: _Sent, *, has_step: bool) -> RankReport:
+    """Return the report in a message. Values that are not allowed count as unknown."""
+    try:
+        activity = Activity(sent.phase or Activity.TRAINING)
+    except ValueError:
+        activity = Activity.TRAINING
+    return RankReport(
+        process=sent.rank,
+        step=sent.step if has_step and 0 <= sent.step <= _LARGEST_STEP else None,
+        longest_step=_seconds(sent.longest_step),
+        step_seconds=_seconds(sent.step_seconds),
+        waiting_seconds=_seconds(sent.waiting_seconds),
+        waiting=sent.waiting,
+        activity=activity,
+        place=sent.place,
+        stacks=sent.stacks[:MOST_OF_STACKS],
+    )
+
+
+def _seconds(value: Any) -> float:
+    return value if math.isfinite(value) and 0 <= value <= _LONGEST_SECONDS else 0.0
+
+
+@dataclass(slots=True)
+class Signs:
+    """What is known of one process. Times are those of the watch's clock when its reports arrived."""
+
+    last: RankReport
+    heard: float
+    heard_at: datetime
+    moved: float
+    """When its step or its activity last changed."""
+    active: float
+    """When its main thread was last seen at another place."""
+    stacks: str = ""
+    """Its stacks, since the service has asked for them."""
+    slow_since: datetime | None = None
+
+
+@dataclass(slots=True)
+class Watched:
+    """What is known of the processes of one attempt."""
+
+    size: int
+    """Number of training processes."""
+    per_rank: int
+    """Number of training processes of each instance."""
+    moved: float
+    """When the attempt last reported progress or a metric, or when the watch began."""
+    deadline: float | None = None
+    """The job's deadline for progress, in seconds."""
+    signs: dict[int, Signs] = field(default_factory=dict)
+    expected: Mapping[int, int | None] = field(default_factory=dict)
+    """The steps of the processes that had reported to an earlier leader."""
+    has_reported: bool = False
+    """Whether any report of progress has come."""
+    asked: float | None = None
+    """When the processes were asked for their stacks; None: they are not."""
+    restless: bool = False
+    """Whether nothing has moved for a while, so that reports should come often."""
+
+    @property
+    def calm_pause(self) -> float:
+        """Seconds between two reports of a process while all goes well."""
+        return min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, self.quiet_after))
+
+    @property
+    def quiet_after(self) -> float:
+        """Seconds without progress after which reports should come often."""
+        return (self.deadline or FLOOR_SECONDS) / 2
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two reports of a process, unless there are too many processes."""
+        return _SHORTEST_PAUSE if self.restless or self.asked is not None else self.calm_pause
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The answer to the report of a process."""
+
+    pause: float
+    """Seconds until its next report."""
+    wants_stacks: bool = False
+    reconnect: bool = False
+    """Whether it should look for the replica that watches."""
+
+
+class RankBoard:
+    """Where the processes of all running attempts stand.
+
+    Only the leader watches. It begins with nothing after each restart, and learns from the next reports. Its
+    size is bounded by the processes of the running jobs.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] | None = None, now: Callable[[], datetime] = utc_now
+    ) -> None:
+        self.clock = clock or AwakeClock()
+        self._now = now
+        self._watched: dict[Attempt, Watched] = {}
+        self._leads = False
+
+    def open(self) -> None:
+        """Begin to watch, without any knowledge."""
+        self._watched.clear()
+        self._leads = True
+
+    def close(self) -> None:
+        """End the watch, since another replica may lead now."""
+        self._watched.clear()
+        self._leads = False
+
+    def follow(self, job: Job) -> None:
+        """Watch the job's attempt, by the job's current deadline."""
+        progress = job.spec.deadlines.progress
+        watched = self._watched.get((job.id, job.attempt))
+        if watched is None:
+            trainers = job.spec.group.trainers.processes
+            size = job.spec.group.training_processes if trainers > 1 else job.spec.group.size
+            watched = self._watched[job.id, job.attempt] = Watched(size, trainers, self.clock())
+            known = job.progress.ranks if job.progress else ()
+            watched.expected = {pace.process: pace.step for pace in known}
+        watched.deadline = progress.total_seconds() if progress else None
+
+    def drop(self, attempt: Attempt) -> None:
+        """Forget an attempt that has ended."""
+        self._watched.pop(attempt, None)
+
+    def watched(self) -> Iterable[tuple[Attempt, Watched]]:
+        """Return the watched attempts."""
+        return list(self._watched.items())
+
+    def watches(self, attempt: Attempt) -> bool:
+        """Return whether the attempt is watched here."""
+        return attempt in self._watched
+
+    def size_of(self, attempt: Attempt) -> int:
+        """Return the number of processes of a watched attempt, 1 for others."""
+        watched = self._watched.get(attempt)
+        return watched.size if watched else 1
+
+    @property
+    def processes(self) -> int:
+        """Number of processes that have reported."""
+        return sum(len(watched.signs) for watched in self._watched.values())
+
+    def has_moved(self, attempt: Attempt) -> None:
+        """Note that the attempt has reported progress, a metric or an artifact."""
+        if watched := self._watched.get(attempt):
+            watched.moved, watched.has_reported = self.clock(), True
+
+    def take(self, attempt: Attempt, report: RankReport) -> Orders:
+        """Note the report of a process, and return what it shall do. Of a wrong process, nothing is noted."""
+        watched = self._watched.get(attempt)
+        if watched is None:
+            return Orders(_SHORTEST_PAUSE, reconnect=not self._leads)
+        if not 0 <= report.process < watched.size:
+            return Orders(_LONGEST_PAUSE)
+        now = self.clock()
+        known = watched.signs.get(report.process)
+        if known is None:
+            watched.signs[report.process] = Signs(report, now, self._now(), now, now)
+        else:
+            before, known.last = known.last, report
+            known.heard, known.heard_at = now, self._now()
+            if (report.step, report.activity) != (before.step, before.activity):
+                known.moved = known.active = now
+            elif report.place != before.place:
+                known.active = now
+            if report.stacks and watched.asked is not None and not known.stacks:
+                known.stacks = "".join(c for c in report.stacks if c.isprintable() or c == "\n") or "\n"
+        wants = watched.asked is not None and not watched.signs[report.process].stacks
+        return Orders(max(watched.pause, self.processes_pause), wants_stacks=wants)
+
+    @property
+    def processes_pause(self) -> float:
+        """The shortest pause with which all processes together stay within the reports of a second."""
+        return self.processes / _REPORTS_A_SECOND

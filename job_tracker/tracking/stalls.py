@@ -1,0 +1,175 @@
+"""Decides whether an attempt has stalled, and because of which process: pure functions of what is known."""
+
+import re
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.pace import Activity
+from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
+
+STEPS_ALLOWED = 3
+"""An attempt may always take so many times its longest recent step."""
+ASIDE_SECONDS = 1800.0
+"""How long an attempt may stay in declared phases, before its first steps, or busy elsewhere."""
+SLOW, NO_LONGER_SLOW = 1.2, 1.1
+"""A process is slow if its own work takes so many times that of the median process, until it is faster."""
+_LINE = re.compile(r":\d+ in ")
+_SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
+_NO_SIGN = "gives no sign"
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """No process has made progress for `seconds`, which is more than `limit`."""
+
+    seconds: float
+    limit: float
+
+
+def stall_of(watched: Watched, now: float) -> Stall | None:
+    """Return the stall of an attempt, or None if it goes on, or if too little is known.
+
+    Only an attempt whose processes report their steps, or whose job has a deadline for progress, can stall.
+    """
+    signs = watched.signs.values()
+    if any(each.last.activity is Activity.DONE for each in signs):
+        return None
+    stepping = [each for each in signs if each.last.step is not None]
+    if not stepping and watched.deadline is None:
+        return None
+    seconds = now - max([watched.moved, *(each.moved for each in stepping)])
+    limit = _limit(watched, stepping, now)
+    if seconds <= limit:
+        return None
+    if watched.deadline is None and silent(watched, now) == set(watched.signs):
+        return None  # rather, nothing reaches the service
+    return Stall(seconds, limit)
+
+
+def _limit(watched: Watched, stepping: Sequence[Signs], now: float) -> float:
+    """Return how long the attempt may make no progress, in seconds."""
+    longest = [each.last.longest_step for each in stepping if each.last.longest_step > 0]
+    usual = statistics.median(longest) if longest else 0.0
+    limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
+    has_begun = bool(longest) if watched.signs else watched.has_reported
+    is_aside = any(each.last.activity is not Activity.TRAINING for each in watched.signs.values())
+    is_busy = watched.deadline is None and any(now - each.active <= limit for each in stepping)
+    return limit if has_begun and not is_aside and not is_busy else max(limit, ASIDE_SECONDS)
+
+
+def silent(watched: Watched, now: float) -> set[int]:
+    """Return the processes that have reported before, but no longer do."""
+    patience = 2 * watched.pause + 1
+    return {process for process, each in watched.signs.items() if now - each.heard > patience}
+
+
+def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
+    """Return the processes that did not arrive where the others wait, as far as it shows; otherwise none.
+
+    Those in `quiet` do not answer. Without such, these are the processes with the fewest steps; among equal
+    ones, those that do not wait for others; and then those whose main thread stands elsewhere than that of
+    most others, whichever line of a function that is.
+    """
+    signs = watched.signs
+    if quiet:
+        return sorted(quiet) if signs.keys() - quiet else []
+    steps = {process: each.last.step for process, each in signs.items() if each.last.step is not None}
+    if steps and min(steps.values()) < max(steps.values()):
+        return sorted(process for process, step in steps.items() if step == min(steps.values()))
+    busy = [process for process, each in signs.items() if not each.last.waiting]
+    if 0 < len(busy) < len(signs):
+        return sorted(busy)
+    places: dict[str, list[int]] = {}
+    for process, each in signs.items():
+        places.setdefault(_LINE.sub("", main_thread(each.stacks)), []).append(process)
+    most = max(places.values(), key=len, default=[])
+    return sorted(set(signs) - set(most)) if 2 * len(most) > len(signs) else []
+
+
+def main_thread(stacks: str) -> str:
+    """Return the calls of the first thread in these stacks."""
+    calls: list[str] = []
+    for line in stacks.splitlines():
+        if line.startswith("Thread ") and calls:
+            break
+        calls += [line.strip()] if line.startswith("  ") else []
+    return "\n".join(calls)
+
+
+def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnosis:
+    """Return the diagnosis of a stall, with the stacks of its processes."""
+    guilty = missing(watched, quiet)
+    waited = f"the attempt has made no progress for {stall.seconds:.0f} s"
+    at_most = f"at most {stall.limit:.0f} s were allowed"
+    if not guilty:
+        summary = f"Training stands still: {waited}; {at_most}."
+    else:
+        signs = watched.signs.get(guilty[0])
+        step = signs.last.step if signs else watched.expected.get(guilty[0])
+        if guilty[0] in quiet:
+            what = "gives no sign" + ("" if step is None else f" since it reported step {step}")
+        else:
+            what = "did not arrive where the others wait"
+            what += " before its first step" if step is None else f" after step {step}"
+        who = _named(sorted({process // watched.per_rank for process in guilty}))
+        where = main_thread(signs.stacks).rpartition("\n")[2] if signs else ""
+        stands = f" It stands at {where}." if where else ""
+        summary = f"{who} {what}: {waited}; {at_most}.{stands}"
+    return Diagnosis(
+        category=Category.STALLED,
+        summary=summary,
+        resolution="The detail shows where each rank stood, and the logs of the ranks have all their "
+        "threads. If the training was only slow, declare the phase (`group.phase`), or submit the job with a "
+        "longer deadlines.progress.",
+        detail=_standing(watched, quiet, guilty),
+        retryable=True,
+        rank=guilty[0] // watched.per_rank if guilty else None,
+    )
+
+
+def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int]) -> str:
+    """Return where the processes stand, those that did not arrive first."""
+    groups: dict[tuple[bool, str], list[int]] = {}
+    for process in watched.signs.keys() | set(quiet):
+        words = _NO_SIGN if process in quiet else main_thread(watched.signs[process].stacks) or "no stack"
+        groups.setdefault((process not in guilty, words), []).append(process)
+    word = "Process" if watched.per_rank > 1 else "Rank"
+    parts = [
+        f"{_named(sorted(members), word)}: "
+        + (words if words == _NO_SIGN else f"\n{words[-_SHOWN_OF_STACK:]}")
+        for (_, words), members in sorted(groups.items())
+    ]
+    if len(parts) > _SHOWN_STACKS:
+        parts[_SHOWN_STACKS:] = [f"The others stand at {len(parts) - _SHOWN_STACKS} more places."]
+    if absent := sorted(set(range(watched.size)) - watched.signs.keys() - set(quiet)):
+        parts.append(f"{_named(absent, word)}: no report of its own")
+    return "\n".join(parts)
+
+
+def _named(numbers: Sequence[int], word: str = "Rank") -> str:
+    shown = ", ".join(map(str, numbers[:_SHOWN_OF_RANKS]))
+    more = f" and {len(numbers) - _SHOWN_OF_RANKS} more" if len(numbers) > _SHOWN_OF_RANKS else ""
+    return f"{word}{_plural(word) if len(numbers) > 1 else ''} {shown}{more}"
+
+
+def _plural(word: str) -> str:
+    return "es" if word.endswith("s") else "s"
+
+
+def slowness(watched: Watched) -> dict[int, float]:
+    """Return how many times longer than the median each process works on a step, without waiting.
+
+    Only of processes that train, and if at least two of them know the time of their steps.
+    """
+    own = {
+        process: each.last.step_seconds - each.last.waiting_seconds
+        for process, each in watched.signs.items()
+        if each.last.step_seconds > 0 and each.last.activity is Activity.TRAINING
+    }
+    if len(own) < 2:
+        return {}
+    # The lower median: of two processes, the slow one is compared with the other.
+    usual = statistics.median_low(own.values())
+    return {process: seconds / usual for process, seconds in own.items()} if usual > 0 else {}

@@ -1,0 +1,155 @@
+"""Watches the progress of running attempts: finds those that have stalled, and the slow processes."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.group import GroupRef
+from job_tracker.domain.job import Job
+from job_tracker.domain.pace import RankPace
+from job_tracker.reports import ReportBuffer
+from job_tracker.reports.ranks import Attempt, RankBoard, Watched
+from job_tracker.tracking.stalls import NO_LONGER_SLOW, SLOW, explained, slowness, stall_of
+
+log = logging.getLogger(__name__)
+
+_PERIOD_SECONDS = 0.5
+_SHORTEST_SHOW_SECONDS = 2.0
+_SHOWN_A_SECOND = 20  # processes; so a large group is written less often
+
+
+class ProgressWatch:
+    """Watches on behalf of the tracker, which alone stops groups.
+
+    What it knows is lost with the tracker's term. The next one learns from the next reports, so no attempt is
+    stopped because of old knowledge.
+    """
+
+    def __init__(
+        self,
+        reports: ReportBuffer,
+        on_stall: Callable[[int], None],
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """Call `on_stall` with the id of a job whose attempt has stalled."""
+        self._reports = reports
+        self._board: RankBoard = reports.ranks
+        self._on_stall = on_stall
+        self._now = now
+        self._stalls: dict[Attempt, Diagnosis] = {}
+        self._shown: dict[Attempt, float] = {}
+        self.slow_processes = 0
+        """Number of processes that were slow at the last look."""
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        self._board.open()
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(_PERIOD_SECONDS)
+        finally:
+            self._board.close()
+
+    def look(self) -> None:
+        """Look at all attempts once."""
+        clock = self._board.clock
+        if tick := getattr(clock, "tick", None):
+            tick()
+        now, slow = clock(), 0
+        for attempt, watched in self._board.watched():
+            try:
+                self._look_at(attempt, watched, now)
+            except Exception:  # it must go on for the others
+                log.exception("the progress of job %d cannot be watched", attempt[0])
+            slow += sum(signs.slow_since is not None for signs in watched.signs.values())
+        self.slow_processes = slow
+
+    def follow(self, job: Job) -> None:
+        """Watch the attempt of a running job."""
+        self._board.follow(job)
+
+    def stall_of(self, group: GroupRef) -> Diagnosis | None:
+        """Return why the group has stalled; None if it has not."""
+        return self._stalls.get((group.job_id, group.attempt))
+
+    def forgive(self, group: GroupRef) -> None:
+        """Give the group its whole time again."""
+        attempt = (group.job_id, group.attempt)
+        self._stalls.pop(attempt, None)
+        for known, watched in self._board.watched():
+            if known == attempt:
+                watched.moved, watched.asked = self._board.clock(), None
+
+    def forget(self, group: GroupRef) -> None:
+        """Forget a group that has ended."""
+        attempt = (group.job_id, group.attempt)
+        self._board.drop(attempt)
+        self._stalls.pop(attempt, None)
+        self._shown.pop(attempt, None)
+
+    def _look_at(self, attempt: Attempt, watched: Watched, now: float) -> None:
+        self._note_slow(attempt, watched)
+        if watched.signs and now - self._shown.get(attempt, -_SHORTEST_SHOW_SECONDS) >= max(
+            _SHORTEST_SHOW_SECONDS, len(watched.signs) / _SHOWN_A_SECOND
+        ):
+            self._shown[attempt] = now
+            self._reports.show_ranks(attempt, paces_of(watched))
+        moved = max([watched.moved, *(each.moved for each in watched.signs.values())])
+        watched.restless = now - moved > watched.quiet_after
+        stall = stall_of(watched, now)
+        if stall is None:
+            watched.asked = None
+            self._stalls.pop(attempt, None)
+        elif watched.asked is None:
+            for signs in watched.signs.values():
+                signs.stacks = ""
+            watched.asked = now
+        elif attempt not in self._stalls and self._has_answers(watched, now):
+            asked = watched.asked
+            quiet = {process for process, signs in watched.signs.items() if signs.heard < asked}
+            quiet |= watched.expected.keys() - watched.signs.keys()
+            self._stalls[attempt] = explained(stall, watched, quiet)
+            self._on_stall(attempt[0])
+
+    def _has_answers(self, watched: Watched, now: float) -> bool:
+        """Return whether all processes have sent their stacks, or have had enough time for it."""
+        assert watched.asked is not None
+        patience = 2 * max(watched.pause, self._board.processes_pause) + 2
+        return all(signs.stacks for signs in watched.signs.values()) or now - watched.asked > patience
+
+    def _note_slow(self, attempt: Attempt, watched: Watched) -> None:
+        factors = slowness(watched)
+        for process, signs in watched.signs.items():
+            factor = factors.get(process, 0.0)
+            if signs.slow_since is None and factor >= SLOW:
+                signs.slow_since = self._now()
+                log.warning(
+                    "job %d: process %d works %.1f times as long on a step as the median one",
+                    attempt[0],
+                    process,
+                    factor,
+                )
+            elif signs.slow_since is not None and process in factors and factor < NO_LONGER_SLOW:
+                signs.slow_since = None
+
+
+def paces_of(watched: Watched) -> tuple[RankPace, ...]:
+    """Return where the processes stand, as it is stored with the job."""
+    factors = slowness(watched)
+    return tuple(
+        RankPace(
+            process=process,
+            step=signs.last.step,
+            activity=signs.last.activity,
+            heard_at=signs.heard_at,
+            step_seconds=signs.last.step_seconds,
+            waiting_seconds=signs.last.waiting_seconds,
+            slowness=factors.get(process, 0.0) if signs.slow_since else 0.0,
+            slow_since=signs.slow_since,
+        )
+        for process, signs in sorted(watched.signs.items())
+    )

@@ -1,0 +1,67 @@
+"""Real ranks stop making progress, and a real service finds out which one and where."""
+
+import signal
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.support.server import Server
+else:
+    Server = Any
+
+TRAINER = """
+import os, pathlib, signal, time
+from types import SimpleNamespace
+from trainer_kit import steps
+from trainer_kit.progress import reporting
+
+def frozen():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+def wait_for_others():
+    with steps.OF_PROCESS.waiting():
+        time.sleep(600)
+
+rank = int(os.environ["RANK"])
+with reporting(SimpleNamespace(rank=rank, is_master=rank == 0)):
+    step = 0
+    while not pathlib.Path("{signal_file}").exists():
+        steps.OF_PROCESS.step(step := step + 1)
+        time.sleep(0.1)
+    if os.environ["JOB_ATTEMPT"] == "1":
+        frozen() if rank == 1 else wait_for_others()
+"""
+ALGORITHM = """
+[algorithms.stalling]
+[algorithms.stalling.process]
+command = ["python", "{program}"]
+"""
+
+
+def test_a_frozen_rank_is_named_by_a_later_service_and_the_next_attempt_succeeds(server: Server) -> None:
+    program = server.folder / "trainer.py"
+    stalls = server.folder / "stalls"
+    program.write_text(TRAINER.replace("{signal_file}", str(stalls)))
+    with (server.folder / "config.toml").open("a") as config:
+        config.write(ALGORITHM.format(program=program))
+    deadlines, retry = pb.Deadlines(), pb.RetryPolicy(max_attempts=2)
+    deadlines.progress.FromTimedelta(timedelta(seconds=6))
+    retry.backoff.FromTimedelta(timedelta(0))
+    with server.start() as client:
+        job = client.submit("stalling", "1", "v1", instances=2, deadlines=deadlines, retry_policy=retry)
+        for status in client.watch(job):
+            if len([rank for rank in status.ranks if rank.pace.step > 1]) == 2:
+                break
+    server.end(signal.SIGKILL)  # it has stored where the ranks stand, and the next one hears only one of them
+    stalls.touch()
+    with server.start() as client:
+        ended = client.wait(job, timeout=120)
+        assert (ended.status, ended.attempt) == (pb.succeed, 2)
+        [why] = [move.diagnosis for move in ended.moves if move.HasField("diagnosis")]
+        assert (why.category, why.rank) == ("stalled", 1)
+        assert why.summary.startswith("Rank 1 gives no sign since it reported step ")
+        log = "".join(piece.text for piece in client.logs(job, attempt=1))
+        assert "rank 0 makes no progress; its threads, innermost call last:\nThread MainThread:" in log
+        assert "in wait_for_others" in log

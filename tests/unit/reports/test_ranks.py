@@ -1,0 +1,121 @@
+"""What the leader knows of the processes of running attempts, also if they report nonsense."""
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.pace import Activity
+from job_tracker.domain.policies import Deadlines
+from job_tracker.reports.ranks import MOST_OF_STACKS, Orders, RankBoard, RankReport, Watched, rank_report
+from tests.support.jobs import NOON, job_of, spec
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sent(**values: Any) -> Any:
+    """Return a message of a process."""
+    usual = {"rank": 0, "step": 3, "longest_step": 2.0, "step_seconds": 1.0, "waiting_seconds": 0.5}
+    others = {"waiting": False, "phase": "", "place": 0, "stacks": ""}
+    return SimpleNamespace(**{**usual, **others, **values})
+
+
+def running(instances: int = 2, **deadlines: Any) -> Job:
+    return job_of(spec(instances=instances, deadlines=Deadlines(**deadlines)), state=JobState.RUNNING)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def board(clock: Clock) -> RankBoard:
+    made = RankBoard(clock, lambda: NOON)
+    made.open()
+    made.follow(running())
+    return made
+
+
+def watched(board: RankBoard) -> Watched:
+    [(_, one)] = board.watched()
+    return one
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 1e300])
+def test_impossible_times_count_as_unknown(seconds: float) -> None:
+    report = rank_report(
+        sent(longest_step=seconds, step_seconds=seconds, waiting_seconds=seconds), has_step=True
+    )
+    assert (report.longest_step, report.step_seconds, report.waiting_seconds) == (0, 0, 0)
+
+
+def test_other_values_of_a_message_are_made_safe() -> None:
+    report = rank_report(sent(step=-1, phase="\x1b[31m", stacks="x" * 10**6), has_step=True)
+    assert (report.step, report.activity) == (None, Activity.TRAINING)
+    assert len(report.stacks) == MOST_OF_STACKS
+    assert rank_report(sent(phase="saving"), has_step=False).step is None
+    assert rank_report(sent(phase="saving"), has_step=True).activity is Activity.SAVING
+
+
+@pytest.mark.parametrize("process", [-1, 2, 2**31 - 1])
+def test_a_process_that_the_group_does_not_have_leaves_no_trace(board: RankBoard, process: int) -> None:
+    board.take((1, 1), RankReport(process=process, step=1))
+    assert watched(board).signs == {}
+
+
+def test_a_step_is_dated_when_its_report_arrives(board: RankBoard, clock: Clock) -> None:
+    board.take((1, 1), RankReport(process=1, step=5, place=1))
+    clock.now += 10
+    board.take((1, 1), RankReport(process=1, step=5, place=2))
+    signs = watched(board).signs[1]
+    assert (signs.moved, signs.active, signs.heard) == (100, 110, 110)
+    clock.now += 10
+    board.take((1, 1), RankReport(process=1, step=4, place=2))  # another step, so it does something
+    assert (signs.moved, signs.active, signs.heard) == (120, 120, 120)
+
+
+def test_only_the_leader_watches(board: RankBoard) -> None:
+    board.close()
+    assert board.take((1, 1), RankReport(process=0)) == Orders(1.0, reconnect=True)
+    board.open()
+    assert board.take((1, 1), RankReport(process=0)) == Orders(1.0)  # the tracker will look at the job
+    assert list(board.watched()) == []
+
+
+def test_each_process_is_asked_for_its_stacks_until_it_has_sent_them(board: RankBoard, clock: Clock) -> None:
+    assert not board.take((1, 1), RankReport(process=0)).wants_stacks
+    watched(board).asked = clock.now
+    assert board.take((1, 1), RankReport(process=0)).wants_stacks
+    assert not board.take((1, 1), RankReport(process=0, stacks="Thread\x1b[2J\n")).wants_stacks
+    assert watched(board).signs[0].stacks == "Thread[2J\n"
+    assert not board.take((1, 1), RankReport(process=0, stacks="other")).wants_stacks
+    assert watched(board).signs[0].stacks == "Thread[2J\n"
+    assert board.take((1, 1), RankReport(process=1)).wants_stacks
+
+
+def test_reports_come_more_often_when_nothing_moves_and_never_too_often_in_all(clock: Clock) -> None:
+    board = RankBoard(clock, lambda: NOON)
+    board.open()
+    board.follow(running(instances=4000))
+    assert board.take((1, 1), RankReport(process=0)).pause == 15
+    watched(board).restless = True
+    assert board.take((1, 1), RankReport(process=0)).pause == 1
+    for process in range(4000):
+        orders = board.take((1, 1), RankReport(process=process))
+    assert orders.pause == 8  # 500 a second
+
+
+def test_the_deadline_is_that_of_the_job(board: RankBoard) -> None:
+    assert watched(board).deadline is None
+    board.follow(running(progress=NOON - NOON.replace(hour=11)))
+    assert watched(board).deadline == 3600
+    board.drop((1, 1))
+    assert (list(board.watched()), board.size_of((1, 1))) == ([], 1)

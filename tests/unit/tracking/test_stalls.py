@@ -1,0 +1,194 @@
+"""Which attempts have stalled, and which process did not arrive."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.pace import Activity
+from job_tracker.reports.ranks import RankReport, Signs, Watched
+from job_tracker.tracking.stalls import ASIDE_SECONDS, explained, missing, slowness, stall_of
+from tests.support.jobs import NOON
+
+NOW = 10_000.0
+
+
+def signs(process: int = 0, *, still: float = 0.0, unheard: float = 0.0, **values: Any) -> Signs:
+    """Return signs of a process that trains: its last step and its last report were so many seconds ago."""
+    stacks = values.pop("stacks", "")
+    active = NOW - values.pop("inactive", still)
+    sent = RankReport(**{"process": process, "step": 7, "longest_step": 0.5, **values})
+    return Signs(sent, NOW - unheard, NOON, NOW - still, active, stacks)
+
+
+def group(members: Sequence[Signs], *, deadline: float | None = None, moved: float = 0.0) -> Watched:
+    known = {each.last.process: each for each in members}
+    return Watched(len(members), 1, moved, deadline, known, has_reported=bool(members))
+
+
+@pytest.mark.parametrize(
+    ("members", "deadline", "stalls"),
+    [
+        ([signs(still=29)], None, False),
+        ([signs(still=31)], None, True),
+        ([signs(still=31), signs(1, still=29)], None, False),  # one of them goes on
+        ([signs(still=31), signs(1, still=31)], None, True),
+        ([signs(still=4), signs(1, still=4)], 3.0, True),
+        ([signs(still=4), signs(1, still=4)], 5.0, False),
+        ([signs(still=31, longest_step=20)], None, False),  # three steps are 60 s
+        ([signs(still=61, longest_step=20)], None, True),
+        ([signs(still=60, longest_step=0)], None, False),  # the first step may take longer
+        ([signs(still=ASIDE_SECONDS + 1, longest_step=0)], None, True),
+        ([signs(still=600, activity=Activity.EVALUATION)], 3.0, False),
+        ([signs(still=600), signs(1, still=600, activity=Activity.SAVING)], 3.0, False),
+        ([signs(still=ASIDE_SECONDS + 1, activity=Activity.COMPILING)], 3.0, True),
+        ([signs(still=9e6), signs(1, still=9e6, activity=Activity.DONE)], 3.0, False),
+        ([signs(still=600, inactive=5)], None, False),  # an evaluation that is not declared
+        ([signs(still=600, inactive=5)], 3.0, True),  # the job's own deadline is exact
+        ([signs(still=600, unheard=60), signs(1, still=600, unheard=60)], None, False),  # the network is gone
+        ([signs(still=600, unheard=60), signs(1, still=600)], None, True),
+        ([signs(still=600, unheard=60)], 3.0, True),
+        ([signs(still=600, step=None)], None, False),  # it does not report steps
+        ([], None, False),
+    ],
+)
+def test_an_attempt_stalls_if_no_process_makes_progress_for_too_long(
+    members: Sequence[Signs], deadline: float | None, stalls: bool
+) -> None:
+    assert (stall_of(group(members, deadline=deadline), NOW) is not None) is stalls
+
+
+def test_without_reports_of_steps_only_a_deadline_stops_the_attempt() -> None:
+    printing = Watched(1, 1, NOW - 100, has_reported=True)
+    assert stall_of(printing, NOW) is None
+    assert stall_of(replace(printing, deadline=99), NOW) is not None
+    assert stall_of(replace(printing, deadline=101), NOW) is None
+    assert stall_of(replace(printing, deadline=99, has_reported=False), NOW) is None  # it may still start
+
+
+def test_any_report_of_the_attempt_counts_as_progress() -> None:
+    assert stall_of(group([signs(still=600)], moved=NOW - 5), NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("members", "quiet", "guilty"),
+    [
+        ([signs(), signs(1, waiting=True), signs(2, waiting=True)], set(), [0]),
+        ([signs(step=8, waiting=True), signs(1), signs(2, step=8, waiting=True)], set(), [1]),
+        ([signs(), signs(1), signs(2)], {2}, [2]),
+        ([signs(), signs(1)], {0, 1}, []),
+        ([signs(), signs(1)], set(), []),
+        ([signs(waiting=True), signs(1, waiting=True)], set(), []),
+        (
+            [
+                signs(stacks="Thread MainThread:\n  a.py:1 in wait\n"),
+                signs(1, stacks="Thread MainThread:\n  a.py:2 in wait\nThread x:\n  b.py:1 in f\n"),
+                signs(2, stacks="Thread MainThread:\n  a.py:9 in load\n"),
+            ],
+            set(),
+            [2],
+        ),
+    ],
+)
+def test_the_process_that_did_not_arrive_is_named(
+    members: Sequence[Signs], quiet: set[int], guilty: list[int]
+) -> None:
+    assert missing(group(members), quiet) == guilty
+
+
+def test_the_diagnosis_names_the_rank_and_where_it_stood() -> None:
+    stuck = signs(3, still=40, stacks="Thread MainThread:\n  train.py:4 in main\n  load.py:9 in read\n")
+    others = [
+        signs(n, still=40, waiting=True, stacks="Thread MainThread:\n  a.py:1 in wait\n") for n in (0, 1, 2)
+    ]
+    watched = group([*others, stuck])
+    stall = stall_of(watched, NOW)
+    assert stall is not None
+    why = explained(stall, watched, set())
+    assert (why.category, why.rank, why.retryable) == (Category.STALLED, 3, True)
+    assert why.summary.startswith("Rank 3 did not arrive where the others wait after step 7")
+    assert why.summary.endswith("It stands at load.py:9 in read.")
+    assert why.detail.startswith(
+        "Rank 3: \ntrain.py:4 in main\nload.py:9 in read\nRanks 0, 1, 2: \na.py:1 in wait"
+    )
+    watched.per_rank = 2
+    assert explained(stall, watched, set()).rank == 1  # the instance of the process
+
+
+def test_the_diagnosis_of_a_large_group_is_bounded() -> None:
+    calls = "  a.py:1 in wait\n" * 1000
+    members = [signs(n, still=40, stacks=f"Thread MainThread:\n  b.py:{n} in f\n{calls}") for n in range(500)]
+    watched = group(members)
+    watched.size = 600
+    stall = stall_of(watched, NOW)
+    assert stall is not None
+    why = explained(stall, watched, {7})
+    assert len(why.detail) < 12_000
+    assert why.detail.startswith("Rank 7: gives no sign\nRank 0: \n")
+    assert "The others stand at 495 more places.\nRanks 500, 501, " in why.detail
+    assert why.detail.endswith("and 80 more: no report of its own")
+
+
+def test_a_process_that_only_an_earlier_leader_heard_is_named() -> None:
+    watched = group([signs(still=40, waiting=True)])
+    watched.size, watched.expected = 3, {0: 7, 1: 6}
+    stall = stall_of(watched, NOW)
+    assert stall is not None
+    why = explained(stall, watched, {1})
+    assert why.rank == 1
+    assert why.summary.startswith("Rank 1 gives no sign since it reported step 6")
+    assert why.detail == "Rank 1: gives no sign\nRank 0: \nno stack\nRank 2: no report of its own"
+
+
+def test_a_process_is_slow_by_its_own_work_not_by_its_waiting() -> None:
+    members = [signs(n, step_seconds=1.3, waiting_seconds=0.3) for n in range(3)]
+    slow = signs(3, step_seconds=1.3, waiting_seconds=0.0)
+    assert slowness(group([*members, slow])) == pytest.approx({0: 1, 1: 1, 2: 1, 3: 1.3})
+    assert slowness(group(members[:1])) == {}
+    fast, slow = signs(step_seconds=1.3, waiting_seconds=0.3), signs(1, step_seconds=1.3)
+    assert slowness(group([fast, slow])) == pytest.approx({0: 1, 1: 1.3})
+
+
+_SIGNS = st.builds(
+    signs,
+    process=st.integers(0, 7),
+    still=st.floats(0, 5000),
+    unheard=st.floats(0, 5000),
+    inactive=st.floats(0, 5000),
+    step=st.none() | st.integers(0, 10),
+    longest_step=st.floats(0, 1e9),
+    step_seconds=st.floats(0, 1e9),
+    waiting_seconds=st.floats(0, 1e9),
+    waiting=st.booleans(),
+    activity=st.sampled_from(Activity),
+    stacks=st.text(max_size=40),
+)
+_GROUPS = st.builds(group, st.lists(_SIGNS, max_size=6), deadline=st.none() | st.floats(1, 5000))
+
+
+@given(_GROUPS, st.floats(0, 5000), st.sets(st.integers(0, 7)))
+def test_whatever_processes_say_a_verdict_is_sound(watched: Watched, later: float, quiet: set[int]) -> None:
+    stall = stall_of(watched, NOW)
+    quiet &= set(watched.signs)
+    guilty = missing(watched, quiet)
+    assert set(guilty) <= set(watched.signs)
+    assert len(guilty) < max(1, len(watched.signs))  # never all of them
+    assert not quiet or not guilty or set(guilty) == quiet
+    assert all(
+        factor >= 0 or watched.signs[process].last.waiting_seconds > 0
+        for process, factor in slowness(watched).items()
+    )
+    if stall is None:
+        return
+    assert stall.seconds > stall.limit >= min(watched.deadline or 30, 30)
+    assert explained(stall, watched, quiet).category is Category.STALLED
+    for each in watched.signs.values():  # a step of any process ends the stall
+        if each.last.step is not None:
+            moved = {**watched.signs, each.last.process: replace(each, moved=NOW)}
+            assert stall_of(replace(watched, signs=moved), NOW) is None
+    if watched.deadline is not None:
+        assert stall_of(watched, NOW + later) is not None  # without progress, it stays one

@@ -1,0 +1,139 @@
+"""The watch of the leader: it asks for stacks before it calls an attempt stalled."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job_tracker.domain.job import JobState
+from job_tracker.domain.policies import Deadlines
+from job_tracker.reports import ReportBuffer
+from job_tracker.reports.ranks import RankBoard, RankReport
+from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking.watching import ProgressWatch, paces_of
+from tests.support.jobs import NOON, job_of, spec
+
+ATTEMPT = (1, 1)
+JOB = job_of(spec(instances=2, deadlines=Deadlines(progress=timedelta(seconds=3))), state=JobState.RUNNING)
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def stalled() -> list[int]:
+    return []
+
+
+@pytest.fixture
+async def watch(tmp_path: Path, clock: Clock, stalled: list[int]) -> Any:
+    store = await SqliteStore.open(tmp_path / "jobs.db")
+    buffer = ReportBuffer(store, lambda: NOON, RankBoard(clock, lambda: NOON))
+    made = ProgressWatch(buffer, stalled.append, lambda: NOON)
+    buffer.ranks.open()
+    made.follow(JOB)
+    yield made
+    await store.close()
+
+
+def report(watch: ProgressWatch, processes: Sequence[int], **values: Any) -> bool:
+    """Report as these processes. Return whether one was asked for its stacks."""
+    board = watch._board
+    made = [
+        board.take(ATTEMPT, RankReport(process=each, **{"step": 5, "longest_step": 0.1, **values}))
+        for each in processes
+    ]
+    return any(orders.wants_stacks for orders in made)
+
+
+async def test_a_stall_is_called_when_all_have_sent_their_stacks(
+    watch: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    report(watch, [0, 1])
+    clock.now += 4
+    watch.look()
+    assert stalled == []
+    assert report(watch, [0, 1], waiting=True)
+    assert not report(watch, [0], waiting=True, stacks="Thread MainThread:\n  a.py:1 in wait\n")
+    watch.look()
+    assert stalled == []
+    report(watch, [1], stacks="Thread MainThread:\n  a.py:2 in read\n")
+    watch.look()
+    assert stalled == [1]
+    why = watch.stall_of(JOB.group)
+    assert why is not None
+    assert why.rank == 1
+
+
+async def test_a_process_that_does_not_answer_is_waited_for_only_briefly(
+    watch: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    report(watch, [0, 1])
+    clock.now += 4
+    watch.look()
+    for _ in range(5):
+        clock.now += 1
+        report(watch, [0], stacks="Thread MainThread:\n  a.py:1 in wait\n")
+        watch.look()
+    assert stalled == [1]
+    why = watch.stall_of(JOB.group)
+    assert why is not None
+    assert why.summary.startswith("Rank 1 gives no sign since it reported step 5")
+
+
+async def test_progress_ends_a_suspicion_and_a_stall(watch: ProgressWatch, clock: Clock) -> None:
+    report(watch, [0, 1])
+    clock.now += 4
+    watch.look()
+    report(watch, [0, 1], stacks="Thread MainThread:\n")
+    watch.look()
+    assert watch.stall_of(JOB.group) is not None
+    report(watch, [1], step=6)
+    watch.look()
+    assert watch.stall_of(JOB.group) is None
+    assert not report(watch, [0], step=6)
+
+
+async def test_a_forgiven_group_gets_its_whole_time_again(
+    watch: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    report(watch, [0, 1])
+    clock.now += 4
+    watch.look()
+    report(watch, [0, 1], stacks="Thread MainThread:\n")
+    watch.look()
+    watch.forgive(JOB.group)
+    clock.now += 2
+    watch.look()
+    assert watch.stall_of(JOB.group) is None
+    watch.forget(JOB.group)
+    clock.now += 60
+    watch.look()
+    assert stalled == [1]
+
+
+async def test_a_slow_process_is_noted_until_it_is_faster(watch: ProgressWatch) -> None:
+    def slow_since() -> list[object]:
+        watch.look()
+        [(_, watched)] = watch._board.watched()
+        return [pace.slow_since for pace in paces_of(watched)]
+
+    report(watch, [0], step_seconds=1.3, waiting_seconds=0.3)
+    report(watch, [1], step_seconds=1.3)
+    assert slow_since() == [None, NOON]
+    assert watch.slow_processes == 1
+    report(watch, [1], step_seconds=1.15)
+    assert slow_since() == [None, NOON]
+    report(watch, [1], step_seconds=1.05)
+    assert slow_since() == [None, None]

@@ -1,0 +1,110 @@
+"""Signs of this process for the service: its step, the time in it, the time it waits, and its phase.
+
+A call costs about a microsecond and sends nothing: the thread of `grpc_sink` reads the signs now and then.
+
+    with reporting(group) as reporter:
+        for number, batch in enumerate(batches, start=1):
+            train(batch)
+            group.step(number)  # `reporter.report(step=number)` counts as well
+        with group.phase("evaluation"):
+            evaluate()
+"""
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+TRAINING, EVALUATION, SAVING, COMPILING, DONE = "training", "evaluation", "saving", "compiling", "done"
+PHASES = (TRAINING, EVALUATION, SAVING, COMPILING)
+_RECENT, _ENOUGH = 16, 8  # steps
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a process stands. Times are in seconds; 0 if they are unknown."""
+
+    step: int | None
+    longest_step: float
+    """The longest of the last steps."""
+    step_seconds: float
+    """The median of the last steps, without phases other than training, once there are enough of them."""
+    waiting_seconds: float
+    """The part of it in which the process waited for others: all but the median of its own work."""
+    waiting: bool
+    phase: str
+
+
+class Steps:
+    """The signs of one process. Its main thread writes them, and another thread reads them."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._step: int | None = None
+        self._began: float | None = None
+        self._aside = 0.0  # seconds of this step in phases other than training
+        self._waited = 0.0  # seconds of this step
+        self._waiting = 0
+        self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
+        self._phase = TRAINING
+
+    def step(self, number: int) -> None:
+        """Note that this many steps are done. A number that was noted before changes nothing."""
+        if number == self._step:
+            return
+        now = self._clock()
+        if self._began is not None:
+            self._recent.append((max(0.0, now - self._began - self._aside), self._waited))
+        self._step, self._began, self._aside, self._waited = number, now, 0.0, 0.0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Declare that no step is expected within the block: it is in `name`, one of PHASES."""
+        if name not in PHASES:
+            raise ValueError(f"phase {name!r} is not allowed; allowed: {', '.join(PHASES)}")
+        before, began = self._phase, self._clock()
+        self._phase = name
+        try:
+            yield
+        finally:
+            self._phase = before
+            if before == TRAINING:  # an inner phase is part of the outer one
+                self._aside += self._clock() - began
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Declare that this process waits for others within the block, as in a collective operation."""
+        began = self._clock()
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if self._phase == TRAINING:
+                self._waited += self._clock() - began
+
+    def end(self) -> None:
+        """Declare that there will be no more steps."""
+        self._phase = DONE
+
+    def standing(self) -> Standing:
+        """Return where the process stands now. Safe in any thread."""
+        recent = tuple(self._recent)
+        usual = own = 0.0
+        if len(recent) >= _ENOUGH:
+            usual = statistics.median(seconds for seconds, _ in recent)
+            own = statistics.median(seconds - waited for seconds, waited in recent)
+        return Standing(
+            step=self._step,
+            longest_step=max((seconds for seconds, _ in recent), default=0.0),
+            step_seconds=usual,
+            waiting_seconds=max(0.0, usual - own),
+            waiting=self._waiting > 0,
+            phase=self._phase,
+        )
+
+
+OF_PROCESS = Steps()
+"""The signs of this process."""
