@@ -32,6 +32,7 @@ VALUES, ARRAYS = "values.json", "arrays.npy"
 def kept(
     group: Exchange,
     state: dict[str, Any],
+    own: dict[str, Any] | None = None,
     *,
     before_save: Callable[[], object] = lambda: None,
 ) -> Iterator[Kept]:
@@ -39,9 +40,12 @@ def kept(
 
     `group` is one of `groups`. `state` has all that changes during training and is the same in all processes:
     arrays and variables of any framework, objects with `state_dict` and `load_state_dict`, and plain values.
-    Replace its entries as often as you like. The random generators of each process are also kept: those of
-    Python and NumPy, and of PyTorch if it is in use. All processes call `before_save` before they save, after
-    the same step. Every process of the group must call this.
+    Replace its entries as often as you like. `own` has what differs between the processes; it is sent to rank
+    0, so it should be small. The random generators of each process are also kept: those of Python and NumPy,
+    and of PyTorch if it is in use. All processes call `before_save` before they save, after the same step.
+    Every process of the group must call this.
+
+    A rank that did not exist when the checkpoint was saved keeps its own values and generators.
 
     Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
     be read, UnfitError, UntrustedTypeError, and SupersededError.
@@ -50,7 +54,7 @@ def kept(
         _show_messages()
     with kept_in_folder(
         group,
-        lambda run: ArraysForm(group, run, state),
+        lambda run: ArraysForm(group, run, state, {} if own is None else own),
         lambda: Alone() if group.is_first else None,
         before_save,
     ) as run:
@@ -60,17 +64,18 @@ def kept(
 class ArraysForm:
     """The form of a state that rank 0 has as a whole; see Form."""
 
-    def __init__(self, group: Exchange, run: Kept, state: dict[str, Any]) -> None:
+    def __init__(self, group: Exchange, run: Kept, state: dict[str, Any], own: dict[str, Any]) -> None:
         self._group = group
         self._run = run
         self._state = state
+        self._own = own
 
     def copy(self) -> tuple[Any, list[tree.Array]]:
-        """Copy the state, with the random generators of all processes."""
-        generators = self._group.all(random_state.current())
+        """Copy the state, with that of each process."""
+        of_each = self._group.all({"random": random_state.current(), "own": self._own})
         if not self._group.is_first:
             return None, []
-        return tree.encode({"kept": self._run, "state": self._state, "generators": generators})
+        return tree.encode({"kept": self._run, "state": self._state, "of_each": of_each})
 
     def write(
         self, copy: tuple[Any, list[tree.Array]], folder: CheckpointFolder, checkpoint: Checkpoint
@@ -97,17 +102,23 @@ class ArraysForm:
         return lambda: self._restore(content)
 
     def _restore(self, content: dict[str, Any]) -> None:
-        saved, present = content["state"], self._state
-        if saved.keys() != present.keys():
-            raise UnfitError(
-                f"the checkpoint does not match this training: it has {', '.join(sorted(saved))}, and the "
-                f"training has {', '.join(sorted(present))}"
-            )
-        for name, value in saved.items():
-            present[name] = tree.put_back(present[name], value, name)
+        _put_back(self._state, content["state"])
         self._run.load_state_dict(content["kept"])
-        if self._group.rank < len(content["generators"]):
-            random_state.restore(content["generators"][self._group.rank])
+        if self._group.rank < len(content["of_each"]):
+            of_this = content["of_each"][self._group.rank]
+            _put_back(self._own, of_this["own"])
+            random_state.restore(of_this["random"])
+
+
+def _put_back(present: dict[str, Any], saved: dict[str, Any]) -> None:
+    """Replace the entries by the saved ones."""
+    if saved.keys() != present.keys():
+        raise UnfitError(
+            f"the checkpoint does not match this training: it has {', '.join(sorted(saved)) or 'nothing'}, "
+            f"and the training has {', '.join(sorted(present)) or 'nothing'}"
+        )
+    for name, value in saved.items():
+        present[name] = tree.put_back(present[name], value, name)
 
 
 def _write(folder: CheckpointFolder, path: str, write: Callable[[Any], object]) -> Part:
@@ -132,7 +143,7 @@ def _read(folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest) 
         with folder.filesystem.open(f"{path}/{ARRAYS}", "rb") as file:
             arrays = tree.read_arrays(file, count)
     content = tree.decode(values, arrays)
-    if not isinstance(content, dict) or content.keys() != {"kept", "state", "generators"}:
+    if not isinstance(content, dict) or content.keys() != {"kept", "state", "of_each"}:
         raise DamagedError("its values are malformed: they are not those of a training")
     return content
 
