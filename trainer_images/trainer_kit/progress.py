@@ -53,10 +53,20 @@ class Reporter:
 def reporting(group: "Group") -> Iterator[Reporter]:
     """Yield a reporter for one training run. Only the master's reports are sent."""
     reporter = Reporter(_sink() if group.is_master else NullSink())
+    _in_use.append(reporter)
     try:
         yield reporter
     finally:
+        _in_use.remove(reporter)
         reporter.close()
+
+
+def present() -> Reporter:
+    """Return the reporter of the innermost `reporting` block, or outside of any block one that prints."""
+    return _in_use[-1] if _in_use else Reporter(StdoutSink())
+
+
+_in_use: list[Reporter] = []
 
 
 def _sink() -> Sink:

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
-from trainer_kit import background
+from trainer_kit import background, progress
 from trainer_kit.checkpoints.exchange import Exchange
 from trainer_kit.checkpoints.folder import CheckpointFolder
 from trainer_kit.checkpoints.form import Form
@@ -15,6 +15,9 @@ from trainer_kit.checkpoints.names import Checkpoint, Run
 from trainer_kit.errors import StorageError, SupersededError
 
 log = logging.getLogger(__name__)
+
+ARTIFACT = "checkpoint"
+"""The name and kind under which the last checkpoint is reported to the service."""
 
 
 class Saver:
@@ -83,11 +86,16 @@ class Saver:
         self._exchange.by_first(lambda: self._publish(checkpoint, parts))
 
     def _publish(self, checkpoint: Checkpoint, parts: list[dict[str, Part]]) -> None:
-        all_parts = {name: part for of_rank in parts for name, part in of_rank.items()}
+        manifest = Manifest(
+            world_size=len(parts),
+            parts={name: part for of_rank in parts for name, part in of_rank.items()},
+        )
         self._in_doubt = checkpoint
-        self._folder.publish(checkpoint, Manifest(world_size=len(parts), parts=all_parts))
+        self._folder.publish(checkpoint, manifest)
         # This comes before the other processes know: the checkpoint exists even if they are gone.
         self._saved(checkpoint)
+        uri = f"{self._folder.uri.rstrip('/')}/{checkpoint}"
+        progress.present().artifact(ARTIFACT, uri, kind=ARTIFACT, size=manifest.size)
         try:
             self._folder.tidy(self._run, self._keep, self._unusable)
         except StorageError as error:
