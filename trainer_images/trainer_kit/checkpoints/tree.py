@@ -102,9 +102,9 @@ def _array_encoded(value: Any, place: str, arrays: list[Array]) -> dict[str, Any
     try:
         if torch is not None and isinstance(value, torch.Tensor):
             encoded["kind"] = "tensor"
-            array = np.array(value.detach().cpu())
+            array = value.detach().cpu().numpy().copy()
         else:
-            array = np.array(value)
+            array = np.array(np.asarray(value))
     except (TypeError, RuntimeError) as error:  # such as an array of JAX that spans several processes
         raise UntrustedTypeError(
             f"{place} cannot be saved: {error}. Keep an array that this process has as a whole, of a type "
