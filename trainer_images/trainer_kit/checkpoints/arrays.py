@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from trainer_kit.checkpoints import durable, random_state, tree
@@ -50,14 +50,14 @@ def kept(
     Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
     be read, UnfitError, UntrustedTypeError, and SupersededError.
     """
-    if group.is_first:
-        _show_messages()
-    with kept_in_folder(
+    shown = _messages_printed() if group.is_first else nullcontext()
+    kept_run = kept_in_folder(
         group,
         lambda run: ArraysForm(group, run, state, {} if own is None else own),
         lambda: Alone() if group.is_first else None,
         before_save,
-    ) as run:
+    )
+    with shown, kept_run as run:
         yield run
 
 
@@ -148,10 +148,28 @@ def _read(folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest) 
     return content
 
 
-def _show_messages() -> None:
-    """Print messages of the kit, unless the program says what becomes of messages."""
+@contextmanager
+def _messages_printed() -> Iterator[None]:
+    """Print messages of the kit during the block, unless the program lets them be shown itself."""
     log = logging.getLogger("trainer_kit")
-    if not log.hasHandlers():
-        handler = logging.StreamHandler(sys.stdout)
-        log.addHandler(handler)
-        log.setLevel(logging.INFO)
+    if log.isEnabledFor(logging.INFO):
+        yield
+        return
+    level, handler = log.level, _Printing(logging.INFO)
+    handler.addFilter(lambda record: record.levelno < logging.WARNING)  # warnings are shown anyway
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        log.removeHandler(handler)
+
+
+class _Printing(logging.Handler):
+    """Prints each message as a line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line in one call, so that no other output splits it."""
+        sys.stdout.write(f"{self.format(record)}\n")
+        sys.stdout.flush()
