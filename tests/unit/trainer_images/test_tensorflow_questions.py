@@ -30,7 +30,7 @@ BATCH_SIZE, LR, STEPS = 32, 3, 135
 """Of the parameter server, by default; STEPS are those of an epoch."""
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_workers_of_any_number_learn_the_same_from_the_same_steps(
     tensorflow: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
@@ -55,7 +55,7 @@ def test_workers_fail_soon_after_the_loss_of_the_chief(tensorflow: Launcher, que
     assert "CollectiveReduce" in left.stderr
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(700)
 def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sigterm(
     tensorflow: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
