@@ -15,7 +15,10 @@ from tests.support.trainers.launcher import Ended, Launcher, end_of
 GROUP_BATCH = 96
 """Examples per step of the whole group, so that groups of 1, 2 and 3 take the same examples."""
 PATIENCE = 240
-"""Seconds until a training counts as stuck. It takes 4; at a load of 25 on 2 cores, importing TensorFlow took 95."""
+"""Seconds until a training counts as stuck.
+
+It takes 4. At a load of 25 on 2 cores, importing TensorFlow took 95.
+"""
 ENDLESS = {"EPOCHS": "100000"}
 KILLED = str(Path(__file__).parent / "programs" / "killed.py")
 """Runs a module, and kills its process at a step: see there."""
