@@ -59,7 +59,7 @@ def test_workers_fail_soon_after_the_loss_of_the_chief(tensorflow: Launcher, que
 def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sigterm(
     tensorflow: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
-    saved, sizes = tmp_path / "checkpoints", {"chief": 1, "worker": 2, "ps": 1}
+    saved, sizes = tmp_path / "checkpoints", {"chief": 1, "worker": 1, "ps": 1}
     places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": str(tmp_path / "model")}
     variables = {**places, **saving(saved, 1), **ENDLESS}
     tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(**sizes), **variables)
@@ -68,8 +68,7 @@ def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sig
     chief = end_of(tasks["chief"][0], PATIENCE)
     assert chief.code == 1
     assert "UnavailableError" in chief.stderr
-    for worker in tasks["worker"]:
-        worker.kill()
+    tasks["worker"][0].kill()
 
     step = CheckpointFolder(str(saved)).look().published[0].step
     epochs = step // STEPS + 2
@@ -77,15 +76,16 @@ def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sig
     tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(**sizes), **variables)
     trained = Trained(tmp_path / "model", all_succeed(tasks["chief"]))
     assert f"resuming from step {step}, saved by attempt 1\n" in trained.ends[0].stdout
-    assert trained.losses == pytest.approx(sequential_losses(questions_uri, epochs)[-2:], abs=0.05)
+    # Only with one worker, steps follow one another.
+    assert trained.losses == pytest.approx(sequential_losses(questions_uri, epochs)[-2:], abs=1e-4)
     assert trained.accuracy >= 0.80
     assert {path.name for path in trained.model.iterdir()} == {"model.npz", "manifest.json"}
 
     servers = [*tasks["worker"], *tasks["ps"]]
-    assert [server.poll() for server in servers] == [None] * 3
+    assert [server.poll() for server in servers] == [None] * 2
     for server in servers:
         server.terminate()
-    assert [end_of(server, SOON).code for server in servers] == [143] * 3
+    assert [end_of(server, SOON).code for server in servers] == [143] * 2
 
 
 def test_a_chief_that_lost_its_only_worker_fails_within_its_time_out(
