@@ -9,6 +9,7 @@ from question_features import TERMS, load, shares
 from torch.nn.functional import cross_entropy
 from trainer_kit import horovod, process
 from trainer_kit.artifacts import publishing
+from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "10")), int(os.environ.get("BATCH_SIZE", "32"))
@@ -27,19 +28,25 @@ def train() -> None:
         optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(model.parameters(), lr=LR), model.named_parameters()
         )
+        state = {"model": model, "optimizer": optimizer}  # the same in all processes
+        own: dict[str, list[torch.Tensor]] = {"losses": []}  # of this process: those of the epoch
+        per_epoch = len(y) // (BATCH_SIZE * hvd.size())
 
-        for epoch in range(1, EPOCHS + 1):
-            losses = []
-            for batch in shares(len(y), BATCH_SIZE, hvd.size(), SEED, epoch)[:, hvd.rank()]:
-                loss = cross_entropy(model(x[batch].float()), y[batch])
-                optimizer.zero_grad()
-                torch.autograd.backward(loss)
-                optimizer.step()
-                losses.append(loss.detach())
-            mean = float(hvd.allreduce(torch.stack(losses).mean()))  # average by default
-            if hvd.rank() == 0:
-                progress = {"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": mean}}
-                print("::progress::", json.dumps(progress))
+        with arrays.kept(groups.horovod(), state, own) as run:  # a restarted group resumes from a checkpoint
+            for epoch in range(run.steps // per_epoch + 1, EPOCHS + 1):
+                done = run.steps % per_epoch
+                losses = own["losses"] = own["losses"][:done]
+                for batch in shares(len(y), BATCH_SIZE, hvd.size(), SEED, epoch)[done:, hvd.rank()]:
+                    loss = cross_entropy(model(x[batch].float()), y[batch])
+                    optimizer.zero_grad()
+                    torch.autograd.backward(loss)
+                    optimizer.step()
+                    losses.append(loss.detach())
+                    run.step()  # saves a checkpoint if one is due
+                mean = float(hvd.allreduce(torch.stack(losses).mean()))  # average by default
+                if hvd.rank() == 0:
+                    counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
+                    print("::progress::", json.dumps({**counts, "metrics": {"loss": mean}}))
 
         if hvd.rank() == 0:
             x, y = read(job.data_uri, "test")

@@ -10,6 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from question_features import TERMS, load, shares
 from trainer_kit import process
 from trainer_kit.artifacts import publishing
+from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "5")), int(os.environ.get("BATCH_SIZE", "32"))
@@ -26,6 +27,8 @@ def train() -> None:
     job = Job.from_environment()
     features, classes = load(job.data_uri, "train")
     weights = jax.device_put(np.zeros((TERMS, int(classes.max()) + 1), "f4"), everywhere)
+    state = {"weights": weights, "losses": []}
+    per_epoch = len(classes) // (BATCH_SIZE * size)
 
     def loss_of(weights: jax.Array, x: jax.Array, y: jax.Array) -> jax.Array:
         scores = jax.nn.log_softmax(x.astype("f4") @ weights)
@@ -36,15 +39,19 @@ def train() -> None:
         loss, gradient = jax.value_and_grad(loss_of)(weights, x, y)
         return weights - LR * gradient, loss
 
-    for epoch in range(1, EPOCHS + 1):
-        losses = []
-        for batch in shares(len(classes), BATCH_SIZE, size, SEED, epoch)[:, rank]:
-            x, y = jax.make_array_from_process_local_data(spread, (features[batch], classes[batch]))
-            weights, loss = step(weights, x, y)
-            losses.append(loss)
-        if rank == 0:
-            progress = {"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": float(np.mean(losses))}}
-            print("::progress::", json.dumps(progress))
+    with arrays.kept(groups.jax(), state) as run:  # a restarted group resumes from a checkpoint
+        for epoch in range(run.steps // per_epoch + 1, EPOCHS + 1):
+            done = run.steps % per_epoch
+            losses = state["losses"] = state["losses"][:done]
+            for batch in shares(len(classes), BATCH_SIZE, size, SEED, epoch)[done:, rank]:
+                x, y = jax.make_array_from_process_local_data(spread, (features[batch], classes[batch]))
+                state["weights"], loss = step(state["weights"], x, y)
+                losses.append(loss)
+                run.step()  # saves a checkpoint if one is due
+            if rank == 0:
+                counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
+                print("::progress::", json.dumps({**counts, "metrics": {"loss": float(np.mean(losses))}}))
+    weights = state["weights"]
     if rank == 0:
         x, y = load(job.data_uri, "test")
         accuracy = float(np.mean(np.argmax(x @ jax.device_get(weights), axis=1) == y))

@@ -9,6 +9,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 from question_features import TERMS, load, shares
 from trainer_kit.artifacts import publishing
+from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "10")), int(os.environ.get("BATCH_SIZE", "32"))
@@ -32,19 +33,25 @@ def train() -> None:
     world = MPI.COMM_WORLD
     job = Job.from_environment()
     x, y = load(job.data_uri, "train")
-    weights = np.zeros((TERMS, y.max() + 1), np.float32)
+    per_epoch = len(y) // (BATCH_SIZE * world.size)
+    state = {"weights": np.zeros((TERMS, y.max() + 1), np.float32)}  # the same in all processes
+    own: dict[str, list[float]] = {"losses": []}  # of this process: those of the epoch
 
-    for epoch in range(1, EPOCHS + 1):
-        losses = []
-        for own in shares(len(y), BATCH_SIZE, world.size, SEED, epoch)[:, world.rank]:
-            slope, loss = slope_and_loss(weights, x[own].astype(np.float32), y[own])
-            world.Allreduce(MPI.IN_PLACE, slope)
-            weights -= LR * slope / world.size
-            losses.append(loss)
-        loss = world.allreduce(sum(losses) / len(losses)) / world.size
-        if world.rank == 0:
-            progress = {"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": loss}}
-            print("::progress::", json.dumps(progress), flush=True)
+    with arrays.kept(groups.mpi(world), state, own) as run:  # a restarted group resumes from a checkpoint
+        weights = state["weights"]
+        for epoch in range(run.steps // per_epoch + 1, EPOCHS + 1):
+            done = run.steps % per_epoch
+            losses = own["losses"] = own["losses"][:done]
+            for batch in shares(len(y), BATCH_SIZE, world.size, SEED, epoch)[done:, world.rank]:
+                slope, loss = slope_and_loss(weights, x[batch].astype(np.float32), y[batch])
+                world.Allreduce(MPI.IN_PLACE, slope)
+                weights -= LR * slope / world.size
+                losses.append(loss)
+                run.step()  # saves a checkpoint if one is due
+            loss = world.allreduce(sum(losses) / len(losses)) / world.size
+            if world.rank == 0:
+                counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
+                print("::progress::", json.dumps({**counts, "metrics": {"loss": loss}}), flush=True)
 
     if world.rank == 0:
         x, y = load(job.data_uri, "test")

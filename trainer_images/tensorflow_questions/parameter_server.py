@@ -8,6 +8,7 @@ import tensorflow as tf
 from question_features import TERMS, load, shares
 from trainer_kit import background, process
 from trainer_kit.artifacts import publishing
+from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
 
 EPOCHS, BATCH_SIZE = int(os.environ.get("EPOCHS", "5")), int(os.environ.get("BATCH_SIZE", "32"))
@@ -42,12 +43,26 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
         weights.assign_sub(LR * tape.gradient(loss, weights))
         return loss
 
-    for epoch in range(1, EPOCHS + 1):
-        batches = shares(len(classes), BATCH_SIZE, 1, SEED, epoch)[:, 0]
-        losses = [coordinator.schedule(step, (features[batch], classes[batch])) for batch in batches]
+    state = {"weights": weights, "losses": []}
+
+    def complete() -> None:  # the steps that are scheduled
         background.start(coordinator.join).result(PATIENCE)  # join alone waits forever for a lost worker
-        loss = float(np.mean(coordinator.fetch(losses)))
-        print("::progress::", json.dumps({"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": loss}}))
+        state["losses"] = coordinator.fetch(state["losses"])
+
+    per_epoch = len(classes) // BATCH_SIZE
+    # The chief saves alone, and a restarted group resumes from a checkpoint.
+    with arrays.kept(groups.alone(), state, before_save=complete) as run:
+        for epoch in range(run.steps // per_epoch + 1, EPOCHS + 1):
+            done = run.steps % per_epoch
+            state["losses"] = state["losses"][:done]
+            for batch in shares(len(classes), BATCH_SIZE, 1, SEED, epoch)[done:, 0]:
+                loss = coordinator.schedule(step, (features[batch], classes[batch]))
+                state["losses"].append(loss)
+                run.step()  # completes the steps and saves a checkpoint if one is due
+            complete()
+            counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
+            metrics = {"loss": float(np.mean(state["losses"]))}
+            print("::progress::", json.dumps({**counts, "metrics": metrics}))
     x, y = load(job.data_uri, "test")
     accuracy = float(np.mean(np.argmax(x @ weights.numpy(), axis=1) == y))
     print(f"test accuracy {accuracy:.3f} on {len(y)} questions")

@@ -9,6 +9,7 @@ import tensorflow as tf
 from question_features import TERMS, load, shares
 from trainer_kit import process
 from trainer_kit.artifacts import publishing
+from trainer_kit.checkpoints import arrays, groups
 from trainer_kit.job import Job
 from trainer_kit.listening import await_end
 
@@ -40,12 +41,20 @@ def train() -> None:
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         return strategy.reduce("SUM", strategy.run(learn, (x, y)), axis=None)
 
-    for epoch in range(1, EPOCHS + 1):
-        batches = shares(len(classes), BATCH_SIZE, size, SEED, epoch)[:, rank]
-        loss = np.mean([step(features[batch].astype("f4"), classes[batch]) for batch in batches])
-        if rank == 0:
-            progress = {"epoch": epoch, "total_epochs": EPOCHS, "metrics": {"loss": float(loss)}}
-            print("::progress::", json.dumps(progress))
+    state = {"model": model.variables, "optimizer": optimizer.variables, "losses": []}
+    per_epoch = len(classes) // (BATCH_SIZE * size)
+    with arrays.kept(
+        groups.tensorflow(strategy), state
+    ) as run:  # a restarted group resumes from a checkpoint
+        for epoch in range(run.steps // per_epoch + 1, EPOCHS + 1):
+            done = run.steps % per_epoch
+            losses = state["losses"] = state["losses"][:done]
+            for batch in shares(len(classes), BATCH_SIZE, size, SEED, epoch)[done:, rank]:
+                losses.append(float(step(features[batch].astype("f4"), classes[batch])))
+                run.step()  # saves a checkpoint if one is due
+            if rank == 0:
+                counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
+                print("::progress::", json.dumps({**counts, "metrics": {"loss": float(np.mean(losses))}}))
     if rank == 0:
         x, y = load(job.data_uri, "test")
         accuracy = float(np.mean(np.argmax(model(x.astype("f4")), axis=1) == y))

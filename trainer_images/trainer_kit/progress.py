@@ -61,10 +61,20 @@ def reporting(group: "Group") -> Iterator[Reporter]:
     """
     sink = _sink(group.rank)
     reporter = Reporter(sink if group.is_master else NullSink())
+    _in_use.append(reporter)
     try:
         yield reporter
     finally:
+        _in_use.remove(reporter)
         sink.close()
+
+
+def present() -> Reporter:
+    """Return the reporter of the innermost `reporting` block, or outside of any block one that prints."""
+    return _in_use[-1] if _in_use else Reporter(StdoutSink())
+
+
+_in_use: list[Reporter] = []
 
 
 def _sink(rank: int) -> Sink:

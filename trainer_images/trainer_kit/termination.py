@@ -13,14 +13,16 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 GRACE_SECONDS = 2.0
 
 
-class Terminated(BaseException):
+class Terminated(SystemExit):
     """The process received a signal to end.
 
-    Code must not handle this exception: it unwinds the `with` blocks.
+    Code must not handle this exception: it unwinds the `with` blocks. A program that does not run in
+    `process.run`, such as one of MPI, then ends with the exit code and no traceback.
     """
 
     def __init__(self, signum: int) -> None:
         self.exit_code = exit_code_for(signum)
+        super().__init__(self.exit_code)
 
 
 def exit_code_for(signum: int) -> int:

@@ -63,7 +63,7 @@ def train(client: TrainingClient, case: Case, version: str) -> int:
         DATASET,
         version,
         instances=case.instances,
-        parameters=dict(case.parameters),
+        parameters={"CHECKPOINT_EVERY_STEPS": "20", **case.parameters},
         pod_options=options,
     )
 
@@ -78,7 +78,8 @@ def check(client: TrainingClient, case: Case, job: int) -> float:
         assert {rank.phase for rank in ended.ranks} == {pb.RANK_PHASE_SUCCEEDED}, ended.ranks
     assert ended.progress.epoch == ended.progress.total_epochs
     [accuracy] = re.findall(r"test accuracy (0\.\d+)", text)
-    names = {artifact.name for artifact in client.artifacts(job).artifacts}
-    assert "manifest.json" in names, names
+    made = {artifact.name: artifact for artifact in client.artifacts(job).artifacts}
+    assert "manifest.json" in made, made
+    assert re.search(r"/attempt-\d+\.\d+\.\w+\.step-\d+$", made["checkpoint"].uri), made
     assert float(accuracy) > GOOD
     return float(accuracy)

@@ -14,9 +14,16 @@ from tests.support.trainers.launcher import Ended, Launcher, end_of
 
 GROUP_BATCH = 96
 """Examples per step of the whole group, so that groups of 1, 2 and 3 take the same examples."""
-PATIENCE = 120
-"""Seconds until a training counts as stuck. It takes 4; on a busy machine, importing TensorFlow takes 30."""
+PATIENCE = 240
+"""Seconds until a training counts as stuck.
+
+It takes 4. At a load of 25 on 2 cores, importing TensorFlow took 95.
+"""
 ENDLESS = {"EPOCHS": "100000"}
+KILLED = str(Path(__file__).parent / "programs" / "killed.py")
+"""Runs a module, and kills its process at a step: see there."""
+EVERY = 20
+"""The steps between two checkpoints of groups that are killed."""
 
 Processes = list[subprocess.Popen[str]]
 
@@ -42,6 +49,25 @@ class Trained(NamedTuple):
         return accuracy
 
 
+def saving(folder: Path, attempt: int, **kill: str) -> dict[str, str]:
+    """Return the variables of an attempt that keeps checkpoints in `folder`."""
+    places = {"CHECKPOINT_URI": str(folder), "JOB_ATTEMPT": str(attempt)}
+    return {**places, "CHECKPOINT_EVERY_STEPS": str(EVERY), **kill}
+
+
+def check_resumption(killed: Ended, resumed: Ended, killed_at: int) -> None:
+    """Check that a group resumed where the killed one had saved last, with the same losses.
+
+    Both are the ends of rank 0. The steps after the checkpoint are taken by both, up to the end of an epoch.
+    """
+    last = (killed_at - 1) // EVERY * EVERY
+    assert f"resuming from step {last}, saved by attempt 1\n" in resumed.stdout
+    assert progress_of(killed.stdout)[0] == progress_of(resumed.stdout)[0]
+    assert json.loads(progress_of(killed.stdout)[0])["step"] > last
+    [*_, reported] = [line for line in killed.stdout.splitlines() if line.startswith("::artifact::")]
+    assert f"step-{last:012}" in reported
+
+
 def launcher_of(example: str, folder: Path) -> Launcher:
     """Return a launcher of processes in the environment of the example."""
     return Launcher(folder, python_of(example))
@@ -60,24 +86,30 @@ def cluster_of(**sizes: int) -> dict[str, list[str]]:
 
 
 def start_tasks(
-    launcher: Launcher, module: str, cluster: Mapping[str, Sequence[str]], **variables: str
+    launcher: Launcher,
+    module: str,
+    cluster: Mapping[str, Sequence[str]],
+    program: str = "-m",
+    **variables: str,
 ) -> dict[str, Processes]:
-    """Start one process for each task of a TensorFlow cluster, by role."""
+    """Start one process for each task of a TensorFlow cluster, by role. `program` runs the module."""
 
     def start(role: str, index: int) -> subprocess.Popen[str]:
         config: dict[str, Any] = {"cluster": cluster, "task": {"type": role, "index": index}}
-        return launcher.start("-m", module, TF_CONFIG=json.dumps(config), **variables)
+        place = {"TF_CONFIG": json.dumps(config), "TASK": f"{role} {index}"}
+        return launcher.start(program, module, **place, **variables)
 
     return {role: [start(role, index) for index in range(len(them))] for role, them in cluster.items()}
 
 
-def start_jax(launcher: Launcher, size: int, **variables: str) -> Processes:
+def start_jax(
+    launcher: Launcher, size: int, program: Sequence[str] = ("-m", "jax_questions.train"), **variables: str
+) -> Processes:
     """Start the processes of a JAX group, by rank."""
     address = f"127.0.0.1:{free_port()}"
     return [
         launcher.start(
-            "-m",
-            "jax_questions.train",
+            *program,
             JAX_COORDINATOR_ADDRESS=address,
             JAX_NUM_PROCESSES=str(size),
             JAX_PROCESS_ID=str(rank),

@@ -43,8 +43,12 @@ IDS = [f"{name} of {place}" for place, name in SHIPPED]
 
 # A launcher runs beside the program, with the same environment.
 LAUNCHERS = {"mpi": {"trainer_kit.mpi.__main__"}}
-# Only process.main creates a group, and a program that calls it imports the group itself.
-NOT_FOLLOWED = {("trainer_kit.process", "trainer_kit.group")}
+# Only process.main creates a group, and a program that calls it imports the group itself. Only programs with
+# a group use `checkpoints.kept`.
+NOT_FOLLOWED = {
+    ("trainer_kit.process", "trainer_kit.group"),
+    ("trainer_kit.checkpoints", "trainer_kit.checkpoints.pytorch.keeping"),
+}
 # These have no default, or one that depends on the group.
 WITHOUT_DEFAULT = {"REFERENCE_BATCH_SIZE", "GROW_AT", "LARGEST_BATCH_SIZE", "NODE_SIZE"}
 # The caller passes the names of these variables.

@@ -6,13 +6,32 @@
                 learn(batch)
                 run.step()
 
-* `keeping` is the interface for training code, `settings` are its settings; * `pace` decides when to save,
-`saving` saves, `resuming` finds the checkpoint to resume from; * `state` gathers and restores a run,
-`random_state` its random generators; * `folder` is the folder of checkpoints, `names` defines the names and
-their order, `manifest` lists the parts; * `parts` writes and reads the files, `packing` restricts their
-types, `durable` syncs them to disk; * `exchange` lets the processes agree.
+`kept` is for PyTorch, and `arrays.kept` for any other framework:
+
+* `keeping` has the object for training code, `settings` are its settings; * `pace` decides when to save,
+`saving` saves, `resuming` finds the checkpoint to resume from; * `folder` is the folder of checkpoints,
+`names` defines the names and their order, `manifest` lists the parts, `hashed_file` hashes them, `durable`
+syncs them to disk; * `exchange` lets the processes agree; * `form` is what these need to know about a state,
+and `random_state` has the random generators;
+* `pytorch` has the form of PyTorch's states, and the only modules that import PyTorch;
+* `arrays` has the form of all others: arrays and plain values, which `tree` writes and restores, and rank 0
+saves alone. `groups` lets the processes of each framework agree.
 """
 
-from trainer_kit.checkpoints.keeping import Kept, kept
+from typing import TYPE_CHECKING, Any
+
+from trainer_kit.checkpoints.keeping import Kept
+
+if TYPE_CHECKING:
+    from trainer_kit.checkpoints.pytorch.keeping import kept
 
 __all__ = ["Kept", "kept"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import PyTorch only when `kept` is used."""
+    if name == "kept":
+        from trainer_kit.checkpoints.pytorch.keeping import kept
+
+        return kept
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

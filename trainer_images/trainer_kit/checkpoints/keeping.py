@@ -1,34 +1,23 @@
-"""The interface of checkpoints for training code."""
+"""The object of training code with checkpoints, and its use of the parts of this package."""
 
 import logging
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
-from torch import nn
-from torch.distributed.checkpoint.stateful import Stateful
-from torch.optim import Optimizer
-
-from trainer_kit import meeting, termination
+from trainer_kit import termination
 from trainer_kit.checkpoints.exchange import Exchange
 from trainer_kit.checkpoints.folder import CheckpointFolder
+from trainer_kit.checkpoints.form import Form
 from trainer_kit.checkpoints.pace import Pace
-from trainer_kit.checkpoints.packing import Packing
 from trainer_kit.checkpoints.resuming import resume
-from trainer_kit.checkpoints.saving import Saver
+from trainer_kit.checkpoints.saving import Follower, Saver
 from trainer_kit.checkpoints.settings import Settings
-from trainer_kit.checkpoints.state import State
 from trainer_kit.errors import SupersededError
-from trainer_kit.group import Group
 from trainer_kit.termination import Terminated
 
 log = logging.getLogger(__name__)
-
-_STORAGE_PATIENCE = timedelta(days=1)
-"""The time-out of exchanges between saving threads: large files take long, but the training does not wait for
-them."""
 
 
 class Kept:
@@ -61,28 +50,54 @@ class Kept:
         self.steps, self.values = state["steps"], state["values"]
 
 
+@contextmanager
+def kept_in_folder(
+    exchange: Exchange,
+    form: Callable[[Kept], Form[Any]],
+    saving: Callable[[], Exchange | None],
+    before_save: Callable[[], object],
+) -> Iterator[Kept]:
+    """Restore the last checkpoint of this job, and save checkpoints during the block.
+
+    Every process of the group must call this. `form` makes the form of a state to which the given object
+    belongs. `saving` returns the exchange of the threads that save, or None in a process that writes nothing.
+    Without CHECKPOINT_URI, this only counts steps. Raises the errors of `resume` and ParameterError.
+    """
+    settings = Settings.from_environment()
+    if settings.uri is None:
+        yield Kept()
+        return
+    with termination.deferred(settings.grace) as is_terminating:
+        run = _KeptInFolder(settings, exchange, form, saving, is_terminating, before_save)
+        yield run
+        run.finish()
+
+
 class _KeptInFolder(Kept):
     """A run with a folder for its checkpoints."""
 
     def __init__(
         self,
         settings: Settings,
-        group: Group,
-        state: Callable[["_KeptInFolder"], State],
+        exchange: Exchange,
+        form: Callable[[Kept], Form[Any]],
+        saving: Callable[[], Exchange | None],
         is_terminating: Callable[[], bool],
         before_save: Callable[[], object],
     ) -> None:
         super().__init__()
         assert settings.uri is not None
-        self._exchange = Exchange(group, timedelta(seconds=meeting.patience()))
-        self._state = state(self)
+        self._exchange = exchange
         self._is_terminating = is_terminating
         self._before_save = before_save
+        own_form = form(self)
         folder = CheckpointFolder(settings.uri)
-        run, checkpoint, damaged = resume(folder, self._state, settings.attempt, self._exchange)
+        run, checkpoint, damaged = resume(folder, own_form, settings.attempt, exchange)
         if checkpoint is not None:
             log.info("resuming from step %d, saved by attempt %d", self.steps, checkpoint.run.attempt)
-        self._saver = Saver(folder, run, settings.keep, damaged, Exchange(group, _STORAGE_PATIENCE))
+        of_threads = saving()
+        saver = Saver if of_threads else Follower
+        self._saver = saver(own_form, folder, run, settings.keep, damaged, of_threads or exchange)
         self._pace = Pace(settings, self.steps)
 
     def step(self) -> None:
@@ -115,54 +130,18 @@ class _KeptInFolder(Kept):
             self._save_and_end()
         if due and not busy:
             self._before_save()
-            saver.start(step, self._state)
+            saver.start(step)
             pace.saved(step)
         pace.looked(step, slowest)
 
     def _save_and_end(self) -> None:
         self._saver.wait()
-        if self._saver.newest is None or self._saver.newest.step != self.steps:
+        newest = self._saver.newest
+        # Rank 0 always knows the newest checkpoint, and the others may not.
+        [is_saved] = self._exchange.highest(newest is not None and newest.step == self.steps)
+        if not is_saved:
             self._before_save()
-            self._saver.start(self.steps, self._state)
+            self._saver.start(self.steps)
             self._saver.wait()
         log.info("ending on SIGTERM after step %d", self.steps)
         raise Terminated(signal.SIGTERM)
-
-
-@contextmanager
-def kept(
-    group: Group,
-    model: nn.Module,
-    optimizers: Optimizer | Sequence[Optimizer],
-    *,
-    before_save: Callable[[], object] = lambda: None,
-    **others: Stateful,
-) -> Iterator[Kept]:
-    """Restore the last checkpoint of this job, and save checkpoints during the block.
-
-    `model` is the model itself, not the result of `group.wrap`. `others` are further objects with
-    `state_dict` and `load_state_dict` that change during training and are the same in all processes, such as
-    a schedule or the position in the data. Build all objects before the block, and start code that uses
-    random numbers within it. All processes call `before_save` before they save, after the same step, such as
-    to complete steps that an asynchronous training has begun. Every process of the group must call this.
-
-    Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
-    be read, UnfitError, UntrustedTypeError, and SupersededError.
-    """
-    settings = Settings.from_environment()
-    if settings.uri is None:
-        yield Kept()
-        return
-    optimizers = [optimizers] if isinstance(optimizers, Optimizer) else optimizers
-    with termination.deferred(settings.grace) as is_terminating:
-        run = _KeptInFolder(
-            settings,
-            group,
-            lambda run: State(
-                group, model, optimizers, {**others, "kept": run}, Packing(settings.weights_only)
-            ),
-            is_terminating,
-            before_save,
-        )
-        yield run
-        run.finish()

@@ -28,6 +28,11 @@ class Manifest:
     """The number of processes that saved it."""
     parts: Mapping[str, Part]
 
+    @property
+    def size(self) -> int:
+        """The size of all parts in bytes."""
+        return sum(part.size for part in self.parts.values())
+
     def to_json(self) -> bytes:
         """Return the stored form of the manifest."""
         parts = {name: asdict(part) for name, part in self.parts.items()}

@@ -3,14 +3,13 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from trainer_kit.checkpoints.exchange import Exchange
 from trainer_kit.checkpoints.folder import CheckpointFolder
+from trainer_kit.checkpoints.form import Form
 from trainer_kit.checkpoints.manifest import Manifest
 from trainer_kit.checkpoints.names import Checkpoint, Run
-from trainer_kit.checkpoints.parts import PartsReader
-from trainer_kit.checkpoints.state import State
 from trainer_kit.errors import DamagedError, StorageError
 
 log = logging.getLogger(__name__)
@@ -33,8 +32,8 @@ class Resumed(NamedTuple):
     damaged: frozenset[Checkpoint]
 
 
-def resume(folder: CheckpointFolder, state: State, attempt: int, exchange: Exchange) -> Resumed:
-    """Start a run of `attempt`, and restore the newest intact checkpoint into `state`, if there is one.
+def resume(folder: CheckpointFolder, form: Form[Any], attempt: int, exchange: Exchange) -> Resumed:
+    """Start a run of `attempt`, and restore the newest intact checkpoint, if there is one.
 
     Every process of the group must call this. Raises SupersededError if a later attempt has started,
     StorageError if storage stays unavailable, UnfitError and UntrustedTypeError.
@@ -49,15 +48,14 @@ def resume(folder: CheckpointFolder, state: State, attempt: int, exchange: Excha
             manifest = exchange.by_first(
                 lambda c=checkpoint: with_retries(lambda: folder.manifest_of(c))  # type: ignore[misc]
             )
-            _check_together(folder, checkpoint, manifest, state, exchange)
-            reader = PartsReader(folder.filesystem, folder.path_of(checkpoint), manifest.parts)
-            exchange.agreed(lambda r=reader: with_retries(r.look_inside))  # type: ignore[misc]
+            _check_together(folder, checkpoint, manifest, exchange)
+            restore = form.opened(folder, checkpoint, manifest)
         except DamagedError as error:
             damaged.add(checkpoint)
             if exchange.is_first:
                 log.warning("skipping checkpoint %s, which is damaged: %s", checkpoint, error)
         else:
-            state.restore(reader, manifest.world_size, exchange)
+            restore()
             return Resumed(run, checkpoint, frozenset(damaged))
     if damaged and exchange.is_first:
         log.warning("all %d checkpoints are damaged: training starts from the beginning", len(damaged))
@@ -76,10 +74,10 @@ def with_retries(action: Callable[[], T]) -> T:
 
 
 def _check_together(
-    folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest, state: State, exchange: Exchange
+    folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest, exchange: Exchange
 ) -> None:
     """Check every part once, divided among the processes. Raises DamagedError in all of them."""
-    own = list(manifest.parts.items())[state.group.rank :: state.group.size]
+    own = list(manifest.parts.items())[exchange.rank :: exchange.size]
 
     def check() -> None:
         for name, part in own:

@@ -4,22 +4,20 @@ import contextlib
 import logging
 import time
 from concurrent.futures import Future
+from typing import Any
 
-import torch
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
-from torch.distributed.checkpoint.state_dict_saver import save
-
-from trainer_kit import background, steps
+from trainer_kit import background, progress, steps
 from trainer_kit.checkpoints.exchange import Exchange
 from trainer_kit.checkpoints.folder import CheckpointFolder
+from trainer_kit.checkpoints.form import Form
 from trainer_kit.checkpoints.manifest import Manifest, Part
 from trainer_kit.checkpoints.names import Checkpoint, Run
-from trainer_kit.checkpoints.parts import PartsWriter
-from trainer_kit.checkpoints.state import State, StateDict, reason_of
 from trainer_kit.errors import StorageError, SupersededError
 
 log = logging.getLogger(__name__)
+
+ARTIFACT = "checkpoint"
+"""The name and kind under which the last checkpoint is reported to the service."""
 
 
 class Saver:
@@ -30,18 +28,19 @@ class Saver:
 
     def __init__(
         self,
+        form: Form[Any],
         folder: CheckpointFolder,
         run: Run,
         keep: int,
         unusable: frozenset[Checkpoint],
         exchange: Exchange,
     ) -> None:
+        self._form = form
         self._folder = folder
         self._run = run
         self._keep = keep
         self._unusable = set(unusable)
         self._exchange = exchange
-        self._stager = DefaultStager(_staging_options())
         self._pending: Future[None] | None = None
         self._in_doubt: Checkpoint | None = None
         """The checkpoint that rank 0 has tried to publish without knowing the result."""
@@ -57,11 +56,10 @@ class Saver:
         """Whether a save is in progress."""
         return self._pending is not None and not self._pending.done()
 
-    def start(self, step: int, state: State) -> None:
+    def start(self, step: int) -> None:
         """Copy the state, then save the copy in the background. No other save may be in progress."""
         with steps.OF_PROCESS.phase(steps.SAVING):
-            copy = self._stager.stage(state.gather())
-        assert isinstance(copy, dict)
+            copy = self._form.copy()
         self._pending = background.start(lambda: self._save(Checkpoint(self._run, step), copy))
 
     def wait(self) -> None:
@@ -70,37 +68,36 @@ class Saver:
             with steps.OF_PROCESS.phase(steps.SAVING):
                 self._pending.result()
 
-    def _save(self, checkpoint: Checkpoint, state: StateDict) -> None:
+    def _save(self, checkpoint: Checkpoint, copy: Any) -> None:
         started = time.monotonic()
         try:
             if not self._exchange.by_first(lambda: self._is_saved(checkpoint)):
-                self._write(checkpoint, state)
+                self._write(checkpoint, copy)
         except SupersededError as error:
             self.superseded = error
         except StorageError as error:
             self._failed(checkpoint, str(error))
-        except CheckpointException as error:
-            self._failed(checkpoint, reason_of(error))
         except Exception as error:  # a lost peer or a bug, which the training itself will notice
             self._failed(checkpoint, f"{type(error).__name__}: {error}")
         else:
             self._saved(checkpoint)
             log.info("checkpoint of step %d saved in %.1f s", checkpoint.step, time.monotonic() - started)
 
-    def _write(self, checkpoint: Checkpoint, state: StateDict) -> None:
-        writer = PartsWriter(self._folder.filesystem, self._folder.path_of(checkpoint))
-        group = self._exchange.process_group
-        # A single process may save even if there are others, such as the workers of a parameter server.
-        save(state, storage_writer=writer, process_group=group, no_dist=group is None)
-        parts = self._exchange.all(writer.written)
+    def _write(self, checkpoint: Checkpoint, copy: Any) -> None:
+        parts = self._form.write(copy, self._folder, checkpoint)
         self._exchange.by_first(lambda: self._publish(checkpoint, parts))
 
     def _publish(self, checkpoint: Checkpoint, parts: list[dict[str, Part]]) -> None:
-        all_parts = {name: part for of_rank in parts for name, part in of_rank.items()}
+        manifest = Manifest(
+            world_size=len(parts),
+            parts={name: part for of_rank in parts for name, part in of_rank.items()},
+        )
         self._in_doubt = checkpoint
-        self._folder.publish(checkpoint, Manifest(world_size=len(parts), parts=all_parts))
+        self._folder.publish(checkpoint, manifest)
         # This comes before the other processes know: the checkpoint exists even if they are gone.
         self._saved(checkpoint)
+        uri = f"{self._folder.uri.rstrip('/')}/{checkpoint}"
+        progress.present().artifact(ARTIFACT, uri, kind=ARTIFACT, size=manifest.size)
         try:
             self._folder.tidy(self._run, self._keep, self._unusable)
         except StorageError as error:
@@ -150,10 +147,9 @@ class Saver:
         return f"step {self._in_doubt.step} if its manifest is in storage, or else {certain}"
 
 
-def _staging_options() -> StagingOptions:
-    # Copies from a GPU are fast only to pinned memory. The caller waits for them, since the next step changes
-    # the state.
-    gpu = torch.cuda.is_available()
-    return StagingOptions(
-        use_pinned_memory=gpu, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=gpu
-    )
+class Follower(Saver):
+    """Takes part in the copies of a rank 0 that writes alone."""
+
+    def start(self, step: int) -> None:  # noqa: ARG002  # see Saver
+        """Take part in a copy."""
+        self._form.copy()

@@ -1,12 +1,21 @@
 """Horovod groups without ssh, from environment variables only."""
 
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.ports import free_port
-from tests.support.trainers.frameworks import ENDLESS, GROUP_BATCH, Trained, await_first_epoch
+from tests.support.trainers.frameworks import (
+    GROUP_BATCH,
+    KILLED,
+    PATIENCE,
+    Trained,
+    all_succeed,
+    check_resumption,
+    saving,
+)
 from tests.support.trainers.launcher import Launcher, end_of
 
 SOON = 30
@@ -91,17 +100,21 @@ def test_a_group_of_any_size_learns_to_classify_with_the_same_weights_in_all_pro
     assert [end.stdout for end in trained.ends[1:]] == [f"{weights}\n"] * (size - 1)
 
 
-def test_a_killed_process_ends_the_others(horovod: Launcher, questions_uri: str, tmp_path: Path) -> None:
-    master, *workers = start_group(
-        horovod, 3, "-m", "horovod_questions.train",
-        TRAINING_DATA_URI=questions_uri, MODEL_URI=str(tmp_path / "model"), **ENDLESS,
-    )  # fmt: skip
-    await_first_epoch(master)
-    workers[0].kill()
-    for survivor in (master, workers[1]):
-        ended = end_of(survivor, SOON)
-        assert ended.code == 1
-        assert "HorovodInternalError" in ended.stderr
+@pytest.mark.timeout(500)
+def test_a_killed_process_ends_the_others_and_the_next_attempt_resumes(
+    horovod: Launcher, questions_uri: str, tmp_path: Path
+) -> None:
+    places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": str(tmp_path / "model"), "EPOCHS": "2"}
+    saved, killed = tmp_path / "checkpoints", {"KILL_AT": "47", "KILL_RANK": "1"}
+    group = start_group(horovod, 3, KILLED, "horovod_questions.train", **places, **saving(saved, 1, **killed))
+    master, lost, other = (end_of(process, PATIENCE) for process in group)
+    assert lost.code == -signal.SIGKILL
+    for survivor in (master, other):
+        assert survivor.code == 1
+        assert "HorovodInternalError" in survivor.stderr
+
+    again = start_group(horovod, 3, "-m", "horovod_questions.train", **places, **saving(saved, 2))
+    check_resumption(master, all_succeed(again)[0], killed_at=47)
 
 
 def test_an_exception_in_one_process_ends_all_with_1(horovod: Launcher) -> None:

@@ -1,6 +1,7 @@
 """MPI over instances that share only environment variables: no ssh and no files."""
 
 import re
+import signal
 import socket
 import subprocess
 from pathlib import Path
@@ -11,7 +12,14 @@ from trainer_kit.mpi.agent import Daemon, daemon_of
 
 from tests.support.frameworks import ROOT
 from tests.support.ports import free_port
-from tests.support.trainers.frameworks import Trained
+from tests.support.trainers.frameworks import (
+    KILLED,
+    PATIENCE,
+    Trained,
+    all_succeed,
+    check_resumption,
+    saving,
+)
 from tests.support.trainers.launcher import Launcher, end_of, first_line_of
 
 PYTHON = str(ROOT / ".venv" / "frameworks" / "mpi_questions" / "bin" / "python")
@@ -68,6 +76,21 @@ def test_a_group_of_any_size_learns_to_classify(
     assert trained.losses[-1] < trained.losses[0] / 2
     assert trained.accuracy >= 0.8
     assert [end.stdout for end in trained.ends[1:]] == [""] * (instances - 1)
+
+
+@pytest.mark.timeout(500)
+def test_a_killed_rank_ends_all_and_the_next_attempt_resumes(
+    mpi: Launcher, questions_uri: str, tmp_path: Path
+) -> None:
+    places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": str(tmp_path / "model"), "EPOCHS": "2"}
+    saved, variables = tmp_path / "checkpoints", {**places, "MPI_SLOTS": "2"}
+    killed = saving(saved, 1, KILL_AT="38", KILL_RANK="3")
+    group = Group(mpi, 2, **variables, **killed).start_all(*MPI4PY, KILLED, "mpi_questions.train")
+    master, worker = (end_of(process, PATIENCE) for process in group)
+    assert (master.code, worker.code) == (128 + signal.SIGKILL, 0)
+
+    again = Group(mpi, 2, **variables, **saving(saved, 2)).start_all(*MPI4PY, "-m", "mpi_questions.train")
+    check_resumption(master, all_succeed(again)[0], killed_at=38)
 
 
 def test_each_instance_hosts_its_own_processes_and_all_are_one_world(mpi: Launcher) -> None:

@@ -95,3 +95,30 @@ def test_a_store_that_goes_away_does_not_end_the_training(launcher: Launcher, se
     assert end.code == 0, end.stderr
     assert len(losses([*before, *end.stdout.splitlines()])) == 72
     assert "could not save the checkpoint of step 30" in end.stdout
+
+
+WITHOUT_TORCH = """
+import os, sys
+sys.modules["torch"] = None  # importing it raises ImportError
+import numpy as np
+from trainer_kit.checkpoints import arrays, groups
+
+for attempt in (1, 2):
+    os.environ["JOB_ATTEMPT"] = str(attempt)
+    state = {"weights": np.zeros(1000), "losses": []}
+    with arrays.kept(groups.alone(), state) as run:
+        print(attempt, run.steps, state["weights"].sum(), state["losses"])
+        for step in range(3):
+            state["weights"] += 1
+            state["losses"].append(step)
+            run.step()
+            run.wait()
+"""
+
+
+def test_a_training_without_pytorch_resumes_from_a_bucket(launcher: Launcher, server: Server) -> None:
+    settings = {"CHECKPOINT_URI": "s3://training/checkpoints/9", "CHECKPOINT_EVERY_STEPS": "1"}
+    code, stdout, stderr = launcher.run("-c", WITHOUT_TORCH, **settings, **server.settings)
+    assert (code, stderr) == (0, "")
+    assert "1 0 0.0 []\n" in stdout
+    assert "2 3 3000.0 [0, 1, 2]\n" in stdout

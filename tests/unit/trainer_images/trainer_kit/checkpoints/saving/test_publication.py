@@ -107,7 +107,7 @@ def test_a_checkpoint_whose_publication_is_in_doubt_is_not_overwritten(
         assert start.published_steps == [2, 1]
         before = {path: path.stat().st_mtime_ns for path in files_below(tmp_path / "checkpoints")}
         saver = training.run._saver  # type: ignore[attr-defined]
-        saver.start(2, training.run._state)  # type: ignore[attr-defined]
+        saver.start(2)
         saver.wait()
         assert (saver.newest.step, saver.failures) == (2, 0)
         assert {path: path.stat().st_mtime_ns for path in before} == before

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
-from trainer_kit.checkpoints.packing import Packing
+from trainer_kit.checkpoints.pytorch.packing import Packing
 from trainer_kit.errors import UntrustedTypeError
 
 from tests.support.trainers.checkpoint_groups import Job, end_of

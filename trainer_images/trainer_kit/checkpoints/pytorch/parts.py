@@ -6,7 +6,6 @@ after which the others wait forever; and it seeks back and forth in files of obj
 hashes the written files.
 """
 
-import hashlib
 import io
 import os
 import tempfile
@@ -26,8 +25,9 @@ from torch.futures import Future
 
 from trainer_kit.checkpoints import durable
 from trainer_kit.checkpoints.folder import storage_errors
+from trainer_kit.checkpoints.hashed_file import HashedFile
 from trainer_kit.checkpoints.manifest import Part
-from trainer_kit.checkpoints.packing import Packing, only_named_types, read_metadata
+from trainer_kit.checkpoints.pytorch.packing import Packing, only_named_types, read_metadata
 from trainer_kit.errors import DamagedError, StorageError
 
 StrPath = str | PathLike[str]
@@ -159,7 +159,7 @@ class Parts(FileSystemBase):
     def _to_write(self, path: str, mode: str) -> Iterator[Any]:
         with storage_errors(path):
             with self._filesystem.open(path, mode) as file:
-                hashed = _HashedFile(file)
+                hashed = HashedFile(file)
                 yield hashed
                 durable.sync_open(file)
             self.written[path] = hashed.part()
@@ -184,31 +184,3 @@ class Parts(FileSystemBase):
             with tempfile.NamedTemporaryFile(prefix="checkpoint-") as copy:
                 self._filesystem.get_file(path, copy.name)
                 yield copy.file
-
-
-class _HashedFile(io.RawIOBase):
-    """A file that is written sequentially, with the size and hash of its content."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._digest = hashlib.sha256()
-        self._size = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._file.write(data)
-        self._digest.update(data)
-        length = memoryview(data).nbytes
-        self._size += length
-        return length
-
-    def tell(self) -> int:
-        return self._size
-
-    def flush(self) -> None:
-        """Do nothing: the file is flushed when it is closed."""
-
-    def part(self) -> Part:
-        return Part(self._size, self._digest.hexdigest())

@@ -15,9 +15,9 @@ from torch.distributed.checkpoint.stateful import Stateful
 from torch.optim import Optimizer
 
 from trainer_kit.checkpoints import random_state
-from trainer_kit.checkpoints.exchange import Exchange
-from trainer_kit.checkpoints.packing import Packing
-from trainer_kit.checkpoints.parts import PartsReader, PlainPlanner
+from trainer_kit.checkpoints.pytorch.exchange import GroupExchange
+from trainer_kit.checkpoints.pytorch.packing import Packing
+from trainer_kit.checkpoints.pytorch.parts import PartsReader, PlainPlanner
 from trainer_kit.errors import TrainingError, UnfitError
 from trainer_kit.group import Group
 
@@ -55,7 +55,7 @@ class State:
         common = {"others": others} if self.group.is_master else {}
         return {**tensors, **common, self._own(): self.packing.pack(random_state.current())}
 
-    def restore(self, reader: PartsReader, world_size: int, exchange: Exchange) -> None:
+    def restore(self, reader: PartsReader, world_size: int, exchange: GroupExchange) -> None:
         """Restore a state that `world_size` processes have saved.
 
         A rank that did not exist then keeps its random state. Raises UnfitError if the model or an optimizer

@@ -1,0 +1,36 @@
+"""The form of a state: how it becomes the parts of a checkpoint, and is restored from them."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from trainer_kit.checkpoints.folder import CheckpointFolder
+from trainer_kit.checkpoints.manifest import Manifest, Part
+from trainer_kit.checkpoints.names import Checkpoint
+
+S = TypeVar("S")
+
+
+class Form(Protocol[S]):
+    """A state that can be saved and restored. Every process of the group has one."""
+
+    def copy(self) -> S:
+        """Copy the state, so that training can go on while the copy is written.
+
+        Every process calls this after the same step. Raises UntrustedTypeError if the copy could not be
+        loaded again.
+        """
+        ...
+
+    def write(self, copy: S, folder: CheckpointFolder, checkpoint: Checkpoint) -> list[dict[str, Part]]:
+        """Write the parts, and return those of each process by name. Runs in a thread of its own."""
+        ...
+
+    def opened(
+        self, folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest
+    ) -> Callable[[], None]:
+        """Read what the parts contain, and return a function that restores the state from them.
+
+        Every process calls both. Raises DamagedError in all of them, and UntrustedTypeError. The function
+        raises UnfitError if the state differs from the saved one, whose content is then undefined.
+        """
+        ...

@@ -1,0 +1,114 @@
+"""The groups of the frameworks, as `arrays.kept` needs them: each lets its processes exchange values.
+
+All that a group needs is a sum of arrays over its processes. So it works with any framework that averages
+gradients: pass its own function to `Summing`.
+"""
+
+import pickle
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer_kit.checkpoints.exchange import Alone, Exchange
+
+T = TypeVar("T")
+Integers = NDArray[np.int32]
+
+_WORDS = 64
+"""The least number of integers in a sum. JAX compiles a program for each length, so there should be few."""
+
+
+class Summing(Exchange):
+    """An exchange through sums: each process adds zeros at the places of others.
+
+    `total` returns the sum of an array of 32 bit integers over all processes, exactly.
+    """
+
+    def __init__(self, rank: int, size: int, total: Callable[[Integers], Integers]) -> None:
+        super().__init__(rank, size)
+        self._total = total
+
+    def highest(self, *values: float) -> list[float]:
+        """Return the maximum of each value over the processes."""
+        rows = self._rows(np.array(values, np.float64).view(np.int32))
+        highest: list[float] = rows.view(np.float64).max(axis=0).tolist()
+        return highest
+
+    def all(self, value: T) -> list[T]:
+        """Return the values of all processes by rank."""
+        content = pickle.dumps(value)
+        lengths = self._rows(np.array([len(content)], np.int32))[:, 0]
+        room = max(_WORDS, 1 << int(lengths.max() - 1).bit_length() >> 2)
+        own = np.zeros(4 * room, np.uint8)
+        own[: len(content)] = np.frombuffer(content, np.uint8)
+        rows = self._rows(own.view(np.int32)).view(np.uint8)
+        # From processes of this training, which could do as they like anyway; no storage is involved.
+        return [pickle.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]  # noqa: S301
+
+    def _rows(self, own: Integers) -> Integers:
+        """Return the arrays of all processes, which have the same length, as rows."""
+        rows = np.zeros((self.size, len(own)), np.int32)
+        rows[self.rank] = own
+        return np.ascontiguousarray(self._total(rows), np.int32)
+
+
+def alone() -> Exchange:
+    """Return the group of a process that trains, or decides, without others."""
+    return Alone()
+
+
+def mpi(world: Any) -> Exchange:
+    """Return the group of a communicator of mpi4py, such as MPI.COMM_WORLD."""
+
+    def total(values: Integers) -> Integers:
+        sums = np.empty_like(values)
+        world.Allreduce(values, sums)  # sums by default
+        return sums
+
+    return Summing(world.Get_rank(), world.Get_size(), total)
+
+
+def horovod() -> Exchange:
+    """Return the group of Horovod on PyTorch, after its initialization."""
+    import horovod.torch as hvd
+    import torch
+
+    def total(values: Integers) -> Integers:
+        sums: Integers = hvd.allreduce(torch.from_numpy(values), op=hvd.Sum).numpy()
+        return sums
+
+    return Summing(hvd.rank(), hvd.size(), total)
+
+
+def jax() -> Exchange:
+    """Return the group of all processes of JAX, after jax.distributed.initialize."""
+    import jax
+    from jax.experimental import multihost_utils
+
+    def total(values: Integers) -> Integers:
+        gathered = np.asarray(multihost_utils.process_allgather(values))
+        return gathered.reshape(-1, *values.shape).sum(axis=0, dtype=np.int32)
+
+    return Summing(jax.process_index(), jax.process_count(), total)
+
+
+def tensorflow(strategy: Any) -> Exchange:
+    """Return the group of the workers of a tf.distribute.MultiWorkerMirroredStrategy."""
+    import tensorflow as tf
+
+    resolver = strategy.cluster_resolver
+    size = max(1, resolver.cluster_spec().num_tasks("worker") if resolver.cluster_spec().jobs else 1)
+    on_each = strategy.num_replicas_in_sync // size
+
+    def total(values: Integers) -> Integers:
+        def own(context: Any) -> Any:  # only the first device of each worker adds its values
+            is_first = context.replica_id_in_sync_group % on_each == 0
+            return tf.constant(values if is_first else np.zeros_like(values))
+
+        each = strategy.experimental_distribute_values_from_function(own)
+        sums: Integers = strategy.reduce("SUM", each, axis=None).numpy()
+        return sums
+
+    return Summing(resolver.task_id or 0, size, total)
