@@ -8,6 +8,7 @@ import typer
 
 from training_service._generated.training_service_pb2 import TrainingStatus, TrainResponse
 from training_service.client.cli import exit_codes
+from training_service.client.cli.background import BackgroundService
 from training_service.client.cli.commands import pods, policy_options, submission
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.following import detach_on_interrupt
@@ -16,6 +17,7 @@ from training_service.client.cli.render import lines
 from training_service.client.cli.render.ranks import RankPrefixes
 from training_service.client.cli.render.terminal import TerminalText
 from training_service.client.cli.session import Session, session_of
+from training_service.client.connection import DEFAULT_ADDRESS
 from training_service.client.errors import InvalidRequest
 from training_service.client.requests import new_request_key
 from training_service.client.run.working_tree import WorkingTree, read_folder
@@ -74,6 +76,10 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", help="Print the job's id, and do not follow the job.")
     ] = False,
+    start: Annotated[
+        bool,
+        typer.Option(help="Start a service on this machine if nothing says where one is, and none runs."),
+    ] = True,
     max_attempts: policy_options.MaxAttempts = None,
     retry_on: policy_options.RetryOn = None,
     backoff: policy_options.Backoff = None,
@@ -100,6 +106,8 @@ def run(
     files = None if tree else read_folder(folder)
     command = _command(program, files)
     key = request_key or new_request_key()
+    if start:
+        _start_service(session)
     with session.client() as client:
         with submission.repeatable(key):
             job = client.run(
@@ -135,6 +143,16 @@ def run(
         count = f"{len(files.files)} files of {folder.resolve()}" if files else f"the files of tree {tree}"
         remark(f"job {job}: {count}")
         _follow(session, client, job, all_ranks=(instances or 1) > 1)
+
+
+def _start_service(session: Session) -> None:
+    """Start a service on this machine, if that is the usual one, and it does not run."""
+    service = BackgroundService(DEFAULT_ADDRESS)
+    if service.is_wanted(session.connection) and (pid := service.start()):
+        remark(
+            f"no service ran at {service.address}, so one was started: pid {pid}, log {service.log}. "
+            "To stop it: trainctl stop-service"
+        )
 
 
 def _submitted(answer: TrainResponse) -> str:
