@@ -14,7 +14,7 @@ import pytest
 from tests.support.ports import free_port
 from tests.support.trainctl import Trainctl
 from training_service.client import connection
-from training_service.client.cli import background
+from training_service.client.cli import background, background_starter
 from training_service.client.cli.background import BackgroundService
 from training_service.client.cli.background_starter import start_of
 from training_service.client.cli.commands import run
@@ -128,7 +128,7 @@ def test_the_pid_is_recorded_before_the_service_begins(tmp_path: Path) -> None:
     program = f"print(open({str(record)!r}).read(), __import__('os').getpid())"
     command = [
         sys.executable,
-        background.background_starter.__file__,
+        str(background_starter.__file__),
         str(record),
         sys.executable,
         "-c",
