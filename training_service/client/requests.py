@@ -116,11 +116,26 @@ def train(
 
 @_validated
 def program(
-    tree: str, command: Sequence[str], *, framework: str, environment: Parameters | None, version: str
+    tree: str,
+    command: Sequence[str],
+    *,
+    framework: str,
+    environment: Parameters | None,
+    version: str,
+    requirements: str = "",
+    python_environment: str = "",
 ) -> Program:
     """Build the program of a submission."""
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
-    return Program(tree=tree, command=command, framework=framework, environment=texts, version=version)
+    return Program(
+        tree=tree,
+        command=command,
+        framework=framework,
+        environment=texts,
+        version=version,
+        requirements=requirements,
+        python_environment=python_environment,
+    )
 
 
 @_validated

@@ -172,6 +172,8 @@ class TrainingClient:
         tree: str = "",
         framework: str = "",
         environment: Parameters | None = None,
+        requirements: str = "",
+        python_environment: str = "",
         instances: int | None = None,
         name: str = "",
         dataset_id: str = "",
@@ -191,7 +193,9 @@ class TrainingClient:
 
         Only files that the service lacks are sent. Files that git ignores, `.git` and virtual environments
         are left out. Each instance starts in a copy of its own. The command is run without a shell;
-        `environment` has variables for it. `framework` sets up the group, by default "pytorch". `tree` is the
+        `environment` has variables for it. `requirements` is a file of the folder with the packages that it
+        needs, such as "requirements.txt"; `python_environment` is the name of an environment that the
+        operator has configured. `framework` sets up the group, by default "pytorch". `tree` is the
         name of files that were uploaded before, which replace `folder`. `version` is recorded with the job,
         by default the commit of the folder. `on_progress` is called with the bytes that were sent and those
         to send. The other options are those of `submit`.
@@ -206,7 +210,13 @@ class TrainingClient:
             if version is None:
                 version = version_of(files.folder)
         program = requests.program(
-            tree, command, framework=framework, environment=environment, version=version or ""
+            tree,
+            command,
+            framework=framework,
+            environment=environment,
+            version=version or "",
+            requirements=requirements,
+            python_environment=python_environment,
         )
         request = requests.train(
             "",

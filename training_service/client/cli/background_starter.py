@@ -1,8 +1,8 @@
 """Becomes a background service, after it has written its own pid to a file.
 
 It runs as `python -I -S background_starter.py RECORD COMMAND...`. So there is never a service without a
-record, even if trainctl is killed right after the start. The record has the pid, and the time of the process's
-start in ticks since that of the machine, which tells the process from a later one with the same pid.
+record, even if trainctl is killed right after the start. The record has the pid, and the time when the
+process started in ticks since the machine did, which tells the process from a later one with the same pid.
 """
 
 import os

@@ -55,6 +55,18 @@ def run(
         list[str] | None,
         typer.Option("--env", "-e", metavar="NAME=VALUE", help="An environment variable. Repeatable."),
     ] = None,
+    requirements: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="A file of the folder with the Python packages that the program needs."
+        ),
+    ] = "",
+    python_environment: Annotated[
+        str,
+        typer.Option(
+            "--environment", metavar="NAME", help="A Python environment that the operator has named."
+        ),
+    ] = "",
     resource: pods.Resources = None,
     name: Annotated[str, typer.Option(help="A name for people. Default: that of the program's file.")] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="The name of the trained model.")] = "",
@@ -116,6 +128,8 @@ def run(
                 tree=tree,
                 framework=framework,
                 environment=parsed(environment or (), "-e"),
+                requirements=Path(requirements).as_posix() if requirements else "",
+                python_environment=python_environment,
                 instances=instances,
                 name=name or _name_of(program[0]),
                 dataset_id=dataset,

@@ -159,6 +159,10 @@ def provenance(made_from: Provenance) -> Iterator[Fact]:
     if made_from.request.HasField("program"):
         yield "Command", words.printable(shlex.join(program.command))
         yield "Files", f"tree {words.printable(program.tree)}"
+        if program.requirements:
+            yield "Packages", f"those of {words.printable(program.requirements)}"
+        if program.python_environment:
+            yield "Python environment", words.printable(program.python_environment)
         if program.environment:
             yield "Environment", words.assignments(program.environment)
     if made_from.program:

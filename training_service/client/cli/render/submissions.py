@@ -23,6 +23,8 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
         words += _given("--instances", job.parameters[INSTANCES_PARAMETER])
         words += [*_given("--framework", program.framework), *_given("--code-version", program.version)]
         words += _pairs("--env", program.environment)
+        words += _given("--requirements", program.requirements)
+        words += _given("--environment", program.python_environment)
     else:
         words += _pairs("-p", job.parameters)
     words += _each("--tag", request.tags)

@@ -62,6 +62,8 @@ PROGRAM = pb.TrainRequest(
         framework="pytorch",
         environment={"MODE": "fast", "NOTE": "two\nlines"},
         version="3f2a-dirty",
+        requirements="env/requirements.txt",
+        python_environment="torch-2",
     ),
     retry_policy=pb.RetryPolicy(max_attempts=3, backoff=Duration(seconds=1)),
     deadlines=pb.Deadlines(queue=Duration(seconds=5), run=Duration(seconds=60)),
@@ -113,6 +115,8 @@ def test_rerun_of_a_program_keeps_its_files_and_changes_its_command(
         framework="pytorch",
         environment={"MODE": "slow", "NOTE": "two\nlines", "MORE": "1"},
         version="3f2a-dirty",
+        requirements="env/requirements.txt",
+        python_environment="torch-2",
     )
     assert dict(new.metadata.parameters) == {"PARALLEL_INSTANCES": "1"}
 
