@@ -6,7 +6,8 @@ A rank starts this program in place of its command, in its working folder and wi
 
 So the installation has the rights of the job, no secrets of the service, and its output is in the job's log.
 ROOT/<hash>/ is an environment of this Python, and ROOT/<hash>.lock its lock, whose time is that of the last
-use. ROOT/cache has what uv has downloaded, with a lock of the same kind. The hash is that of the file and of this Python, and of TREE if the file may name others. An environment
+use. ROOT/cache has what uv has downloaded, with a lock of the same kind. The hash is that of the file and of
+this Python, and of TREE if the file may name others. An environment
 is built in its place, since it cannot be moved. The file `complete` in it is written last; without it, the
 environment is built again. The command holds the lock, shared, as long as it runs: see environments.py.
 """
@@ -107,7 +108,7 @@ def _build(folder: str, uv: str, file: str) -> None:
     _say(f"training-service: installing the packages of {file}")
     for arguments in (
         ("venv", "--quiet", "--no-config", "--no-project", "--python", sys.executable, folder),
-        ("pip", "install", "--no-config", "--python", python, "--requirements", file),
+        ("pip", "install", "--no-config", "--python", python, "--requirements", os.path.join(".", file)),
     ):
         try:
             code = subprocess.run(
