@@ -52,8 +52,7 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
 def _command_words(command: Sequence[str]) -> list[str]:
     """Return the command as `run` reads it: it drops a `--` before the program, and one after it."""
     first, *arguments = command or [""]
-    before = ["--"] if first.startswith("-") else []
-    return [*before, first, *(["--"] if arguments[:1] == ["--"] else []), *arguments]
+    return ["--", first, *(["--"] if arguments[:1] == ["--"] else []), *arguments]
 
 
 def joined(words: Iterable[str]) -> str:
