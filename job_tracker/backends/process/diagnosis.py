@@ -71,8 +71,8 @@ def diagnose(
         return Diagnosis(
             category=Category.REQUIREMENTS_FAILED,
             summary="The packages of the program's requirements file could not be installed.",
-            resolution="Read the last lines of uv below. Correct the versions in the file, or ask the "
-            "operator whether jobs reach the package index. Then run the program again.",
+            resolution="Read the last lines of uv in the detail. Correct the versions in the file, or ask "
+            "the operator whether jobs reach the package index. Then run the program again.",
             detail=log_tail,
             rank=rank,
         )

@@ -37,7 +37,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "submitted_by": "",
         "program": None,
     },
-    Program: {"environment": {}},
+    Program: {"environment": {}, "requirements": "", "python_environment": ""},
     GroupSpec: {
         "backend": "",
         "framework": "pytorch",
