@@ -72,7 +72,7 @@ PROGRAM_RIGHTS: Mapping[str, Right] = {
 BY_ANY_CALLER = frozenset({"WhoAmI", "ListProjects"})
 """Calls that need a caller, but no role: they show what the caller may know."""
 
-BY_REPORT_TOKEN = frozenset({"Report"})
+BY_REPORT_TOKEN = frozenset({"Report", "FetchProgram"})
 """Calls that need a report token instead of a role. The token names the only attempt that it is valid for."""
 
 _ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS}
@@ -97,7 +97,8 @@ def check_everywhere(caller: Caller, operation: str) -> None:
     right = _row(operation)
     role = caller.roles.get(ALL_PROJECTS)
     if role is None or role < right.least:
-        raise Forbidden(f"only an operator may {right.action} of all projects, and {caller.name} is not one")
+        of_all = "" if right.least is Role.OPERATOR else " of all projects"
+        raise Forbidden(f"only an operator may {right.action}{of_all}, and {caller.name} is not one")
 
 
 def check_job(caller: Caller, operation: str, job: Job) -> None:

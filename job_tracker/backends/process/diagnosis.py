@@ -13,6 +13,7 @@ from job_tracker.backends.shared.evidence import (
     USE_LESS_MEMORY,
     signal_name,
 )
+from job_tracker.backends.shared.programs import NOT_EXECUTABLE, NOT_FOUND
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
 # Shells, and programs that clean up first, report an end by signal N as exit code 128 + N.
@@ -24,12 +25,7 @@ _OF_CONFIGURED = (
     "the service's configuration.",
     "Check its permissions, its format, and process.command in the service's configuration.",
 )
-_OF_UPLOADED = (
-    "Name a file of the uploaded folder with ./ before it, or a program on the service's process.path; a "
-    "script also needs its interpreter.",
-    "Make the file executable (chmod +x) with a #! line, or name its interpreter first, for example `python "
-    "FILE`.",
-)
+_OF_UPLOADED = (NOT_FOUND.format(place="on the service's process.path"), NOT_EXECUTABLE)
 
 # Messages of programs that fail for this reason. Only the end of the log is searched.
 _PORT_IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
@@ -176,14 +172,4 @@ def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> D
         "end of the rank's log.",
         detail=log_tail,
         rank=rank,
-    )
-
-
-def program_damaged(problem: str) -> Diagnosis:
-    """The files of the job's uploaded program are not all there."""
-    return Diagnosis(
-        category=Category.LAUNCH_FAILED,
-        summary="The files of the job's program are not complete on the service's disk.",
-        resolution="Submit the program again: trainctl run uploads what is missing.",
-        detail=problem,
     )
