@@ -31,6 +31,7 @@ from benchmarks import (
     tls,
     torchrun,
     train,
+    uploads,
 )
 from benchmarks.support import Row, clean_up_on_sigterm, print_table
 
@@ -40,6 +41,7 @@ BENCHMARKS = {
     "launch": launch.measure,
     "throughput": throughput.measure,
     "logs": logs.measure,
+    "uploads": uploads.measure,
     "torchrun": torchrun.measure,
     "checkpoints": checkpoints.measure,
     "all-reduce": all_reduce.measure,

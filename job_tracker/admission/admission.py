@@ -133,7 +133,8 @@ class Admission:
         environment = algorithm.resolve(request.parameters)
         group, pod_options = self._group(request, entry, algorithm)
         if program:
-            await self._trees.require(project, program.tree)
+            self._resolver.check_environment(program.requirements, program.python_environment)
+            await self._trees.require(project, program.tree, program.requirements)
         retry = self._defaults.retry_of(request.retry)
         deadlines = self._defaults.deadlines_of(request.deadlines)
         data_uri, declaration = "", 0

@@ -32,20 +32,25 @@ class ProgramRequest:
     framework: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
+    requirements: str = ""
+    python_environment: str = ""
 
 
 class Trees(Protocol):
     """The uploaded trees."""
 
-    async def require(self, project: str, tree: str) -> None:
-        """Use a tree for a job. Raises UnknownReference unless it is complete, and Forbidden."""
+    async def require(self, project: str, tree: str, requirements: str = "") -> None:
+        """Use a tree for a job. Raises UnknownReference unless it is complete, and Forbidden.
+
+        Raises InvalidField if `requirements` is not empty, and not a file of the tree.
+        """
         ...
 
 
 class NoTrees:
     """The trees of a service that takes none."""
 
-    async def require(self, project: str, tree: str) -> None:  # noqa: ARG002
+    async def require(self, project: str, tree: str, requirements: str = "") -> None:  # noqa: ARG002
         """Raise Forbidden."""
         raise Forbidden("this service runs no uploaded programs; use a configured algorithm")
 
@@ -64,6 +69,10 @@ def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
             "program.version",
             f"{quoted(program.version)} is not allowed: use at most {_LONGEST_VERSION} printable characters",
         )
+    if program.requirements and program.python_environment:
+        raise InvalidField(
+            "program.python_environment", "not allowed together with program.requirements; give one of them"
+        )
     framework = program.framework or _DEFAULT_FRAMEWORK
     if framework not in FRAMEWORKS:
         allowed = ", ".join(sorted(FRAMEWORKS))
@@ -73,7 +82,12 @@ def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
 
 def accepted(program: ProgramRequest) -> Program:
     """Return what a job keeps of a checked program. Its group has the command and the framework."""
-    return Program(tree=program.tree, environment=dict(program.environment))
+    return Program(
+        tree=program.tree,
+        environment=dict(program.environment),
+        requirements=program.requirements,
+        python_environment=program.python_environment,
+    )
 
 
 def _check_command(command: Sequence[str]) -> None:

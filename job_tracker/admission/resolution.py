@@ -60,6 +60,16 @@ class Resolver:
         check_processes(trainers, framework)
         return GroupSpec(roles=group.roles, backend=self._backend, framework=framework, trainers=trainers)
 
+    def check_environment(self, requirements: str, name: str) -> None:
+        """Raise InvalidField if a program cannot have this Python environment."""
+        if not (requirements or name):
+            return
+        try:
+            self._plugin.check_environment(requirements, name)
+        except ValueError as error:
+            field = "program.requirements" if requirements else "program.python_environment"
+            raise InvalidField(field, str(error)) from error
+
     def completed(self, spec: JobSpec) -> JobSpec:
         """Return the spec, and resolve it first if it comes from an earlier version or was resolved for
         another backend. Raises LaunchFailed if the algorithm is no longer configured, or the options no

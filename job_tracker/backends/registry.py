@@ -104,6 +104,16 @@ class BackendPlugin(Protocol):
         """
         return None
 
+    def check_environment(self, requirements: str, name: str) -> None:  # noqa: ARG002
+        """Check the Python environment of a program: a file of requirements, or the name of a configured one.
+
+        Raises ValueError if programs cannot have it.
+        """
+        raise ValueError(
+            "not allowed: only backend process has Python environments of programs; put the packages into "
+            "the image"
+        )
+
     def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
         """Return the address where ranks reach a server of this machine, or None."""
         return None

@@ -12,6 +12,7 @@ class Category(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     COMMAND_NOT_FOUND = "command_not_found"
     COMMAND_NOT_EXECUTABLE = "command_not_executable"
+    REQUIREMENTS_FAILED = "requirements_failed"
     PORT_IN_USE = "port_in_use"
     STORAGE_NOT_WRITABLE = "storage_not_writable"
     NO_FREE_PORT = "no_free_port"

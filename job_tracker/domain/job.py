@@ -68,6 +68,10 @@ class Program:
     """The name of the tree of its files, in the job's project."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The variables that the caller sent."""
+    requirements: str = ""
+    """The file of the tree with the Python packages that the program needs; empty: none."""
+    python_environment: str = ""
+    """The name of a configured Python environment; empty: the usual one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from job_tracker.common.clock import utc_now
+from job_tracker.common.printable import quoted
 from job_tracker.common.tasks import end
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.audit import EventObserver, ignore_event
@@ -129,10 +130,22 @@ class Programs:
                 # A cancelled call does not wait for its thread, which may still write.
                 await asyncio.shield(asyncio.to_thread(upload.close))
 
-    async def require(self, project: str, tree: str) -> None:
-        """Use a tree for a job. Raises UnknownReference unless it is complete, and Forbidden."""
+    async def require(self, project: str, tree: str, requirements: str = "") -> None:
+        """Use a tree for a job. Raises UnknownReference unless it is complete, and Forbidden.
+
+        Raises InvalidField if `requirements` is not empty, and not a file of the tree.
+        """
         self._check_enabled()
-        await asyncio.to_thread(self._store.of(project).require, tree)
+        trees = self._store.of(project)
+        await asyncio.to_thread(trees.require, tree)
+        if requirements:
+            manifest = await asyncio.to_thread(trees.manifest, tree)
+            if requirements not in {file.path for file in manifest.files}:
+                raise InvalidField(
+                    "program.requirements",
+                    f"{quoted(requirements)} is not a file of the tree; give its path in the folder, as in "
+                    "requirements.txt, and check that git does not ignore it",
+                )
 
     def _check(self, caller: Caller, operation: str) -> None:
         project = caller.default_project

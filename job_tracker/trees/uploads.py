@@ -9,8 +9,9 @@ import fcntl
 import hashlib
 import os
 import stat
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from secrets import token_hex
@@ -23,8 +24,8 @@ from job_tracker.trees.store import ProjectTrees, TreeStatus, explained_faults
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = 1 << 20
-_TOGETHER = 32
-"""The number of complete contents that are synced together: the file system then needs fewer writes."""
+_WAITING = 64
+"""The number of complete contents that are synced while the next ones are written."""
 _SYNCS = 8
 """The number of threads that sync."""
 
@@ -39,6 +40,8 @@ class _Incoming:
     file: int
     position: int
     digest: Any
+    sync: "Future[None] | None" = None
+    """The sync to disk of a complete content."""
 
 
 class Upload:
@@ -57,7 +60,7 @@ class Upload:
         self._blobs = trees.blobs.open_folder()
         self._incoming = trees.incoming.open_folder()
         self._current: _Incoming | None = None
-        self._complete: list[_Incoming] = []
+        self._complete: deque[_Incoming] = deque()
         # A call that was cancelled leaves its thread behind, and closes the upload while that still writes.
         self._in_use = Lock()
         self._is_closed = False
@@ -91,15 +94,17 @@ class Upload:
             if current.position == size:
                 self._current = None
                 self._check(current)
+                current.sync = self._syncs.submit(os.fsync, current.file)
                 self._complete.append(current)
                 del self._sizes[sha256]
-                if len(self._complete) >= _TOGETHER:
-                    self._move()
+                self._move(_WAITING)
 
     def finish(self) -> TreeStatus:
         """Keep everything that has arrived, durably, and return what is still missing."""
         with self._in_use, self._faults():
-            self._move()
+            self._move(0)
+            # Also for contents that another upload has moved there a moment ago.
+            os.fsync(self._blobs)
         return self._trees.find(self._tree)
 
     def close(self) -> None:
@@ -110,7 +115,8 @@ class Upload:
             self._is_closed = True
             for each in (*self._complete, *([self._current] if self._current else [])):
                 self._release(each)
-            self._complete, self._current = [], None
+            self._complete.clear()
+            self._current = None
             self._syncs.shutdown()
             os.close(self._blobs)
             os.close(self._incoming)
@@ -179,30 +185,34 @@ class Upload:
                 "changed while it was read; send it again",
             )
 
-    def _move(self) -> None:
-        """Sync the complete contents to disk, and move them to `blobs`."""
-        if not self._complete:
-            return
-        for _ in self._syncs.map(os.fsync, [each.file for each in self._complete]):
-            pass  # raises the errors
+    def _move(self, waiting: int) -> None:
+        """Move complete contents to `blobs` once they are synced to disk. Let at most `waiting` be left."""
         while self._complete:
-            each = self._complete[-1]
+            each = self._complete[0]
+            assert each.sync is not None, "a sync begins when a content is complete"
+            if not each.sync.done() and len(self._complete) <= waiting:
+                return
+            each.sync.result()
             with suppress(FileNotFoundError):  # its tree expired, and a sweep has removed it
                 os.rename(each.name, each.sha256, src_dir_fd=self._incoming, dst_dir_fd=self._blobs)
-            os.close(each.file)
-            self._complete.pop()
-        os.fsync(self._blobs)
+            self._close(each)
+            self._complete.popleft()
 
     def _release(self, each: _Incoming) -> None:
         """Close a content. A file that no other upload would find is removed."""
         if each.name != each.sha256:
             self._drop(each)
         else:
-            os.close(each.file)
+            self._close(each)
 
     def _drop(self, each: _Incoming) -> None:
         with suppress(FileNotFoundError):
             os.unlink(each.name, dir_fd=self._incoming)
+        self._close(each)
+
+    def _close(self, each: _Incoming) -> None:
+        if each.sync is not None:
+            wait([each.sync])  # otherwise it might sync another file with the same descriptor
         os.close(each.file)
 
     @contextmanager
@@ -214,7 +224,8 @@ class Upload:
         except LimitExceeded:
             for each in (*self._complete, *([self._current] if self._current else [])):
                 self._drop(each)
-            self._complete, self._current = [], None
+            self._complete.clear()
+            self._current = None
             raise
 
 

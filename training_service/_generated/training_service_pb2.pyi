@@ -210,12 +210,22 @@ class Program(_message.Message):
     FRAMEWORK_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    REQUIREMENTS_FIELD_NUMBER: _builtins.int
+    PYTHON_ENVIRONMENT_FIELD_NUMBER: _builtins.int
     tree: _builtins.str
     """The name of a complete tree of the job's project. Required."""
     framework: _builtins.str
     """The framework that sets up the group, such as "pytorch". Empty: "pytorch"."""
     version: _builtins.str
     """The version of the files, such as a commit: at most 256 printable characters. It is recorded with the job."""
+    requirements: _builtins.str
+    """A file of the tree with Python requirements, such as "requirements.txt": the program runs in a virtual
+    environment with just these packages, made once for equal files. Empty: none. Backend process only.
+    """
+    python_environment: _builtins.str
+    """The name of a Python environment that the operator has configured (`process.program_environments`), in
+    place of the usual one. Not together with requirements. Empty: the usual one. Backend process only.
+    """
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The program and its arguments, at most 1024 and 64 KiB in all, run without a shell. Required."""
@@ -234,10 +244,12 @@ class Program(_message.Message):
         framework: _builtins.str = ...,
         environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         version: _builtins.str = ...,
+        requirements: _builtins.str = ...,
+        python_environment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "environment", b"environment", "framework", b"framework", "tree", b"tree", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "environment", b"environment", "framework", b"framework", "python_environment", b"python_environment", "requirements", b"requirements", "tree", b"tree", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -88,6 +88,8 @@ def _program_of(message: pb.Program) -> ProgramRequest:
         framework=message.framework,
         environment=dict(message.environment),
         version=message.version,
+        requirements=message.requirements,
+        python_environment=message.python_environment,
     )
 
 
@@ -458,6 +460,8 @@ def _program(spec: JobSpec) -> pb.Program | None:
         framework=spec.group.framework,
         environment=spec.program.environment,
         version=spec.code_version,
+        requirements=spec.program.requirements,
+        python_environment=spec.program.python_environment,
     )
 
 

@@ -116,11 +116,26 @@ def train(
 
 @_validated
 def program(
-    tree: str, command: Sequence[str], *, framework: str, environment: Parameters | None, version: str
+    tree: str,
+    command: Sequence[str],
+    *,
+    framework: str,
+    environment: Parameters | None,
+    version: str,
+    requirements: str = "",
+    python_environment: str = "",
 ) -> Program:
     """Build the program of a submission."""
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
-    return Program(tree=tree, command=command, framework=framework, environment=texts, version=version)
+    return Program(
+        tree=tree,
+        command=command,
+        framework=framework,
+        environment=texts,
+        version=version,
+        requirements=requirements,
+        python_environment=python_environment,
+    )
 
 
 @_validated
@@ -132,16 +147,42 @@ def changed(
     dataset_id: str | None,
     dataset_version: str | None,
     request_key: str | None,
+    command: Sequence[str] | None = None,
+    environment: Parameters | None = None,
 ) -> TrainRequest:
-    """Build a request with these changes, None for no change, and by default a new request key."""
+    """Build a request with these changes, None for no change, and by default a new request key.
+
+    `command` and `environment` are for uploaded programs only. These have no parameters but those of the
+    group. Raises InvalidRequest for the wrong kind of change.
+    """
+    _check_changes(request, parameters or {}, has_program_changes=bool(command or environment))
     result = TrainRequest()
     result.CopyFrom(request)
     values = {"name": name, "dataset_id": dataset_id, "train_data_version_hash": dataset_version}
     given = {field: value for field, value in values.items() if value is not None}
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
     result.metadata.MergeFrom(TrainingJobMetadata(**given, parameters=texts))
+    if command:
+        result.program.command[:] = command
+    if environment:
+        result.program.environment.update({key: as_text(value) for key, value in environment.items()})
     result.request_key = request_key or new_request_key()
     return result
+
+
+def _check_changes(request: TrainRequest, parameters: Parameters, *, has_program_changes: bool) -> None:
+    if not request.HasField("program"):
+        if has_program_changes:
+            raise InvalidRequest(
+                "command and environment are not allowed: the job runs a configured algorithm; change its "
+                "parameters instead"
+            )
+        return
+    if others := sorted(parameters.keys() - {INSTANCES_PARAMETER}):
+        raise InvalidRequest(
+            f"parameters: {others[0]!r} is not allowed: the job runs an uploaded program, whose only "
+            f"parameter is {INSTANCES_PARAMETER}; change its variables or its command instead"
+        )
 
 
 def as_text(value: str | int | float) -> str:

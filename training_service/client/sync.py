@@ -121,8 +121,8 @@ class TrainingClient:
     def submit(
         self,
         algorithm: str,
-        dataset_id: str,
-        dataset_version: str,
+        dataset_id: str = "",
+        dataset_version: str = "",
         *,
         name: str = "",
         parameters: Parameters | None = None,
@@ -136,11 +136,11 @@ class TrainingClient:
     ) -> int:
         """Queue a training job and return its id. When this returns, the job is durable.
 
-        `dataset_version` is the version's hash. `instances` is the number of processes that train together
-        (the parameter PARALLEL_INSTANCES). `pod_options` apply to each of them on Kubernetes. `retry_policy`
-        lists the failures that are followed by another attempt. `deadlines` bound the time for waiting,
-        starting and running. `tags` are words by which `list` finds the job. Omitted options get the
-        service's defaults.
+        `dataset_version` is the version's hash. Leave out both for an algorithm that needs no dataset.
+        `instances` is the number of processes that train together (the parameter PARALLEL_INSTANCES).
+        `pod_options` apply to each of them on Kubernetes. `retry_policy` lists the failures that are followed
+        by another attempt. `deadlines` bound the time for waiting, starting and running. `tags` are words by
+        which `list` finds the job. Omitted options get the service's defaults.
 
         Every request carries a request key, by default a new one, so the retries of this call queue one job.
         To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
@@ -171,8 +171,11 @@ class TrainingClient:
         command: Sequence[str],
         *,
         folder: str | os.PathLike[str] | WorkingTree = ".",
+        tree: str = "",
         framework: str = "",
         environment: Parameters | None = None,
+        requirements: str = "",
+        python_environment: str = "",
         instances: int | None = None,
         name: str = "",
         dataset_id: str = "",
@@ -182,6 +185,8 @@ class TrainingClient:
         pod_options: PodOptions | None = None,
         retry_policy: RetryPolicy | None = None,
         deadlines: Deadlines | None = None,
+        tags: Iterable[str] = (),
+        version: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> int:
         """Upload a folder, queue a job that runs a command in it, and return the job's id.
@@ -190,18 +195,30 @@ class TrainingClient:
 
         Only files that the service lacks are sent. Files that git ignores, `.git` and virtual environments
         are left out. Each instance starts in a copy of its own. The command is run without a shell;
-        `environment` has variables for it. `framework` sets up the group, by default "pytorch".
-        `on_progress` is called with the bytes that were sent and those to send. The other options are those
-        of `submit`.
+        `environment` has variables for it. `requirements` is a file of the folder with the packages that it
+        needs, such as "requirements.txt"; `python_environment` is the name of an environment that the
+        operator has configured. `framework` sets up the group, by default "pytorch". `tree` is the
+        name of files that were uploaded before, which replace `folder`. `version` is recorded with the job,
+        by default the commit of the folder. `on_progress` is called with the bytes that were sent and those
+        to send. The other options are those of `submit`.
 
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
         """
-        files = folder if isinstance(folder, WorkingTree) else read_folder(folder)
-        self._programs.upload(files, on_progress, self._in_project)
-        version = version_of(files.folder)
+        if not tree:
+            files = folder if isinstance(folder, WorkingTree) else read_folder(folder)
+            self._programs.upload(files, on_progress, self._in_project)
+            tree = files.name
+            if version is None:
+                version = version_of(files.folder)
         program = requests.program(
-            files.name, command, framework=framework, environment=environment, version=version
+            tree,
+            command,
+            framework=framework,
+            environment=environment,
+            version=version or "",
+            requirements=requirements,
+            python_environment=python_environment,
         )
         request = requests.train(
             "",
@@ -215,6 +232,7 @@ class TrainingClient:
             pod_options=pod_options,
             retry_policy=retry_policy,
             deadlines=deadlines,
+            tags=tags,
             program=program,
         )
         return self._train(request, self._in_project)
@@ -227,12 +245,16 @@ class TrainingClient:
         name: str | None = None,
         dataset_id: str | None = None,
         dataset_version: str | None = None,
+        command: Sequence[str] | None = None,
+        environment: Parameters | None = None,
         request_key: str | None = None,
     ) -> int:
         """Queue a job with the same request as another, and return its id. The job's project stays.
 
         `parameters` are those with another value, None leaves a value as it is. Values that the other job
-        had by default stay as they were, even if the defaults have changed. For `request_key` see `submit`.
+        had by default stay as they were, even if the defaults have changed. `command` replaces that of an
+        uploaded program, and `environment` has those of its variables that get another value. For
+        `request_key` see `submit`.
 
         Raises as `submit` does, and NotFound if there is no such job.
         """
@@ -242,6 +264,8 @@ class TrainingClient:
             name=name,
             dataset_id=dataset_id,
             dataset_version=dataset_version,
+            command=command,
+            environment=environment,
             request_key=request_key,
         )
         status = self.status(job_id)

@@ -9,8 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from job_tracker.backends.base import Observation, Watch
-from job_tracker.backends.process import sweeping
-from job_tracker.backends.process.diagnosis import no_virtual_environment, records_lost
+from job_tracker.backends.process import environments, sweeping
+from job_tracker.backends.process.diagnosis import (
+    environment_gone,
+    no_virtual_environment,
+    records_lost,
+)
 from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
@@ -59,10 +63,12 @@ class ProcessBackend:
         store_id: str = "",
         most_log: int = 100 << 20,
         trees: TreeStore | None = None,
+        environments_root: Path | None = None,
     ) -> None:
         """Run the jobs of the store `store_id`, and keep `most_log` bytes of each rank's log.
 
-        `trees` has the files of uploaded programs.
+        `trees` has the files of uploaded programs, and `environments_root` is the folder of the Python
+        environments that their requirements files ask for.
         """
         self._folders = Folders(root.absolute(), store_id)
         self._spool = ProcessSpool(root, store_id)
@@ -71,6 +77,7 @@ class ProcessBackend:
         self._store_id = store_id
         self._most_log = most_log
         self._trees = trees
+        self._environments = (environments_root or root.parent / "environments").absolute()
         self._extra_environment = extra_environment
         self._groups: dict[GroupRef, ProcessGroup] = {}
         self._reserved_ports: set[int] = set()
@@ -79,7 +86,12 @@ class ProcessBackend:
         self._refreshing = asyncio.Lock()
 
     async def launch(self, job: Job) -> Observation:
-        plan = self._plan(job)
+        try:
+            plan = self._plan(job)
+        except KeyError as error:
+            raise LaunchFailed(environment_gone(str(error.args[0]))) from error
+        except OSError as error:
+            raise LaunchFailed(_not_writable(self._settings.program_caches or self._root, error)) from error
         await self._refresh_once()
         try:
             group = self._groups.get(plan.group)
@@ -150,6 +162,8 @@ class ProcessBackend:
             self._folders.sweep(now)
             for group in forgotten:
                 self._folders.remove(group)
+            keep = self._settings.keep_requirements.total_seconds()
+            environments.sweep(self._environments, keep, self._settings.max_requirements)
 
         await on_disk(self._root, clean_up)
 
@@ -180,6 +194,9 @@ class ProcessBackend:
             extra_environment=self._extra_environment(job),
             inherited={**inherited, **{name: secret.get_secret_value() for name, secret in secrets}},
             cores=cores,
+            runner=environments.runner_of(job.spec, self._environments),
+            caches=environments.caches_of(job.spec, self._settings.program_caches),
+            environments=self._settings.program_environments,
         )
 
     def _unpack_of(self, plan: ProcessPlan) -> Unpack | None:

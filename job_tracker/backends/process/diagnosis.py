@@ -6,6 +6,7 @@ import re
 import signal
 
 from job_tracker.backends.process.records import ExecError, ExitRecord
+from job_tracker.backends.process.requirements_runner import EXIT_CODE, FAILED
 from job_tracker.backends.shared.evidence import (
     OUT_OF_MEMORY,
     SENT_FROM_OUTSIDE,
@@ -62,6 +63,15 @@ def diagnose(
             retryable=True,
             rank=rank,
         )
+    if end.code == EXIT_CODE and FAILED in log_tail:
+        return Diagnosis(
+            category=Category.REQUIREMENTS_FAILED,
+            summary="The packages of the program's requirements file could not be installed.",
+            resolution="Read the last lines of uv in the detail. Correct the versions in the file, or ask "
+            "the operator whether jobs reach the package index. Then run the program again.",
+            detail=log_tail,
+            rank=rank,
+        )
     return Diagnosis(
         category=Category.CRASHED,
         summary=f"Rank {rank} exited with code {end.code}.",
@@ -103,6 +113,16 @@ def no_virtual_environment(folder: str) -> Diagnosis:
         summary=f"The virtual environment {folder!r} does not exist on this machine.",
         resolution="Create it, or correct the algorithm's process.virtual_environment in the service's "
         "configuration.",
+    )
+
+
+def environment_gone(name: str) -> Diagnosis:
+    """Explain that the named Python environment is gone. Otherwise, another Python would run."""
+    return Diagnosis(
+        category=Category.LAUNCH_FAILED,
+        summary=f"The Python environment {name!r} is no longer configured.",
+        resolution="Restore it in process.program_environments of the service's configuration, or choose "
+        "another one, and run the program again.",
     )
 
 

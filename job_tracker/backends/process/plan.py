@@ -37,6 +37,8 @@ class ProcessPlan:
     environment: Mapping[str, str]
     """The variables that are the same for every rank."""
 
+    runner: tuple[str, ...] = ()
+    """The words before each rank's command that run it in a Python environment of its requirements."""
     program: tuple[str, str] | None = None
     """The project and the tree of an uploaded program; None for a configured algorithm."""
 
@@ -57,7 +59,8 @@ class ProcessPlan:
 
     def argv(self, rank: int, ports: Sequence[int]) -> tuple[str, ...]:
         """Return the program of `rank` and its arguments."""
-        return FRAMEWORKS[self.framework].command(self.layout(ports), self.commands[self.roles[rank]])
+        command = FRAMEWORKS[self.framework].command(self.layout(ports), self.commands[self.roles[rank]])
+        return (*self.runner, *command)
 
     def environment_of(self, rank: int, ports: Sequence[int], folder: Path) -> dict[str, str]:
         """Return the complete environment of the process of `rank`."""
@@ -76,14 +79,22 @@ def plan(
     extra_environment: Mapping[str, str],
     inherited: Mapping[str, str],
     cores: int,
+    runner: tuple[str, ...] = (),
+    caches: Mapping[str, str] | None = None,
+    environments: Mapping[str, Path] | None = None,
 ) -> ProcessPlan:
     """Plan the job's current attempt.
 
     `path` is the PATH of the processes, `inherited` is their part of the service's environment, and `cores`
-    is the number of cores that all instances share.
+    is the number of cores that all instances share. `runner` comes before the commands, `caches` are
+    variables for caches, and `environments` are the configured Python environments by name. Raises KeyError
+    with the name of one that is no longer configured.
     """
-    spec = job.spec.group
+    spec, program = job.spec.group, job.spec.program
     own, processes = _OWN.validate_json(spec.trainers.engine or "{}"), spec.trainers.processes
+    virtual_environment = own.virtual_environment
+    if program and program.python_environment:
+        virtual_environment = (environments or {})[program.python_environment].absolute()
     defaults = {
         # By default each process starts a thread per core, and the processes slow each other down.
         "OMP_NUM_THREADS": str(max(1, cores // (spec.size * processes))),
@@ -101,12 +112,14 @@ def plan(
         environment={
             **inherited,
             **defaults,
+            **(caches or {}),
             **spec.environment,
             **job_environment(job),
             **extra_environment,
-            **_python(own.virtual_environment, path),
+            **_python(virtual_environment, path),
         },
-        program=(job.spec.project, job.spec.program.tree) if job.spec.program else None,
+        runner=runner,
+        program=(job.spec.project, program.tree) if program else None,
     )
 
 

@@ -2,11 +2,13 @@
 
 from typing import ClassVar
 
+from job_tracker.backends.process.environments import find_uv
 from job_tracker.backends.process.options import OwnOptions, ProcessRecipe
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.backends.registry import BackendPlugin, Opened, Surroundings
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
+from job_tracker.common.printable import quoted
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  # wildcard listen addresses and their loopback
@@ -43,6 +45,18 @@ class ProcessPlugin(BackendPlugin):
             engine=own.model_dump_json(exclude_defaults=True),
         )
 
+    def check_environment(self, requirements: str, name: str) -> None:
+        if requirements and find_uv() is None:
+            raise ValueError(
+                "not allowed: the service has no uv to install packages; its operator can add it with `pip "
+                "install uv`"
+            )
+        if name and name not in self._settings.program_environments:
+            known = ", ".join(sorted(self._settings.program_environments)) or "none"
+            raise ValueError(
+                f"{quoted(name)} doesn't exist; configured (process.program_environments): {known}"
+            )
+
     def address_for_ranks(self, host: str, port: int) -> str | None:
         return f"{_EVERYWHERE.get(host, host)}:{port}"
 
@@ -58,5 +72,6 @@ class ProcessPlugin(BackendPlugin):
             store_id=store_id,
             most_log=surroundings.most_log,
             trees=surroundings.trees,
+            environments_root=surroundings.data_dir / "environments",
         )
         return Opened(backend=backend, spool=ProcessSpool(root, store_id))

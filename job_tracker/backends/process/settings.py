@@ -1,10 +1,11 @@
 """Settings of the process backend."""
 
+from datetime import timedelta
 from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
-from job_tracker.common.config import DEFAULT_PATH, Config
+from job_tracker.common.config import DEFAULT_PATH, Config, Duration
 
 
 class ProcessSettings(Config):
@@ -28,6 +29,30 @@ class ProcessSettings(Config):
         default=None,
         description="Folder of a Python virtual environment for uploaded programs. Unset: they find Python "
         "on `path`.",
+    )
+    program_environments: dict[str, Path] = Field(
+        default={},
+        description="Folders of further Python virtual environments for uploaded programs, by names that "
+        "callers choose from (`trainctl run --environment NAME`).",
+    )
+    program_caches: Path | None = Field(
+        default=None,
+        description="Folder for caches of hubs and compilers that outlive jobs: uploaded programs get "
+        "HF_HOME, TORCH_HOME, XDG_CACHE_HOME, TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR below it, by "
+        "project. The service does not clean it up. Unset: each job has its own caches, in its HOME.",
+    )
+    keep_requirements: Duration = Field(
+        default=timedelta(days=7),
+        ge=timedelta(hours=1),
+        le=timedelta(days=36_500),
+        description="Time for which Python environments of requirements files are kept after their last use.",
+    )
+    max_requirements: int = Field(
+        default=20,
+        ge=1,
+        le=10_000,
+        description="Number of Python environments of requirements files that each project may keep. Those "
+        "that were not used for the longest time are removed first; those of running jobs stay.",
     )
     first_port: int = Field(default=20000, ge=1024, le=65535, description="Lowest port for MASTER_PORT.")
     last_port: int = Field(default=29999, ge=1024, le=65535, description="Highest port for MASTER_PORT.")

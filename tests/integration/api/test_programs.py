@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from job_tracker.domain.errors import StorageUnavailable
+from job_tracker.trees.operations import Programs
 from job_tracker.trees.uploads import Upload
 from tests.support.access import Entry, failure
 from tests.support.api_service import Serve, Service, metadata
@@ -134,6 +135,12 @@ async def test_the_provenance_is_a_request_for_the_same_job(uploader: Uploader) 
         ({"environment": {"A": "\0"}}, "program.environment.A"),
         ({"environment": {f"A{n}": "" for n in range(257)}}, "program.environment: has 257 entries"),
         ({"version": "x" * 257}, "program.version"),
+        ({"requirements": "requirements.txt"}, "program.requirements: not allowed: only backend process"),
+        ({"python_environment": "team"}, "program.python_environment: not allowed: only backend process"),
+        (
+            {"requirements": "x", "python_environment": "y"},
+            "program.python_environment: not allowed together",
+        ),
         ({"parameters": {"LR": "1"}}, "parameters.LR: the algorithm has no such parameter"),
         ({"parameters": {"PARALLEL_INSTANCES": "9"}}, "parameters.PARALLEL_INSTANCES"),
     ],
@@ -342,6 +349,25 @@ async def test_the_clients_upload_a_folder_and_submit_its_program(
     assert shown == [(8, 8)], "only the file that was changed is sent"
     assert await run(["python", "train.py"], folder=folder, on_progress=show) == 3
     assert shown == [(8, 8)], "nothing is sent for the same files"
+
+
+async def test_an_unchanged_folder_sends_only_the_name_of_its_tree(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await run(["python", "train.py"], folder=folder) == 1
+    calls: list[str] = []
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*given: Any) -> Any:
+            calls.append(name)
+            return call(*given)
+
+        return count
+
+    for name in ("find_tree", "put_manifest", "upload_files"):
+        monkeypatch.setattr(Programs, name, counted(name, getattr(Programs, name)))
+    assert await run(["python", "train.py"], folder=folder) == 2
+    assert calls == ["find_tree"]
 
 
 async def test_a_client_continues_an_upload_that_was_cut_and_sends_nothing_twice(

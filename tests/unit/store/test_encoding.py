@@ -39,7 +39,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "submitted_by": "",
         "program": None,
     },
-    Program: {"environment": {}},
+    Program: {"environment": {}, "requirements": "", "python_environment": ""},
     GroupSpec: {
         "backend": "",
         "framework": "pytorch",

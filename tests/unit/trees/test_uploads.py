@@ -5,13 +5,14 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from job_tracker.domain.errors import InvalidField, LimitExceeded, UnknownReference
 from job_tracker.files.untrusted import Place
 from job_tracker.trees.store import Missing, ProjectTrees, TreeStore
-from job_tracker.trees.uploads import Upload
+from job_tracker.trees.uploads import _WAITING, Upload
 from tests.support.trees import manifest_of, send, sha256_of
 
 CONTENT = bytes(range(256)) * 10
@@ -155,6 +156,12 @@ def test_many_small_files_are_kept(trees: ProjectTrees, tmp_path: Path) -> None:
     trees.unpack(tree, Place(tmp_path, ("copy",)))
 
 
+def write_all(upload: Upload) -> None:
+    upload.write(HASH, 0, CONTENT)
+    upload.write(sha256_of(b""), 0, b"")
+    upload.finish()
+
+
 def test_a_full_disk_is_a_clear_error_and_gets_its_space_back(
     trees: ProjectTrees, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,12 +176,10 @@ def test_a_full_disk_is_a_clear_error_and_gets_its_space_back(
         with pytest.raises(LimitExceeded, match="the disk is full; free some space"):
             upload.write(HASH, 1000, CONTENT[1000:])
     assert trees.incoming.names(9) == []
-    upload.write(HASH, 0, CONTENT)
-    upload.write(sha256_of(b""), 0, b"")
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(LimitExceeded):
-            upload.finish()
+            write_all(upload)
     upload.close()
     assert len(trees.find(TREE).missing) == 2
     assert send(trees, TREE, [CONTENT, b""]).is_complete
@@ -184,3 +189,31 @@ def test_a_link_or_pipe_in_the_way_is_replaced(trees: ProjectTrees, tmp_path: Pa
     os.mkfifo((trees.incoming / HASH).path)
     assert send(trees, TREE, [CONTENT, b""]).is_complete
     assert is_whole(trees, tmp_path)
+
+
+def test_contents_are_synced_before_they_are_there_and_while_the_next_ones_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {f"{number}.txt": str(number).encode() for number in range(_WAITING + 20)}
+    trees = TreeStore(tmp_path / "programs").of("vision")
+    tree, manifest = manifest_of(files)
+    trees.put(tree, manifest)
+    held, sync, synced = Event(), os.fsync, set[int]()
+
+    def slowly(file: int) -> None:
+        held.wait(timeout=60)
+        synced.add(os.fstat(file).st_ino)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", slowly)
+    upload = Upload(trees, tree)
+    contents = list(files.values())
+    for content in contents[:_WAITING]:
+        upload.write(sha256_of(content), 0, content)
+    assert not trees.blobs.names(999), "no content is there before it is synced"
+    held.set()
+    for content in contents[_WAITING:]:
+        upload.write(sha256_of(content), 0, content)
+    assert upload.finish().is_complete
+    upload.close()
+    assert {(trees.blobs / name).path.stat().st_ino for name in trees.blobs.names(999)} <= synced

@@ -27,6 +27,7 @@ from training_service.client.cli.commands.rm import rm
 from training_service.client.cli.commands.run import SETTINGS as RUN_SETTINGS
 from training_service.client.cli.commands.run import run
 from training_service.client.cli.commands.status import status
+from training_service.client.cli.commands.stop_service import stop_service
 from training_service.client.cli.commands.submit import submit
 from training_service.client.cli.commands.sweep import sweep
 from training_service.client.cli.commands.wait import wait
@@ -197,6 +198,7 @@ app.command("list")(list_jobs)
 for command_of_access in (login, logout, whoami):
     app.command()(command_of_access)
 app.command()(audit)
+app.command()(stop_service)
 app.add_typer(tokens.app, name="token")
 app.add_typer(projects.app, name="project")
 app.add_typer(report_keys.app, name="report-key")

@@ -110,6 +110,12 @@ def read_folder(
     return WorkingTree(root, [_read(file) for file in sorted(found, key=lambda file: os.fsencode(file.path))])
 
 
+def read_file(path: str, place: Path) -> LocalFile:
+    """Read a file that is sent as `path`, which need not be its own. Raises InvalidRequest."""
+    status = place.stat()
+    return _read(_Found(path, place, status.st_size, status.st_mode & ~stat.S_IXUSR))
+
+
 def version_of(folder: Path) -> str:
     """Return the commit of the folder's git repository, with `-dirty` if files were changed since; or ""."""
     command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")

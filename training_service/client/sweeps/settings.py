@@ -72,8 +72,8 @@ class Sweep(BaseModel):
 
     model_config = _STRICT
     algorithm: Text
-    dataset: Text
-    version: Text
+    dataset: Text | Literal[""] = ""
+    version: Text | Literal[""] = ""
     name: Annotated[str, Field(min_length=1, max_length=60)] = "sweep"
     instances: Annotated[int, Field(ge=1)] | None = None
     parameters: dict[str, Value] = {}

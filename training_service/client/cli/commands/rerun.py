@@ -21,6 +21,18 @@ Dataset = Annotated[str | None, typer.Option("--dataset", "-d", metavar="ID", he
 Version = Annotated[
     str | None, typer.Option("--version", metavar="HASH", help="Another version of the dataset.")
 ]
+Environment = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env", "-e", metavar="NAME=VALUE", help="Another variable of an uploaded program. Repeatable."
+    ),
+]
+Command = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[-- COMMAND...]", help="Another command of an uploaded program.", show_default=False
+    ),
+]
 
 
 def rerun(
@@ -32,10 +44,15 @@ def rerun(
     version: Version = None,
     request_key: submission.RequestKey = None,
     follow_it: submission.Follow = False,
+    environment: Environment = None,
+    command: Command = None,
 ) -> None:
     """Queue a job with the request of another, in the same project, and print its id.
 
-    Values that the other job had by default stay as they were. `trainctl clone` prints the request.
+    Values that the other job had by default stay as they were. `trainctl clone` prints the request. A job of
+    an uploaded program runs with the same files:
+
+    trainctl rerun 7 -e MODE=fast -- python train.py --lr 0.2
     """
     session = session_of(context)
     parameters = parsed(changes or (), "--set")
@@ -48,6 +65,8 @@ def rerun(
                 name=name,
                 dataset_id=dataset,
                 dataset_version=version,
+                command=command,
+                environment=parsed(environment or (), "-e"),
                 request_key=key,
             )
         submission.report(session, client, new, followed=follow_it)
@@ -60,6 +79,8 @@ def clone(
     name: Name = None,
     dataset: Dataset = None,
     version: Version = None,
+    environment: Environment = None,
+    command: Command = None,
 ) -> None:
     """Print the command that submits the same job, with all values that it had by default.
 
@@ -75,11 +96,12 @@ def clone(
             dataset_id=dataset,
             dataset_version=version,
             request_key=None,
+            command=command,
+            environment=parsed(environment or (), "-e"),
         )
         project = session.project or client.status(job).project
     request.ClearField("request_key")
-    words, lacking = submissions.words_of(request)
-    options = ["--project", project] if project else []
-    session.output.show_text(request, submissions.joined(["trainctl", *words, *options]) + "\n")
+    words, lacking = submissions.words_of(request, project)
+    session.output.show_text(request, submissions.joined(["trainctl", *words]) + "\n")
     for what in lacking:
-        remark(f"trainctl submit has no option for {what}; `trainctl rerun {job}` keeps it")
+        remark(f"trainctl {words[0]} has no option for {what}; `trainctl rerun {job}` keeps it")

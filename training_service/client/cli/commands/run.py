@@ -8,7 +8,8 @@ import typer
 
 from training_service._generated.training_service_pb2 import TrainingStatus, TrainResponse
 from training_service.client.cli import exit_codes
-from training_service.client.cli.commands import pods, policy_options
+from training_service.client.cli.background import BackgroundService
+from training_service.client.cli.commands import pods, policy_options, submission
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.following import detach_on_interrupt
 from training_service.client.cli.output import remark
@@ -16,7 +17,8 @@ from training_service.client.cli.render import lines
 from training_service.client.cli.render.ranks import RankPrefixes
 from training_service.client.cli.render.terminal import TerminalText
 from training_service.client.cli.session import Session, session_of
-from training_service.client.errors import DeadlineExceeded, InvalidRequest, Unavailable
+from training_service.client.connection import DEFAULT_ADDRESS
+from training_service.client.errors import InvalidRequest
 from training_service.client.requests import new_request_key
 from training_service.client.run.working_tree import WorkingTree, read_folder
 from training_service.client.sync import TrainingClient
@@ -53,8 +55,32 @@ def run(
         list[str] | None,
         typer.Option("--env", "-e", metavar="NAME=VALUE", help="An environment variable. Repeatable."),
     ] = None,
+    requirements: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="A file of the folder with the Python packages that the program needs."
+        ),
+    ] = "",
+    python_environment: Annotated[
+        str,
+        typer.Option(
+            "--environment", metavar="NAME", help="A Python environment that the operator has named."
+        ),
+    ] = "",
     resource: pods.Resources = None,
     name: Annotated[str, typer.Option(help="A name for people. Default: that of the program's file.")] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="The name of the trained model.")] = "",
+    tag: submission.Tags = None,
+    tree: Annotated[
+        str,
+        typer.Option(
+            metavar="HASH", help="Files that were uploaded before, instead of a folder: see trainctl clone."
+        ),
+    ] = "",
+    code_version: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="The version of the files. Default: the folder's git commit."),
+    ] = None,
     dataset: Annotated[str, typer.Option("--dataset", "-d", metavar="ID", help="A dataset's id.")] = "",
     version: Annotated[
         str, typer.Option("--version", metavar="HASH", help="The hash of the dataset's version.")
@@ -62,10 +88,24 @@ def run(
     detach: Annotated[
         bool, typer.Option("--detach", help="Print the job's id, and do not follow the job.")
     ] = False,
+    start: Annotated[
+        bool,
+        typer.Option(help="Start a service on this machine if nothing says where one is, and none runs."),
+    ] = True,
     max_attempts: policy_options.MaxAttempts = None,
     retry_on: policy_options.RetryOn = None,
+    backoff: policy_options.Backoff = None,
+    max_backoff: policy_options.MaxBackoff = None,
+    queue_deadline: policy_options.QueueDeadline = None,
+    start_deadline: policy_options.StartDeadline = None,
     run_deadline: policy_options.RunDeadline = None,
     progress_deadline: policy_options.ProgressDeadline = None,
+    node_selector: pods.NodeSelector = None,
+    toleration: pods.Tolerations = None,
+    priority_class: pods.PriorityClass = "",
+    label: pods.Labels = None,
+    annotation: pods.Annotations = None,
+    request_key: submission.RequestKey = None,
 ) -> None:
     """Run a program of your own: upload the working folder, run it as a job, and show its output.
 
@@ -76,52 +116,70 @@ def run(
     trainctl run -n 3 train.py -- --lr 0.1
     """
     session = session_of(context)
-    files = read_folder(folder)
+    files = None if tree else read_folder(folder)
     command = _command(program, files)
-    key = new_request_key()
+    key = request_key or new_request_key()
+    if start:
+        _start_service(session)
     with session.client() as client:
-        try:
+        with submission.repeatable(key):
             job = client.run(
                 command,
-                folder=files,
+                folder=files or folder,
+                tree=tree,
                 framework=framework,
                 environment=parsed(environment or (), "-e"),
+                requirements=Path(requirements).as_posix() if requirements else "",
+                python_environment=python_environment,
                 instances=instances,
                 name=name or _name_of(program[0]),
                 dataset_id=dataset,
                 dataset_version=version,
+                output_model_name=model,
+                tags=tag or (),
+                version=code_version,
                 request_key=key,
                 pod_options=pods.pod_options(
                     resources=resource,
                     nproc_per_node=nproc,
-                    node_selector=None,
-                    tolerations=None,
-                    priority_class="",
-                    labels=None,
-                    annotations=None,
+                    node_selector=node_selector,
+                    tolerations=toleration,
+                    priority_class=priority_class,
+                    labels=label,
+                    annotations=annotation,
                 ),
-                retry_policy=policy_options.retry_policy(max_attempts, retry_on, None, None),
-                deadlines=policy_options.deadlines(None, None, run_deadline, progress_deadline),
+                retry_policy=policy_options.retry_policy(max_attempts, retry_on, backoff, max_backoff),
+                deadlines=policy_options.deadlines(
+                    queue_deadline, start_deadline, run_deadline, progress_deadline
+                ),
                 on_progress=Progress().show,
             )
-        except (DeadlineExceeded, Unavailable) as error:
-            error.add_note("The job may have been queued: see `trainctl list` before you repeat this.")
-            raise
         if detach:
             session.output.show(TrainResponse(job_id=job), lambda answer: str(answer.job_id), _submitted)
             return
-        remark(f"job {job}: {len(files.files)} files of {folder.resolve()}")
+        count = f"{len(files.files)} files of {folder.resolve()}" if files else f"the files of tree {tree}"
+        remark(f"job {job}: {count}")
         _follow(session, client, job, all_ranks=(instances or 1) > 1)
+
+
+def _start_service(session: Session) -> None:
+    """Start a service on this machine, if that is the usual one, and it does not run."""
+    service = BackgroundService(DEFAULT_ADDRESS)
+    if service.is_wanted(session.connection) and (pid := service.start()):
+        remark(
+            f"no service ran at {service.address}, so one was started: pid {pid}, log {service.log}. "
+            "To stop it: trainctl stop-service"
+        )
 
 
 def _submitted(answer: TrainResponse) -> str:
     return f"Submitted job {answer.job_id}."
 
 
-def _command(program: Sequence[str], files: WorkingTree) -> list[str]:
+def _command(program: Sequence[str], files: WorkingTree | None) -> list[str]:
     """Return the command. A `--` after the program only separates its arguments.
 
-    Raises InvalidRequest for a Python file that is not sent.
+    Raises InvalidRequest for a Python file that is not sent. `files` is None if they were sent before.
     """
     first, *arguments = program
     if arguments[:1] == ["--"]:
@@ -129,7 +187,7 @@ def _command(program: Sequence[str], files: WorkingTree) -> list[str]:
     if not first.endswith(".py"):
         return [first, *arguments]
     path = Path(first).as_posix()
-    if path not in {file.path for file in files.files}:
+    if files is not None and path not in {file.path for file in files.files}:
         raise InvalidRequest(
             f"{first} is not among the files of {files.folder} that are sent; give a path in it, and "
             "check that git does not ignore it"

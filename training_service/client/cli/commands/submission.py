@@ -22,6 +22,13 @@ Follow = Annotated[
     typer.Option("--follow", "-f", help="Follow the job until it ends; its outcome is the exit code."),
 ]
 
+Tags = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tag", "-t", metavar="TAG", help="A tag to find the job by, as best or team=vision. Repeatable."
+    ),
+]
+
 
 @contextmanager
 def repeatable(key: str) -> Iterator[None]:

@@ -15,10 +15,18 @@ def submit(
     algorithm: Annotated[
         str, typer.Argument(metavar="ALGORITHM", help="An algorithm of the service's configuration.")
     ],
-    dataset: Annotated[str, typer.Option("--dataset", "-d", metavar="ID", help="The dataset's id.")],
+    dataset: Annotated[
+        str,
+        typer.Option(
+            "--dataset",
+            "-d",
+            metavar="ID",
+            help="The dataset's id. Not for algorithms that need no dataset.",
+        ),
+    ] = "",
     version: Annotated[
         str, typer.Option("--version", metavar="HASH", help="The hash of the dataset's version.")
-    ],
+    ] = "",
     name: Annotated[str, typer.Option("--name", "-n", help="A name for people.")] = "",
     parameter: Annotated[
         list[str] | None,
@@ -28,12 +36,7 @@ def submit(
         int | None, typer.Option("--instances", min=1, help="The number of instances that train together.")
     ] = None,
     model: Annotated[str, typer.Option(metavar="NAME", help="The name of the trained model.")] = "",
-    tag: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tag", "-t", metavar="TAG", help="A tag to find the job by, as best or team=vision. Repeatable."
-        ),
-    ] = None,
+    tag: submission.Tags = None,
     request_key: submission.RequestKey = None,
     follow_it: submission.Follow = False,
     max_attempts: policy_options.MaxAttempts = None,

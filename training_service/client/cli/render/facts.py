@@ -1,5 +1,6 @@
 """Labelled facts about a job, for every form of output."""
 
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
 
@@ -38,7 +39,8 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
 def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     """Yield what was requested."""
     job = status.metadata
-    yield "Dataset", words.printable(f"{job.dataset_id} version {job.train_data_version_hash}")
+    if job.dataset_id:
+        yield "Dataset", words.printable(f"{job.dataset_id} version {job.train_data_version_hash}")
     if job.parameters:
         yield "Parameters", words.assignments(job.parameters)
     if status.instances:
@@ -154,16 +156,25 @@ def _move(move: Move) -> str:
 
 def provenance(made_from: Provenance) -> Iterator[Fact]:
     """Yield the origin of a model."""
-    job = made_from.request.metadata
-    yield "Algorithm", words.printable(job.algorithm)
+    job, program = made_from.request.metadata, made_from.request.program
+    if job.algorithm:
+        yield "Algorithm", words.printable(job.algorithm)
+    if made_from.request.HasField("program"):
+        yield "Command", words.printable(shlex.join(program.command))
+        yield "Files", f"tree {words.printable(program.tree)}"
+        if program.requirements:
+            yield "Packages", f"those of {words.printable(program.requirements)}"
+        if program.python_environment:
+            yield "Python environment", words.printable(program.python_environment)
+        if program.environment:
+            yield "Environment", words.assignments(program.environment)
     if made_from.program:
         yield "Program", words.printable(made_from.program)
     if made_from.code_version:
         yield "Code version", words.printable(made_from.code_version)
-    yield (
-        "Data",
-        words.printable(f"{job.dataset_id} version {job.train_data_version_hash}, {made_from.data_uri}"),
-    )
+    if job.dataset_id:
+        version = f"{job.dataset_id} version {job.train_data_version_hash}"
+        yield "Data", words.printable(f"{version}, {made_from.data_uri}")
     if job.parameters:
         yield "Parameters", words.assignments(job.parameters)
 

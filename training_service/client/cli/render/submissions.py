@@ -1,20 +1,32 @@
 """A request as the command that submits it."""
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 
 from training_service._generated.training_service_pb2 import PodOptions, Toleration, TrainRequest
+from training_service.client.requests import INSTANCES_PARAMETER
 
 
-def words_of(request: TrainRequest) -> tuple[list[str], list[str]]:
-    """Return the words of `submit` with its options, and what of the request has no option."""
-    job = request.metadata
-    words = ["submit", job.algorithm, "--dataset", job.dataset_id, "--version", job.train_data_version_hash]
+def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]:
+    """Return the words of `submit` or `run` with its options, and what of the request has no option.
+
+    The job is submitted to the project; empty: to the default project of the caller.
+    """
+    job, program = request.metadata, request.program
+    words = ["run", "--tree", program.tree] if request.HasField("program") else ["submit", job.algorithm]
+    words += [*_given("--dataset", job.dataset_id), *_given("--version", job.train_data_version_hash)]
     words += [*_given("--name", job.name), *_given("--model", job.output_model_name)]
-    words += _pairs("-p", job.parameters)
+    if request.HasField("program"):
+        words += _given("--instances", job.parameters[INSTANCES_PARAMETER])
+        words += [*_given("--framework", program.framework), *_given("--code-version", program.version)]
+        words += _pairs("--env", program.environment)
+        words += _given("--requirements", program.requirements)
+        words += _given("--environment", program.python_environment)
+    else:
+        words += _pairs("-p", job.parameters)
     words += _each("--tag", request.tags)
     retry = request.retry_policy
     if retry.HasField("max_attempts"):
@@ -24,14 +36,23 @@ def words_of(request: TrainRequest) -> tuple[list[str], list[str]]:
     for state in ("queue", "start", "run", "progress"):
         words += _span(request.deadlines, state, f"--{state}-deadline")
     words += _pod_words(request.pod_options)
+    words += _given("--project", project)
     lacking = [
         f"toleration_seconds of {each.key or 'every taint'}"
         for each in request.pod_options.tolerations
         if each.HasField("toleration_seconds")
     ]
     if request.HasField("program"):
-        lacking.append("the uploaded program; `trainctl rerun` keeps it")
+        words += _command_words(program.command)
+        if program.command[:1] and program.command[0].endswith(".py"):
+            lacking.append(f"a command {program.command[0]}, since it runs Python files by python")
     return words, lacking
+
+
+def _command_words(command: Sequence[str]) -> list[str]:
+    """Return the command as `run` reads it: it drops a `--` before the program, and one after it."""
+    first, *arguments = command or [""]
+    return ["--", first, *(["--"] if arguments[:1] == ["--"] else []), *arguments]
 
 
 def joined(words: Iterable[str]) -> str:

@@ -51,6 +51,26 @@ EVERYTHING = pb.TrainRequest(
     tags=["best", "team=a"],
 )
 
+PROGRAM = pb.TrainRequest(
+    metadata=pb.TrainingJobMetadata(
+        name="train.py", output_model_name="model", parameters={"PARALLEL_INSTANCES": "3"}
+    ),
+    request_key="k",
+    program=pb.Program(
+        tree="ab" * 32,
+        command=["python", "train.py", "--", "--lr", "0.1", "$HOME", ""],
+        framework="pytorch",
+        environment={"MODE": "fast", "NOTE": "two\nlines"},
+        version="3f2a-dirty",
+        requirements="env/requirements.txt",
+        python_environment="torch-2",
+    ),
+    retry_policy=pb.RetryPolicy(max_attempts=3, backoff=Duration(seconds=1)),
+    deadlines=pb.Deadlines(queue=Duration(seconds=5), run=Duration(seconds=60)),
+    pod_options=pb.PodOptions(nproc_per_node=2, resources={"cpu": "2"}, labels={"team": "ml"}),
+    tags=["best"],
+)
+
 
 def test_rerun_repeats_the_request_in_its_project_with_changes(
     training: ServerInThread, trainctl: Trainctl
@@ -81,9 +101,47 @@ def test_rerun_follows_and_says_how_to_repeat_it(training: ServerInThread, train
     assert trainctl("rerun", "1", "--request-key", "mine").stdout == "3\n"
 
 
-def test_the_printed_command_submits_the_same_request(training: ServerInThread, trainctl: Trainctl) -> None:
+def test_rerun_of_a_program_keeps_its_files_and_changes_its_command(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.set_job(1)
+    training.service.submitted[1] = PROGRAM
+    changes = ("-e", "MODE=slow", "-e", "MORE=1", "--set", "PARALLEL_INSTANCES=1")
+    assert trainctl("rerun", "1", *changes, "--", "python", "train.py", "--lr", "0.2").stdout == "2\n"
+    new = training.service.submitted[2]
+    assert new.program == pb.Program(
+        tree=PROGRAM.program.tree,
+        command=["python", "train.py", "--lr", "0.2"],
+        framework="pytorch",
+        environment={"MODE": "slow", "NOTE": "two\nlines", "MORE": "1"},
+        version="3f2a-dirty",
+        requirements="env/requirements.txt",
+        python_environment="torch-2",
+    )
+    assert dict(new.metadata.parameters) == {"PARALLEL_INSTANCES": "1"}
+
+
+def test_rerun_refuses_changes_of_the_other_kind_of_job(training: ServerInThread, trainctl: Trainctl) -> None:
+    for job, request in ((1, PROGRAM), (2, EVERYTHING)):
+        training.set_job(job)
+        training.service.submitted[job] = request
+    refused = trainctl("rerun", "1", "--set", "LR=0.2")
+    assert (refused.exit_code, "'LR' is not allowed: the job runs an uploaded program" in refused.stderr) == (
+        2,
+        True,
+    )
+    for change in (("-e", "MODE=slow"), ("--", "true")):
+        refused = trainctl("rerun", "2", *change)
+        assert refused.exit_code == 2
+        assert "the job runs a configured algorithm; change its parameters" in refused.stderr
+
+
+@pytest.mark.parametrize("original", [EVERYTHING, PROGRAM], ids=["algorithm", "program"])
+def test_the_printed_command_submits_the_same_request(
+    training: ServerInThread, trainctl: Trainctl, original: pb.TrainRequest
+) -> None:
     training.set_job(1, project="vision")
-    training.service.submitted[1] = EVERYTHING
+    training.service.submitted[1] = original
     printed = trainctl("clone", "1").stdout
     assert printed.isascii() or "\x1b" not in printed
     read = subprocess.run(
@@ -91,8 +149,10 @@ def test_the_printed_command_submits_the_same_request(training: ServerInThread, 
     ).stdout.decode()
     words = read.split("\0")[:-1]
     assert words[0] == "trainctl"
-    assert trainctl(*words[1:], "--request-key", "k").stdout == "2\n"
-    assert training.service.submitted[2] == EVERYTHING
+    detach = ["--detach"] if words[1] == "run" else []
+    again = trainctl(*words[1:2], *detach, "--request-key", "k", *words[2:])
+    assert again.stdout == "2\n", again.stderr
+    assert training.service.submitted[2] == original
     assert training.service.projects[-1] == "vision"
 
 

@@ -48,6 +48,12 @@ def test_submit_sends_its_options(training: ServerInThread, trainctl: Trainctl) 
     ]
 
 
+def test_submit_needs_no_dataset(training: ServerInThread, trainctl: Trainctl) -> None:
+    assert trainctl("submit", "probe", "-p", "LR=0.1").stdout == "1\n"
+    [request] = training.service.requests
+    assert request.metadata == pb.TrainingJobMetadata(algorithm="probe", parameters={"LR": "0.1"})
+
+
 def test_submit_sends_pod_options(training: ServerInThread, trainctl: Trainctl) -> None:
     given = ("-r", "cpu=2", "-r", "nvidia.com/gpu=1", "--nproc-per-node", "2", "--node-selector", "zone=a")
     more = ("--priority-class", "high", "--label", "team=nlp", "--annotation", "note=x=y")

@@ -1,0 +1,31 @@
+"""Becomes a background service, after it has written its own pid to a file.
+
+It runs as `python -I -S background_starter.py RECORD COMMAND...`. So there is never a service without a
+record, even if trainctl is killed right after the start. The record has the pid, and the time when the
+process started in ticks since the machine did, which tells the process from a later one with the same pid.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+
+def start_of(pid: int) -> int:
+    """Return when the process started, in ticks since the machine's start. Raises OSError if it is gone."""
+    # proc(5): "pid (name) state ppid …". The name may contain any character, even ")".
+    return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
+
+
+def main(record: str, command: list[str]) -> None:
+    """Write the record, and run the command in place of this program."""
+    draft = Path(f"{record}.part")
+    with draft.open("w") as file:
+        file.write(f"{os.getpid()} {start_of(os.getpid())}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(record)
+    os.execv(command[0], command)  # noqa: S606  # trainctl gives the command
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
