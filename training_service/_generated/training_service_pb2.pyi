@@ -863,6 +863,7 @@ class Diagnosis(_message.Message):
     RESOLUTION_FIELD_NUMBER: _builtins.int
     RETRYABLE_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
     category: _builtins.str
     """A stable category for programs, such as "out_of_memory"."""
     summary: _builtins.str
@@ -870,11 +871,15 @@ class Diagnosis(_message.Message):
     detail: _builtins.str
     """The evidence, such as the last lines of the log or the error of the engine. May be empty."""
     resolution: _builtins.str
-    """One sentence that says what to do."""
+    """What to do."""
     retryable: _builtins.bool
     """True if the same request may succeed when it is repeated."""
     rank: _builtins.int
     """The rank that failed. Absent if the failure concerns the whole job."""
+    cause: _builtins.str
+    """The line of the rank's log that names the cause, such as an exception with its place in the code. Empty if none
+    was found.
+    """
     def __init__(
         self,
         *,
@@ -884,10 +889,11 @@ class Diagnosis(_message.Message):
         resolution: _builtins.str = ...,
         retryable: _builtins.bool = ...,
         rank: _builtins.int | None = ...,
+        cause: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "rank", b"rank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "category", b"category", "detail", b"detail", "rank", b"rank", "resolution", b"resolution", "retryable", b"retryable", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "category", b"category", "cause", b"cause", "detail", b"detail", "rank", b"rank", "resolution", b"resolution", "retryable", b"retryable", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
     _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015

@@ -174,6 +174,8 @@ def explanation(diagnosis: Diagnosis) -> Iterator[Fact]:
     yield "What happened", words.printable(diagnosis.summary)
     if diagnosis.HasField("rank"):
         yield "Where", f"rank {diagnosis.rank}"
+    if diagnosis.cause:
+        yield "Cause", words.printable(diagnosis.cause)
     if diagnosis.detail:
         yield "Detail", "\n".join(words.printable_lines(diagnosis.detail))
     if diagnosis.resolution:
