@@ -45,11 +45,12 @@ class JobRequest:
     pod_options: Mapping[str, Any] = field(default_factory=dict)
     retry: Mapping[str, Any] = field(default_factory=dict)
     deadlines: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
     tags: Sequence[str] = ()
     program: ProgramRequest | None = None
 
 
-_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "tags", "program")
+_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "numbers", "tags", "program")
 
 
 class Admission:
@@ -133,6 +134,7 @@ class Admission:
             await self._trees.require(project, program.tree)
         retry = self._defaults.retry_of(request.retry)
         deadlines = self._defaults.deadlines_of(request.deadlines)
+        numbers = self._defaults.numbers_of(request.numbers, algorithm.on_nonfinite)
         return JobSpec(
             group=group,
             algorithm=algorithm_name,
@@ -153,6 +155,7 @@ class Admission:
             code_version=algorithm.version,
             retry=retry,
             deadlines=deadlines,
+            numbers=numbers,
             home=naming.home(project, self._store_id) if self._store_id else "",
             project=project,
             submitted_by=caller.name,

@@ -75,6 +75,7 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
             if message.HasField("deadlines")
             else {}
         ),
+        numbers=MessageToDict(message.number_policy, preserving_proto_field_name=True),
         program=_program_of(message.program) if message.HasField("program") else None,
         tags=tuple(message.tags),
     )
@@ -355,6 +356,16 @@ def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None
         reported_at=_timestamp(progress.reported_at),
         steps_per_second=progress.speed if goes_on else 0.0,
         seconds_left=progress.seconds_left if goes_on else None,
+        nonfinite=[
+            pb.NonfiniteMetric(
+                metric=each.metric,
+                value=each.value,
+                step=each.step,
+                at=_timestamp(each.at),
+                rank=each.rank,
+            )
+            for each in progress.nonfinite
+        ],
     )
 
 
@@ -419,6 +430,7 @@ def _request_of(job: Job) -> pb.TrainRequest:
         ),
         program=_program(spec),
         tags=job.tags,
+        number_policy=pb.NumberPolicy(on_nonfinite=spec.numbers.on_nonfinite, metrics=spec.numbers.metrics),
     )
 
 

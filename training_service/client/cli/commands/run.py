@@ -65,6 +65,8 @@ def run(
     max_attempts: policy_options.MaxAttempts = None,
     retry_on: policy_options.RetryOn = None,
     run_deadline: policy_options.RunDeadline = None,
+    on_nonfinite: policy_options.OnNonfinite = "",
+    nonfinite_metric: policy_options.NonfiniteMetrics = None,
 ) -> None:
     """Run a program of your own: upload the working folder, run it as a job, and show its output.
 
@@ -101,6 +103,7 @@ def run(
                 ),
                 retry_policy=policy_options.retry_policy(max_attempts, retry_on, None, None),
                 deadlines=policy_options.deadlines(None, None, run_deadline),
+                number_policy=policy_options.number_policy(on_nonfinite, nonfinite_metric),
                 on_progress=Progress().show,
             )
         except (DeadlineExceeded, Unavailable) as error:

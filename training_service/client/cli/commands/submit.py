@@ -43,6 +43,8 @@ def submit(
     queue_deadline: policy_options.QueueDeadline = None,
     start_deadline: policy_options.StartDeadline = None,
     run_deadline: policy_options.RunDeadline = None,
+    on_nonfinite: policy_options.OnNonfinite = "",
+    nonfinite_metric: policy_options.NonfiniteMetrics = None,
     resource: pods.Resources = None,
     nproc_per_node: pods.ProcessesPerInstance = 1,
     node_selector: pods.NodeSelector = None,
@@ -81,6 +83,7 @@ def submit(
                 pod_options=pod_options,
                 retry_policy=policy_options.retry_policy(max_attempts, retry_on, backoff, max_backoff),
                 deadlines=policy_options.deadlines(queue_deadline, start_deadline, run_deadline),
+                number_policy=policy_options.number_policy(on_nonfinite, nonfinite_metric),
                 tags=tag or (),
             )
         submission.report(session, client, job, followed=follow_it)

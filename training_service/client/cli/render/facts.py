@@ -61,6 +61,8 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
             yield "Pace", pace
         if status.progress.metrics:
             yield "Metrics", words.metrics(status.progress)
+        if status.progress.nonfinite:
+            yield "Bad numbers", words.nonfinite(status.progress)
     if status.ranks:
         yield "Ranks", words.ranks(status.ranks)
     if status.ending:

@@ -23,6 +23,8 @@ def words_of(request: TrainRequest) -> tuple[list[str], list[str]]:
     words += [*_span(retry, "backoff", "--backoff"), *_span(retry, "max_backoff", "--max-backoff")]
     for state in ("queue", "start", "run"):
         words += _span(request.deadlines, state, f"--{state}-deadline")
+    words += _given("--on-nonfinite", request.number_policy.on_nonfinite)
+    words += _each("--nonfinite-metric", request.number_policy.metrics)
     words += _pod_words(request.pod_options)
     lacking = [
         f"toleration_seconds of {each.key or 'every taint'}"
