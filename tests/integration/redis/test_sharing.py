@@ -118,16 +118,17 @@ async def test_no_key_of_a_deleted_job_is_left(server: RedisServer, connect: Ope
 @pytest.mark.parametrize("spread", [1, 7])
 async def test_long_lists_are_read_in_parts(server: RedisServer, connect: Open, spread: int) -> None:
     store = await connect()
-    count = 2500
-    jobs = await asyncio.gather(
-        *(
-            store.submit(
-                spec(name="rare" if n % 500 == 0 else "common", algorithm=f"a{n % spread}"),
-                *(NOON, None, count),
+    count, jobs = 2500, []
+    for begin in range(0, count, 100):  # all at once could wait longer than a call to Redis may take
+        jobs += await asyncio.gather(
+            *(
+                store.submit(
+                    spec(name="rare" if n % 500 == 0 else "common", algorithm=f"a{n % spread}"),
+                    *(NOON, None, count),
+                )
+                for n in range(begin, begin + 100)
             )
-            for n in range(count)
         )
-    )
     by_id = sorted(jobs, key=lambda job: -job.id)
     for where in (
         JobFilter(),
