@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 LONGEST_LINE = 1000
 """Characters of a line that are searched."""
 
+_LONGEST_PATH = 40
+
 # Launchers put the process before each line: PyTorch and its elastic agent, Open MPI, Horovod.
 _PROCESS = re.compile(r"\[(?:rank|default)?\d+(?:,\d+)?\](?:: ?|<std(?:err|out)>: ?)")
 _HEADER = "Traceback (most recent call last):"
@@ -187,5 +189,7 @@ def _with_next(message: str, following: Sequence[str]) -> str:
 
 
 def _shortened(path: str) -> str:
-    """Return the end of a long path: the name of the file is there."""
-    return path if len(path) <= 80 else f"…{path[-79:]}"
+    """Return a long path as the name of its file and of the folder: `…/work/train.py`."""
+    if len(path) <= _LONGEST_PATH:
+        return path
+    return f"…/{'/'.join(path.split('/')[-2:])[-_LONGEST_PATH:]}"

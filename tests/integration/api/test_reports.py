@@ -85,7 +85,9 @@ async def test_nan_is_shown_and_fails_the_attempt_only_if_the_request_says_so(se
     await send(service, request, token=service.tokens.issue(failing, 1))
     failed = await service.seen(failing, pb.failure)
     assert failed.diagnosis.category == "diverged"
-    assert failed.message.startswith("The training diverged: 'loss' is NaN at step 7. Lower the learning rate")
+    assert failed.message.startswith(
+        "The training diverged: 'loss' is NaN at step 7. Lower the learning rate"
+    )
     again = await service.stub.GetTrainingArtifacts(pb.GetTrainingArtifactsRequest(job_id=failing))
     assert again.provenance.request.number_policy == pb.NumberPolicy(on_nonfinite="fail", metrics=["*loss*"])
 

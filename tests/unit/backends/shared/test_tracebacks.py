@@ -1,6 +1,8 @@
 """Tracebacks in the end of a log."""
 
-from job_tracker.backends.shared.tracebacks import exceptions, last_exception
+import pytest
+
+from job_tracker.backends.shared.tracebacks import Frame, exceptions, last_exception
 
 HEAD = "Traceback (most recent call last):"
 OWN = '  File "/home/me/train.py", line 7, in step'
@@ -18,6 +20,18 @@ def test_the_place_is_the_innermost_call_of_the_users_own_code() -> None:
     assert str(raised.place) == "/home/me/train.py, line 7, in step"
     (inner,) = exceptions([HEAD, LIBRARY, "IndexError"])
     assert str(inner.place).endswith("nn.py, line 99, in forward")
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/home/me/train.py", "/home/me/train.py"),
+        ("/var/lib/training/groups/live/4778.program-1/master/work/train.py", "…/work/train.py"),
+        (f"/{'x' * 200}.py", f"…/{'x' * 37}.py"),
+    ],
+)
+def test_a_long_path_is_shortened_to_the_file_and_its_folder(path: str, shown: str) -> None:
+    assert str(Frame(path, 3)) == f"{shown}, line 3"
 
 
 def test_a_traceback_that_is_cut_off_at_its_beginning_is_recognised_by_its_calls() -> None:
