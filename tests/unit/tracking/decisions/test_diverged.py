@@ -15,9 +15,11 @@ from tests.support.jobs import NOON, job_of, spec
 FAIL = NumberPolicy(on_nonfinite=OnNonfinite.FAIL)
 
 
-def reporting(metric: str, value: float = math.nan, **changes: object) -> Job:
-    numbers = changes.pop("numbers", FAIL)
-    job = job_of(spec(instances=2, numbers=numbers, **changes), state=JobState.RUNNING)
+def reporting(
+    metric: str, value: float = math.nan, *, numbers: NumberPolicy = FAIL, retry: RetryPolicy | None = None
+) -> Job:
+    wanted = spec(instances=2, numbers=numbers, retry=retry or RetryPolicy())
+    job = job_of(wanted, state=JobState.RUNNING)
     current = job.observed(seen(R, R).statuses)
     return replace(current, progress=Progress(nonfinite=(Nonfinite(metric, value, 5, NOON, rank=0),)))
 
