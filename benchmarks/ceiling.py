@@ -80,7 +80,7 @@ async def serve(statuses: Sequence[bytes], *, is_raw: bool) -> None:
     else:
         messages = map(pb.GetTrainingStatusResponse.FromString, statuses)
         add_TrainingServiceServicer_to_server(EmptyServicer(messages), server)  # type: ignore[abstract]
-    add_TrainingReporterServicer_to_server(EmptyReporter(), server)
+    add_TrainingReporterServicer_to_server(EmptyReporter(), server)  # type: ignore[abstract]
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"serving at 127.0.0.1:{port}", file=sys.stderr, flush=True)

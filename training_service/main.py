@@ -51,7 +51,7 @@ from training_service.exposure import log_exposure
 from training_service.freed_memory import give_back
 from training_service.metrics import Metrics, MetricsServer
 from training_service.metrics.outside import observed
-from training_service.program_opening import open_programs, tree_sweeper
+from training_service.program_opening import open_programs, open_trees, tree_sweeper
 from training_service.serving import CannotServe, Servers, Servicers
 from training_service.settings import Settings
 from training_service.settings.addresses import split
@@ -130,7 +130,7 @@ async def serve(settings: Settings) -> None:
             Servicers(
                 servicer,
                 AccessServicer(access.operations, ReportKeyAccess(store, keys, note=trail.note)),
-                ReporterServicer(tokens, reports, limits, trail.note),
+                ReporterServicer(tokens, reports, limits, trail.note, open_trees(settings)),
                 ProgramServicer(programs),
             ),
             access.authenticator,

@@ -34,6 +34,11 @@ def refusal_of(settings: Settings) -> str:
     """Why this service runs no uploaded programs; empty if it does."""
     if settings.plugin.resolve_program(("true",), InstanceOptions()) is None:
         return f"backend {settings.backend}, which this service uses, cannot run uploaded programs"
+    if settings.plugin.fetches_programs and settings.reports.address is None:
+        return (
+            f"instances of backend {settings.backend} fetch uploaded programs from reports.address, which "
+            "this service does not have set"
+        )
     wanted = settings.programs.enabled
     if wanted is None and not (is_authenticated(settings) or is_loopback(settings.server.address)):
         return (

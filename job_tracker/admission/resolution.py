@@ -55,7 +55,7 @@ class Resolver:
             raise InvalidField(
                 "program",
                 f"backend {self._backend}, which this service uses, cannot run uploaded programs; use a "
-                "configured algorithm, or a service with backend process",
+                "configured algorithm, or a service with another backend",
             )
         check_processes(trainers, framework)
         return GroupSpec(roles=group.roles, backend=self._backend, framework=framework, trainers=trainers)

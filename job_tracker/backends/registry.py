@@ -79,6 +79,8 @@ class BackendPlugin(Protocol):
     """The model of algorithms.NAME.BACKEND. None: the backend can run any algorithm."""
     role_model: ClassVar[type[Config] | None] = None
     """The model of algorithms.NAME.roles.ROLE.BACKEND. None: roles have no options."""
+    fetches_programs: ClassVar[bool] = False
+    """Whether instances fetch uploaded files from `reports.address` themselves (FetchProgram)."""
 
     def __init__(self, settings: Any) -> None: ...
 

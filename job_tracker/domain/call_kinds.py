@@ -51,6 +51,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "PutManifest": CallKind.CHANGE,
     "UploadFiles": CallKind.CHANGE,
     "Report": CallKind.REPORT,
+    "FetchProgram": CallKind.STREAM,
 }
 """By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""
 

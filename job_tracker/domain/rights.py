@@ -72,7 +72,7 @@ PROGRAM_RIGHTS: Mapping[str, Right] = {
 BY_ANY_CALLER = frozenset({"WhoAmI", "ListProjects"})
 """Calls that need a caller, but no role: they show what the caller may know."""
 
-BY_REPORT_TOKEN = frozenset({"Report"})
+BY_REPORT_TOKEN = frozenset({"Report", "FetchProgram"})
 """Calls that need a report token instead of a role. The token names the only attempt that it is valid for."""
 
 _ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS}

@@ -83,7 +83,7 @@ class ReportBuffer:
 
     async def stored_at(self, attempt: Attempt) -> datetime | None:
         """The time of the last report that any replica has written. Raises AttemptOver."""
-        return ((await self._live(attempt)).progress or Progress()).reported_at
+        return ((await self.live_job(attempt)).progress or Progress()).reported_at
 
     def has_called(self, attempt: Attempt) -> bool:
         """Return whether the attempt has reported to this replica by a call."""
@@ -152,12 +152,12 @@ class ReportBuffer:
             self.close(attempt)
 
     async def _open(self, attempt: Attempt) -> _Page:
-        job = await self._live(attempt)
+        job = await self.live_job(attempt)
         while len(self._pages) >= _MOST_ATTEMPTS:
             self.close(next(iter(self._pages)))
         return self._pages.setdefault(attempt, _Page(job.progress or Progress(), self._clock()))
 
-    async def _live(self, attempt: Attempt) -> Job:
+    async def live_job(self, attempt: Attempt) -> Job:
         """The job of the attempt. Raises AttemptOver if the attempt is not the job's live attempt."""
         job_id, number = attempt
         try:

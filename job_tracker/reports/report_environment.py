@@ -11,8 +11,9 @@ from job_tracker.reports.tokens import ReportTokens
 class ReportEnvironment:
     """GROUP_TOKEN of a job's attempt, and if there is an address, REPORT_ADDRESS, REPORT_TOKEN and REPORT_CA.
 
-    REPORT_TOKEN allows nothing but reports on the attempt, and GROUP_TOKEN nothing but joining its group.
-    They are plain variables, unless the backend can hide them (`kubernetes.token_secrets`).
+    REPORT_TOKEN allows nothing but reports on the attempt and fetching its program, and GROUP_TOKEN nothing
+    but joining its group. They are plain variables, unless the backend can hide them
+    (`kubernetes.token_secrets`).
     """
 
     tokens: ReportTokens

@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,12 +30,12 @@ from job_tracker.domain.errors import (
     TreeDamaged,
     UnknownReference,
 )
-from job_tracker.files.untrusted import Place, Suspicious, open_regular
-from job_tracker.trees.manifest import FIELD, File, Manifest, TreeLimits, is_tree, parsed
+from job_tracker.files.untrusted import Place
+from job_tracker.trees.contents import TreeContents, archived, in_one_stream
+from job_tracker.trees.manifest import FIELD, Manifest, TreeLimits, is_tree, parsed
 
 _MANY = 1_000_000
 _DISK = "storage.data_dir"
-_PIECE = 1 << 20
 _ANY_TREE = TreeLimits(max_bytes=1 << 60, max_files=_MANY)
 """The limits of trees that were accepted before: the configured ones may have become lower since."""
 _PARTIAL_SECONDS = 24 * 3600.0
@@ -161,15 +161,10 @@ class ProjectTrees:
 
         Raises TreeDamaged if a content is missing or has been changed, and OSError.
         """
-        try:
-            manifest = self.manifest(tree)
-        except UnknownReference as error:
-            raise TreeDamaged(f"the manifest of tree {tree} is gone") from error
         target.make_folder(parents=False)
-        blobs = self.blobs.open_folder()
-        made = {""}
-        try:
-            for file in manifest.files:
+        with self.reading(tree) as contents:
+            made = {""}
+            for file in contents.manifest.files:
                 folder = file.path.rpartition("/")[0]
                 if folder not in made:
                     (target / folder).make_folder()
@@ -177,16 +172,31 @@ class ProjectTrees:
                 with (target / file.path).create() as copy:
                     if file.is_executable:
                         os.fchmod(copy.fileno(), 0o700)
-                    digest = hashlib.sha256()
-                    for piece in _content(blobs, file):
-                        digest.update(piece)
+                    for piece in contents.of(file):
                         copy.write(piece)
-                if digest.hexdigest() != file.sha256:
-                    if _size(blobs, file.sha256) == file.size:  # one of another size counts as missing
-                        os.unlink(file.sha256, dir_fd=blobs)  # so that the next upload sends it again
-                    raise TreeDamaged(f"the content of {file.path} was changed on the service's disk")
+
+    @contextmanager
+    def reading(self, tree: str) -> Iterator[TreeContents]:
+        """Open a tree to read its files. Raises TreeDamaged if its manifest is gone."""
+        try:
+            manifest = self.manifest(tree)
+            blobs = self.blobs.open_folder()
+        except (UnknownReference, FileNotFoundError) as error:
+            raise TreeDamaged(f"the manifest of tree {tree} is gone") from error
+        try:
+            yield TreeContents(manifest, blobs)
         finally:
             os.close(blobs)
+
+    def archive(self, tree: str, folder: str) -> Generator[bytes, None, None]:
+        """Yield a tar archive of the tree, with all files below `folder`. Raises TreeDamaged and OSError."""
+        with self.reading(tree) as contents:
+            yield from archived(contents, folder)
+
+    def stream(self, tree: str) -> Generator[bytes, None, None]:
+        """Yield the tree as one stream: see in_one_stream. Raises TreeDamaged and OSError."""
+        with self.reading(tree) as contents:
+            yield from in_one_stream(contents)
 
     def unused_since(self, before: float) -> list[str]:
         """List the trees that were last used before this time, in seconds since 1970."""
@@ -343,19 +353,6 @@ def explained_faults(path: Path) -> Iterator[None]:
                 f"uploaded files cannot be kept: {remedy_of(error)} ({path})", limit=_DISK
             ) from error
         raise StorageUnavailable(f"uploaded files cannot be accessed: {error}") from error
-
-
-def _content(blobs: int, file: File) -> Iterator[bytes]:
-    """Yield the content of a file, not more than its size and a byte."""
-    try:
-        content = open_regular(file.sha256, blobs)
-    except (FileNotFoundError, Suspicious) as error:
-        raise TreeDamaged(f"the content of {file.path} is gone from the service's disk") from error
-    left = file.size + 1
-    with content:
-        while left and (piece := content.read(min(_PIECE, left))):
-            left -= len(piece)
-            yield piece
 
 
 def _size(folder: int, name: str) -> int | None:

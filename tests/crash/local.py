@@ -12,13 +12,13 @@ from typing import ClassVar
 import psutil
 
 from job_tracker.domain.naming import instance_name
-from tests.crash.scenario import CAPACITY, JOBS, LOSING, RANK_PARAMETERS, PlannedJob
+from tests.crash.scenario import CAPACITY, JOBS, LOSING, RANK_PARAMETERS, RUN, PlannedJob, write_user_folder
 from tests.crash.stored import problems_in_sqlite
 from tests.support.parameters import declared
 
 _RANK = Path(__file__).with_name("rank.sh")
 _OF_A_GROUP = {"group.json", "stop.json", "supervisors.log"}
-_OF_A_RANK = {"exit.json", "lock", "log", "process.json", "restarts"}
+_OF_A_RANK = {"exit.json", "lock", "log", "process.json", "restarts", "unpacked"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,10 @@ class LocalWorld:
         torchrun = self.folder / "torchrun"
         torchrun.write_text(f"#!/bin/sh\nexec sh {_RANK}\n")
         torchrun.chmod(0o755)
+        write_user_folder(
+            self.folder,
+            {RUN: f"#!/bin/sh\nexport WITNESS='{self.witness}'\n. ./rank", "rank": _RANK.read_text()},
+        )
         (self.folder / "config.toml").write_text(
             f"""
             [storage]
@@ -108,7 +112,7 @@ def _left_over(world: LocalWorld) -> Iterator[str]:
         except psutil.Error:
             continue
     groups = world.data / "groups"
-    expected = {"jobs.db", "jobs.db.lock", "jobs.db.mark", "storage", "groups"}
+    expected = {"jobs.db", "jobs.db.lock", "jobs.db.mark", "storage", "groups", "programs"}
     yield from _unexpected(world.data, expected)
     yield from _unexpected(groups, {"live", "kept", "ended", "gone"})
     yield from _unexpected(groups / "live", set())

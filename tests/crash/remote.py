@@ -13,12 +13,13 @@ from typing import Any
 
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.shared.labels import ATTEMPT, JOB_ID
-from tests.crash.scenario import CAPACITY, JOBS, RANK_PARAMETERS, PlannedJob
+from tests.crash.scenario import CAPACITY, JOBS, RANK_PARAMETERS, RUN, PlannedJob, write_user_folder
 from tests.crash.stored import LEASE_LEFT, problems_in_redis
 from tests.crash.sweep import hits_in
-from tests.support.cluster import SCRIPT, Cluster
+from tests.support.cluster import SCRIPT, Cluster, address_for_pods
 from tests.support.cluster_fixtures import wait_for_account
 from tests.support.parameters import declared
+from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
 # The same as rank.sh, but without the records: here the API server's watch is the witness.
@@ -48,6 +49,7 @@ class RemoteWorld:
         self._redis = redis
         self._image = image
         self._prefix = ""
+        self._port = free_port()
         self._namespace = f"crash-{folder.name}-{uuid.uuid4().hex[:8]}"
         self._watch: PodWatch | None = None
         metadata = {"name": self._namespace}
@@ -63,11 +65,19 @@ class RemoteWorld:
         for name in ("examples.csv", "labels.csv"):
             (version / name).touch()
         self._prefix = f"crash-{uuid.uuid4().hex}"
+        write_user_folder(self.folder, {RUN: "#!/bin/sh\nexec python3 rank.py\n", "rank.py": _RANK})
         (self.folder / "config.toml").write_text(
             f"""
             backend = "kubernetes"
             [storage]
             data_dir = {json.dumps(str(data))}
+            [server]
+            insecure = true  # for the address that pods reach
+            [programs]
+            enabled = true
+            [reports]
+            listen = "0.0.0.0:{self._port}"
+            address = "{address_for_pods(self._cluster)}:{self._port}"
             [store]
             url = "{self._redis.url}"
             prefix = "{self._prefix}"
@@ -81,6 +91,7 @@ class RemoteWorld:
             [kubernetes]
             kubeconfig = {json.dumps(str(self._cluster.kubeconfig))}
             namespace = "{self._namespace}"
+            program_image = "{self._image}"
             [algorithms.witness]
             {declared(RANK_PARAMETERS)}
             [algorithms.witness.kubernetes]
@@ -107,6 +118,8 @@ class RemoteWorld:
             if resigned or problem != LEASE_LEFT:
                 yield problem
         for file in (self.folder / "data").rglob("*"):
+            if "programs" in file.parts:
+                continue  # uploaded files are kept for a while
             if file.is_file() and file.suffix not in (".csv", ".gz", ".log", ".id"):
                 yield f"left behind: {file.relative_to(self.folder)}"
 

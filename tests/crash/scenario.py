@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tests.crash.kept import PATIENCE, KeptService, Stuck
 from training_service._generated import training_service_pb2 as pb
@@ -30,9 +31,14 @@ class PlannedJob:
     algorithm: str = "witness"
     restarts: tuple[int, ...] = ()
     """The restarts of each rank within an attempt, if known."""
+    uploads: bool = False
+    """True if it runs RUN in an uploaded folder, instead of an algorithm."""
     tolerated: tuple[str, ...] = ()
     """Further allowed categories of failed attempts, such as for a fault before the master ran."""
 
+
+USER, RUN = "user", "run.sh"
+"""The folder of a world that a job uploads, and the program in it."""
 
 HOLD = {"DO": "hold"}
 DIE_ONCE = {"DO": "die once"}
@@ -43,7 +49,8 @@ FAILING = PlannedJob("failing", (pb.failure,), ("crashed",), ranks=FAIL)
 HOLDING = PlannedJob("cancelled-while-running", (pb.cancelled,), instances=2, ranks=HOLD)
 UNWANTED = PlannedJob("cancelled-while-queued", (pb.cancelled,), ranks=HOLD, is_run=False)
 RETRIED = PlannedJob("retried", (pb.succeed,), ("killed",), ranks=DIE_ONCE)
-JOBS = (FIRST, FAILING, HOLDING, UNWANTED, RETRIED)
+UPLOADED = PlannedJob("uploaded", (pb.succeed,), instances=2, uploads=True)
+JOBS = (FIRST, FAILING, HOLDING, UNWANTED, RETRIED, UPLOADED)
 """In the order of submission. The third leaves no room for the fourth."""
 
 
@@ -56,6 +63,15 @@ LOSING = PlannedJob(
     restarts=(0, 1),
     tolerated=("killed",),
 )
+
+
+def write_user_folder(world: Path, files: Mapping[str, str]) -> None:
+    """Write the folder that a job uploads."""
+    folder = world / USER
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    (folder / RUN).chmod(0o755)
 
 
 def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
@@ -74,6 +90,11 @@ def submit(service: KeptService, job: PlannedJob) -> int:
     """Submit a job until there is an answer. The request key makes repetitions the same job."""
 
     def send(client: TrainingClient) -> int:
+        if job.uploads:
+            folder = service.folder / USER
+            return client.run(
+                [f"./{RUN}"], folder=folder, name=job.name, instances=job.instances, request_key=job.name
+            )
         return client.submit(
             job.algorithm,
             "1",

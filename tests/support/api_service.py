@@ -38,7 +38,7 @@ from training_service.api.programs import ProgramServicer
 from training_service.api.reporter import ReporterServicer
 from training_service.api.servicer import TrainingServicer
 from training_service.metrics import Metrics
-from training_service.program_opening import open_programs
+from training_service.program_opening import open_programs, open_trees
 from training_service.serving import Listener, Servicers, make_server
 from training_service.settings import Settings
 
@@ -112,7 +112,8 @@ class Service:
         self.keys = await ReportKeys.open(self.store)
         self.tokens = ReportTokens(self.keys)
         limits = main.call_limits(self.settings)
-        reporter = ReporterServicer(self.tokens, self.reports, limits, self.trail.note)
+        trees = open_trees(self.settings)
+        reporter = ReporterServicer(self.tokens, self.reports, limits, self.trail.note, trees)
         interceptor = CallInterceptor(
             self.metrics.observe_call, self.access.authenticator, limits, self.metrics.observe_refusal
         )

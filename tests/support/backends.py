@@ -108,9 +108,13 @@ class ResolvingContainers(DockerBackend):
     """Resolves jobs as the tracker does before it launches them."""
 
     def __init__(
-        self, algorithms: Mapping[str, Algorithm], spool: FolderSpool, settings: DockerSettings
+        self,
+        algorithms: Mapping[str, Algorithm],
+        spool: FolderSpool,
+        settings: DockerSettings,
+        trees: TreeStore | None = None,
     ) -> None:
-        super().__init__(spool, settings)
+        super().__init__(spool, settings, trees=trees)
         self._algorithms = algorithms
 
     async def launch(self, job: Job) -> Observation:
@@ -290,8 +294,8 @@ class DockerGroups:
         """Add an algorithm to the configuration."""
         self.algorithms[name] = algorithm_of(docker={"image": self._image, "command": command, **recipe})
 
-    def open(self, **settings: Any) -> DockerBackend:
-        backend = ResolvingContainers(self.algorithms, self.spool(), self._settings(**settings))
+    def open(self, *, trees: TreeStore | None = None, **settings: Any) -> DockerBackend:
+        backend = ResolvingContainers(self.algorithms, self.spool(), self._settings(**settings), trees)
         self._opened.append(backend)
         return backend
 

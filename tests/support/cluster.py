@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -182,3 +183,12 @@ def _run(*args: str, stdin: str | None = None, timeout: float = 30, show: bool =
     if done.returncode == _NOT_POSSIBLE_HERE and not ON_CI:
         pytest.skip(done.stderr)
     raise CommandFailed(f"cluster {' '.join(args)}: status {done.returncode}\n{done.stderr or ''}")
+
+
+def address_for_pods(cluster: Cluster) -> str:
+    """Return the address of this machine on the way to the cluster's first node, where pods reach it."""
+    addresses = cluster.get("default", "nodes")["items"][0]["status"]["addresses"]
+    [node] = [each["address"] for each in addresses if each["type"] == "InternalIP"]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((node, 9))  # sends nothing
+        return str(probe.getsockname()[0])

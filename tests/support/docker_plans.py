@@ -9,6 +9,7 @@ from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.catalog import Algorithm
 from job_tracker.domain.job import Job
 from tests.support.catalog import algorithm_of, resolved
+from tests.support.programs import program_job
 
 NAME = "intent-classification"
 COMMAND = ("python", "-m", "intent_classification.train")
@@ -25,6 +26,22 @@ def planned(
 ) -> DockerPlan:
     settings = DockerSettings(instance="test", container=container or ContainerOptions(), **options)
     wanted = resolved(job, {NAME: of or algorithm()}, "docker", DockerPlugin(settings))
+    return plan(wanted, settings, most_log=1 << 20)
+
+
+TREE = "0123456789abcdef" * 4
+
+
+def planned_program(container: ContainerOptions | None = None, **changes: Any) -> DockerPlan:
+    """Return the plan of a job that runs an uploaded program."""
+    settings = DockerSettings(
+        instance="test",
+        container=container or ContainerOptions(),
+        program_image="registry.example.com/team:1",
+    )
+    values: dict[str, Any] = {"environment": {"MODE": "a $(HOME)"}, "job_id": 7, "attempt": 2, **changes}
+    command = ("python", "train.py", "$(HOME)")
+    wanted = program_job(DockerPlugin(settings), "docker", TREE, *command, **values)
     return plan(wanted, settings, most_log=1 << 20)
 
 

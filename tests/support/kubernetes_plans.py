@@ -1,5 +1,6 @@
 """Jobs and algorithms whose plans contain every possible field."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from job_tracker.backends.kubernetes.options import KubernetesRecipe, PodOptions
@@ -7,9 +8,11 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.catalog import Algorithm
+from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.job import Job
 from tests.support.catalog import algorithm_of, resolved
 from tests.support.jobs import job, job_of, spec
+from tests.support.programs import program_job
 
 NAME = "intent-classification"
 COMMAND = ("python", "-m", "intent_classification.train")
@@ -107,10 +110,32 @@ EVERYTHING = planned(
     FOR_ALL,
 )
 
+TREE = "0123456789abcdef" * 4
+FOR_PROGRAMS = KubernetesSettings(
+    namespace="training", instance="ours", pod=FOR_ALL, program_image="registry.example.com/team:1"
+)
+TOKENS = {"GROUP_TOKEN": "g", "REPORT_TOKEN": "7.2.token", "REPORT_ADDRESS": "training-service:51002"}
+
+
+def planned_program(
+    settings: KubernetesSettings = FOR_PROGRAMS, extra: Mapping[str, str] = TOKENS, **changes: Any
+) -> KubernetesPlan:
+    """Return the plan of a job that runs an uploaded program."""
+    values: dict[str, Any] = {"environment": {"MODE": "a $(HOME)"}, "job_id": 7, "attempt": 2, **changes}
+    command = ("python", "train.py", "$(HOME)")
+    return plan(
+        program_job(KubernetesPlugin(settings), "kubernetes", TREE, *command, **values), settings, extra
+    )
+
+
 GOLDEN = {
     "one": planned(job({"EPOCHS": "15"}, algorithm=NAME)),
     "three": planned(job({"EPOCHS": "15"}, algorithm=NAME, instances=3)),
     "everything": EVERYTHING,
+    "program": planned_program(
+        instances=2,
+        options=InstanceOptions(resources={"memory": "4Gi", "nvidia.com/gpu": "2"}, nproc_per_node=2),
+    ),
 }
 
 

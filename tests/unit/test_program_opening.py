@@ -19,8 +19,12 @@ from training_service.program_opening import refusal_of
             {"server": {"address": "0.0.0.0:51001", "insecure": True}, "auth": {"loopback": "token"}},
             "",
         ),
-        ({"backend": "docker"}, "backend docker, which this service uses, cannot run"),
-        ({"backend": "kubernetes", "programs": {"enabled": True}}, "backend kubernetes"),
+        ({"backend": "docker"}, ""),
+        (
+            {"backend": "kubernetes", "programs": {"enabled": True}},
+            "reports.address, which this service does",
+        ),
+        ({"backend": "kubernetes", "reports": {"address": "training-service:51002"}}, ""),
     ],
 )
 def test_programs_run_where_callers_are_known_or_on_this_machine(values: dict[str, Any], reason: str) -> None:

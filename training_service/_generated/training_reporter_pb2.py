@@ -26,21 +26,25 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3training_service/_generated/training_reporter.proto\x12\x08training\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x01\n\rReportRequest\x12\x11\n\x04step\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0btotal_steps\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x12\n\x05\x65poch\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0ctotal_epochs\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12&\n\x07metrics\x18\x05 \x03(\x0b\x32\x15.training.MetricValue\x12-\n\tartifacts\x18\x06 \x03(\x0b\x32\x1a.training.ReportedArtifactB\x07\n\x05_stepB\x0e\n\x0c_total_stepsB\x08\n\x06_epochB\x0f\n\r_total_epochs\"`\n\x0bMetricValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Y\n\x10ReportedArtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x03\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"L\n\x0eReportResponse\x12(\n\x05pause\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08problems\x18\x02 \x03(\t2O\n\x10TrainingReporter\x12;\n\x06Report\x12\x17.training.ReportRequest\x1a\x18.training.ReportResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3training_service/_generated/training_reporter.proto\x12\x08training\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x15\n\x13\x46\x65tchProgramRequest\"\'\n\x14\x46\x65tchProgramResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\"\xf6\x01\n\rReportRequest\x12\x11\n\x04step\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0btotal_steps\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x12\n\x05\x65poch\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0ctotal_epochs\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12&\n\x07metrics\x18\x05 \x03(\x0b\x32\x15.training.MetricValue\x12-\n\tartifacts\x18\x06 \x03(\x0b\x32\x1a.training.ReportedArtifactB\x07\n\x05_stepB\x0e\n\x0c_total_stepsB\x08\n\x06_epochB\x0f\n\r_total_epochs\"`\n\x0bMetricValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Y\n\x10ReportedArtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x03\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"L\n\x0eReportResponse\x12(\n\x05pause\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08problems\x18\x02 \x03(\t2\xa0\x01\n\x10TrainingReporter\x12;\n\x06Report\x12\x17.training.ReportRequest\x1a\x18.training.ReportResponse\x12O\n\x0c\x46\x65tchProgram\x12\x1d.training.FetchProgramRequest\x1a\x1e.training.FetchProgramResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'training_service._generated.training_reporter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_REPORTREQUEST']._serialized_start=131
-  _globals['_REPORTREQUEST']._serialized_end=377
-  _globals['_METRICVALUE']._serialized_start=379
-  _globals['_METRICVALUE']._serialized_end=475
-  _globals['_REPORTEDARTIFACT']._serialized_start=477
-  _globals['_REPORTEDARTIFACT']._serialized_end=566
-  _globals['_REPORTRESPONSE']._serialized_start=568
-  _globals['_REPORTRESPONSE']._serialized_end=644
-  _globals['_TRAININGREPORTER']._serialized_start=646
-  _globals['_TRAININGREPORTER']._serialized_end=725
+  _globals['_FETCHPROGRAMREQUEST']._serialized_start=130
+  _globals['_FETCHPROGRAMREQUEST']._serialized_end=151
+  _globals['_FETCHPROGRAMRESPONSE']._serialized_start=153
+  _globals['_FETCHPROGRAMRESPONSE']._serialized_end=192
+  _globals['_REPORTREQUEST']._serialized_start=195
+  _globals['_REPORTREQUEST']._serialized_end=441
+  _globals['_METRICVALUE']._serialized_start=443
+  _globals['_METRICVALUE']._serialized_end=539
+  _globals['_REPORTEDARTIFACT']._serialized_start=541
+  _globals['_REPORTEDARTIFACT']._serialized_end=630
+  _globals['_REPORTRESPONSE']._serialized_start=632
+  _globals['_REPORTRESPONSE']._serialized_end=708
+  _globals['_TRAININGREPORTER']._serialized_start=711
+  _globals['_TRAININGREPORTER']._serialized_end=871
 # @@protoc_insertion_point(module_scope)

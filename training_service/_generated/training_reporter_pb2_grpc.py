@@ -40,6 +40,11 @@ class TrainingReporterStub:
                 request_serializer=training__service_dot___generated_dot_training__reporter__pb2.ReportRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_training__reporter__pb2.ReportResponse.FromString,
                 _registered_method=True)
+        self.FetchProgram = channel.unary_stream(
+                '/training.TrainingReporter/FetchProgram',
+                request_serializer=training__service_dot___generated_dot_training__reporter__pb2.FetchProgramRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__reporter__pb2.FetchProgramResponse.FromString,
+                _registered_method=True)
 
 
 class TrainingReporterServicer:
@@ -59,6 +64,21 @@ class TrainingReporterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchProgram(self, request, context):
+        """Returns the files of the uploaded program that a job runs, for instances that do not see the service's disk.
+        The metadata are those of `Report`.
+
+        The contents of all messages together are the manifest of the tree, an empty line, and the contents of the
+        files in the order of the manifest. Check all hashes.
+
+        Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
+        the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
+        program. All other errors are temporary: begin again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TrainingReporterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -66,6 +86,11 @@ def add_TrainingReporterServicer_to_server(servicer, server):
                     servicer.Report,
                     request_deserializer=training__service_dot___generated_dot_training__reporter__pb2.ReportRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_training__reporter__pb2.ReportResponse.SerializeToString,
+            ),
+            'FetchProgram': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchProgram,
+                    request_deserializer=training__service_dot___generated_dot_training__reporter__pb2.FetchProgramRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__reporter__pb2.FetchProgramResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -96,6 +121,33 @@ class TrainingReporter:
             '/training.TrainingReporter/Report',
             training__service_dot___generated_dot_training__reporter__pb2.ReportRequest.SerializeToString,
             training__service_dot___generated_dot_training__reporter__pb2.ReportResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchProgram(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/training.TrainingReporter/FetchProgram',
+            training__service_dot___generated_dot_training__reporter__pb2.FetchProgramRequest.SerializeToString,
+            training__service_dot___generated_dot_training__reporter__pb2.FetchProgramResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,17 @@ class TrainingReporterStub:
     stop reporting. INVALID_ARGUMENT if the message is malformed or larger than 256 KiB. All other errors are
     temporary: continue to train, and send the values again with the next report.
     """
+    FetchProgram: _grpc.UnaryStreamMultiCallable[_training_reporter_pb2.FetchProgramRequest, _training_reporter_pb2.FetchProgramResponse]
+    """Returns the files of the uploaded program that a job runs, for instances that do not see the service's disk.
+    The metadata are those of `Report`.
+
+    The contents of all messages together are the manifest of the tree, an empty line, and the contents of the
+    files in the order of the manifest. Check all hashes.
+
+    Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
+    the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
+    program. All other errors are temporary: begin again.
+    """
 
 @_typing.type_check_only
 class TrainingReporterAsyncStub(TrainingReporterStub):
@@ -59,6 +70,17 @@ class TrainingReporterAsyncStub(TrainingReporterStub):
     Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended:
     stop reporting. INVALID_ARGUMENT if the message is malformed or larger than 256 KiB. All other errors are
     temporary: continue to train, and send the values again with the next report.
+    """
+    FetchProgram: _aio.UnaryStreamMultiCallable[_training_reporter_pb2.FetchProgramRequest, _training_reporter_pb2.FetchProgramResponse]  # type: ignore[assignment]
+    """Returns the files of the uploaded program that a job runs, for instances that do not see the service's disk.
+    The metadata are those of `Report`.
+
+    The contents of all messages together are the manifest of the tree, an empty line, and the contents of the
+    files in the order of the manifest. Check all hashes.
+
+    Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
+    the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
+    program. All other errors are temporary: begin again.
     """
 
 class TrainingReporterServicer(metaclass=_abc_1.ABCMeta):
@@ -77,6 +99,23 @@ class TrainingReporterServicer(metaclass=_abc_1.ABCMeta):
         Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended:
         stop reporting. INVALID_ARGUMENT if the message is malformed or larger than 256 KiB. All other errors are
         temporary: continue to train, and send the values again with the next report.
+        """
+
+    @_abc_1.abstractmethod
+    def FetchProgram(
+        self,
+        request: _training_reporter_pb2.FetchProgramRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_training_reporter_pb2.FetchProgramResponse], _abc.AsyncIterator[_training_reporter_pb2.FetchProgramResponse]]:
+        """Returns the files of the uploaded program that a job runs, for instances that do not see the service's disk.
+        The metadata are those of `Report`.
+
+        The contents of all messages together are the manifest of the tree, an empty line, and the contents of the
+        files in the order of the manifest. Check all hashes.
+
+        Errors: UNAUTHENTICATED if the token is missing or invalid. FAILED_PRECONDITION if the attempt has ended, or if
+        the files are not complete on the service's disk: do not try again. INVALID_ARGUMENT if the job runs no uploaded
+        program. All other errors are temporary: begin again.
         """
 
 def add_TrainingReporterServicer_to_server(servicer: TrainingReporterServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

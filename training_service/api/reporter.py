@@ -3,6 +3,9 @@
 # The interceptor gives handlers a Call in place of gRPC's context.
 # mypy: disable-error-code="override"
 
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from google.protobuf.duration_pb2 import Duration
@@ -10,17 +13,22 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker.common import log_context
 from job_tracker.domain.audit import EventObserver, ignore_event
-from job_tracker.domain.errors import NotAllowed
+from job_tracker.domain.errors import InvalidField, NotAllowed, TreeDamaged
 from job_tracker.reports import Report, ReportBuffer, ReportTokens
+from job_tracker.reports.buffer import Attempt
 from job_tracker.reports.report import COUNTS, ReportReader
+from job_tracker.trees.contents import read_in_threads
+from job_tracker.trees.store import TreeStore
 from training_service._generated import training_reporter_pb2 as pb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterServicer
 from training_service.api.caller import Call, Metadata
 from training_service.api.limits import CallLimits
+from training_service.api.sending import Places
 from training_service.auth.authenticator import refusal_of
 
 _SCHEME = "bearer "
 _SHORTEST_PAUSE = 1.0
+_FETCHES, _FETCHES_OF_ONE, _FETCH_SECONDS = 16, 4, 600.0  # a fetch in progress has up to 3 MiB in memory
 _REPORTS_A_SECOND = 500  # the limit of one replica; with more reporters, each has to pause for longer
 
 
@@ -33,14 +41,43 @@ class ReporterServicer(TrainingReporterServicer):
         buffer: ReportBuffer,
         limits: CallLimits | None = None,
         note: EventObserver = ignore_event,
+        trees: TreeStore | None = None,
     ) -> None:
-        """`note` gets an event of each call whose token is refused."""
+        """`note` gets an event of each call whose token is refused; `trees` has the files of programs."""
         self._limits = limits or CallLimits()
         self._tokens = tokens
         self._buffer = buffer
         self._note = note
+        self._trees = trees
+        self._fetches = Places(_FETCHES, _FETCHES_OF_ONE, _FETCH_SECONDS)
 
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
+        attempt = await self._attempt_of(call)
+        report = report_of(request)
+        await self._buffer.take(attempt, report, by_call=True)
+        seconds = max(_SHORTEST_PAUSE, self._buffer.reporters / _REPORTS_A_SECOND)
+        pause = Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
+        return pb.ReportResponse(pause=pause, problems=report.problems)
+
+    async def FetchProgram(
+        self,
+        request: pb.FetchProgramRequest,  # noqa: ARG002
+        call: Call,
+    ) -> AsyncGenerator[pb.FetchProgramResponse, None]:
+        attempt = await self._attempt_of(call)
+        job = await self._buffer.live_job(attempt)
+        if job.spec.program is None:
+            raise InvalidField("token", f"job {job.id} runs no uploaded program, so it has no files")
+        if self._trees is None:
+            raise TreeDamaged("this service keeps no uploaded files")
+        with await self._fetches.take(replace(call.caller, name=f"job {job.id}")):
+            stream = self._trees.of(job.spec.project).stream(job.spec.program.tree)
+            async with aclosing(read_in_threads(stream)) as pieces:
+                async for piece in pieces:
+                    yield pb.FetchProgramResponse(content=piece)
+
+    async def _attempt_of(self, call: Call) -> Attempt:
+        """Return the attempt of the call's token, and count the call."""
         try:
             attempt = await self._tokens.read(_token_of(call.metadata))
         except NotAllowed as error:
@@ -48,11 +85,7 @@ class ReporterServicer(TrainingReporterServicer):
             raise
         self._limits.check_report(*attempt)
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
-        report = report_of(request)
-        await self._buffer.take(attempt, report, by_call=True)
-        seconds = max(_SHORTEST_PAUSE, self._buffer.reporters / _REPORTS_A_SECOND)
-        pause = Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9))
-        return pb.ReportResponse(pause=pause, problems=report.problems)
+        return attempt
 
 
 def report_of(message: pb.ReportRequest) -> Report:

@@ -127,8 +127,8 @@ class ReportSettings(Config):
     )
     listen: Address | None = Field(
         default=None,
-        description="Listening address, HOST:PORT, that takes reports only, so that ranks need not reach the "
-        "rest of the service. Unset: ranks report at `server.address`.",
+        description="Listening address, HOST:PORT, for reports and the files of uploaded programs only, so "
+        "that ranks need not reach the rest of the service. Unset: ranks report at `server.address`.",
     )
     ca: Path | None = Field(
         default=None,

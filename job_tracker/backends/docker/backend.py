@@ -18,6 +18,7 @@ from job_tracker.backends.docker.plan import plan
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
+from job_tracker.backends.shared.programs import for_program
 from job_tracker.backends.shared.watching import watched
 from job_tracker.domain.errors import BackendRefused, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -25,6 +26,7 @@ from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs.records import BEGINNING
 from job_tracker.logs.spool import FolderSpool
+from job_tracker.trees.store import TreeStore
 
 
 class DockerBackend:
@@ -35,10 +37,11 @@ class DockerBackend:
         spool: FolderSpool,
         settings: DockerSettings,
         extra_environment: ExtraEnvironment = nothing_more,
+        trees: TreeStore | None = None,
     ) -> None:
         """Prepare the backend; the first call connects to the engine.
 
-        Logs of stopped groups go to the spool.
+        Logs of stopped groups go to the spool. `trees` has the files of uploaded programs.
         """
         self._settings = settings
         self._extra_environment = extra_environment
@@ -56,7 +59,7 @@ class DockerBackend:
             self._client, self._cache, self._groups, endings, self._logs, instance=instance
         )
         self._launcher = Launcher(
-            self._client, self._cache, self._groups, self._images, self._stopper.remove_lost
+            self._client, self._cache, self._groups, self._images, self._stopper.remove_lost, trees
         )
 
     async def connect(self) -> None:
@@ -79,7 +82,12 @@ class DockerBackend:
                 await self._stopper.stop(planned.group, timedelta(0), keep_logs=False)
                 await self._stopper.clear(planned.group)
             group = self._groups.begin(planned.group, planned.instances)
-            await self._launcher.launch(planned, group)
+            try:
+                await self._launcher.launch(planned, group)
+            except LaunchFailed as error:
+                if planned.program is None:
+                    raise
+                raise LaunchFailed(for_program(error.diagnosis, "docker")) from error
             group.launching = False
             return self._groups.observe(group)
 

@@ -21,7 +21,7 @@ from docker.tls import TLSConfig
 from docker.utils import kwargs_from_env, parse_host, parse_repository_tag
 
 from job_tracker.backends.docker.engine_errors import EngineError, NotFound, Refused, Unreachable, from_answer
-from job_tracker.domain.errors import BackendRefused
+from job_tracker.domain.errors import BackendRefused, TrackerError
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ Query = Mapping[str, str]
 _OLDEST_API = (1, 41)  # the version of Engine 20.10, the first that knows host-gateway
 _PULL_SILENCE = 300.0
 _MOST_CALLS = 16  # calls in flight at once; streams do not count
+_MOST_ARCHIVES = 4  # archives sent at once, each with a few MiB in memory
 _FIRST_ERROR, _SERVER_ERROR = 400, 500
 _UNIX = "http+unix://"
 _FRAME_HEAD = 8
@@ -47,6 +48,7 @@ class DockerClient:
         self._place = base_url or os.environ.get("DOCKER_HOST") or "the engine of this machine"
         self._seconds = call_seconds
         self._calls = asyncio.Semaphore(_MOST_CALLS)
+        self._archives = asyncio.Semaphore(_MOST_ARCHIVES)
         self._session: aiohttp.ClientSession | None = None
         self._version = ""
 
@@ -78,6 +80,37 @@ class DockerClient:
         """Inspect the container with this id or name."""
         found: Json = await self._call("GET", f"/containers/{container}/json")
         return found
+
+    async def put_archive(self, container: str, folder: str, archive: AsyncIterator[bytes]) -> None:
+        """Unpack a tar archive into a folder of a container that was not started.
+
+        A read-only container takes files only in its volumes. Raises Unreachable if the engine is silent for
+        some minutes. Errors of the archive are raised as they are.
+        """
+        path = f"/v{await self._api_version()}/containers/{container}/archive"
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._seconds, sock_read=_PULL_SILENCE)
+        headers = {"Content-Type": "application/x-tar"}
+        failures: list[Exception] = []
+
+        async def sent() -> AsyncIterator[bytes]:
+            try:
+                async for piece in archive:
+                    yield piece
+            except (OSError, TrackerError) as error:
+                failures.append(error)
+                raise
+
+        async with self._archives:
+            try:
+                with _translated():
+                    async with self._answer(
+                        "PUT", path, {"path": folder}, timeout, headers=headers, data=sent()
+                    ) as response:
+                        await response.read()
+            except Exception:
+                if failures:
+                    raise failures[0] from None
+                raise
 
     async def start(self, container: str) -> None:
         """Start a container. Starting a running one does nothing."""

@@ -67,6 +67,14 @@ class ContainerGroup(LiveGroup):
         self.gone.discard(rank)
         return True
 
+    def forget(self, rank: int, container: Container) -> None:
+        """Forget a container, as if it had never existed."""
+        known = self.containers.get(rank)
+        if known is not None and known.id == container.id:
+            del self.containers[rank]
+            self.gone.discard(rank)
+            self._ended.pop(rank, None)
+
     def observe(self, now: float) -> Observation:
         """Return the state of every rank. The end of a rank is final, even if its container is removed."""
         is_young = any(now - each.created_at < _LAUNCH_SECONDS for each in self.containers.values())
@@ -123,6 +131,12 @@ class Groups(LiveGroups[ContainerGroup]):
             if group is not None and known.id == container.id:
                 group.gone.add(rank)
                 self._touch(group)
+
+    def forget(self, container: Container) -> None:
+        """Forget a container that ran nothing, so that a new one can take its place."""
+        group = self._groups.get(container.group) if container.group else None
+        if group is not None and (rank := container.rank) is not None:
+            group.forget(rank, container)
 
     def end(self, endings: Iterable[Ending]) -> None:
         """Record all written endings, including those of groups that are not known yet."""

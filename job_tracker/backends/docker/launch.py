@@ -7,11 +7,17 @@ already ended would run it twice.
 All containers are created before the first is started. So a failed launch has run nothing. If a started group
 lacks a container, that container was removed, and it is not created again. The network is created after the
 containers, so that a network without containers can be removed.
+
+The files of an uploaded program are copied into all containers before the first is started. So if one has
+started, the files of all are complete. Otherwise, containers of an interrupted launch are replaced, and not
+completed: an earlier leader that was paused while it copied can then do no harm.
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from functools import partial
+from pathlib import PurePosixPath
 
 from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
@@ -26,11 +32,14 @@ from job_tracker.backends.docker.secrets import with_secrets
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.shared.claims import Claim, claim_of
 from job_tracker.backends.shared.gathering import gathered
-from job_tracker.backends.shared.instances import configuration_changed
+from job_tracker.backends.shared.instances import HOME, WORK, configuration_changed
 from job_tracker.backends.shared.labels import INSTANCE, PLAN_DIGEST
+from job_tracker.backends.shared.programs import files_damaged
 from job_tracker.backends.shared.retries import NotYet, repeated
-from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, StorageUnavailable, TreeDamaged
 from job_tracker.domain.group import MASTER_RANK
+from job_tracker.trees.contents import read_in_threads
+from job_tracker.trees.store import TreeStore
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +49,10 @@ _TAKE_OVER_SECONDS = 2.0
 
 
 class Launcher:
-    """Launches groups. `remove_lost` removes a container whose rank is to be restarted."""
+    """Launches groups. `remove_lost` removes a container whose rank is to be restarted.
+
+    `trees` has the files of uploaded programs.
+    """
 
     def __init__(
         self,
@@ -49,7 +61,9 @@ class Launcher:
         groups: Groups,
         images: Images,
         remove_lost: Callable[[Container], Awaitable[None]],
+        trees: TreeStore | None = None,
     ) -> None:
+        self._trees = trees
         self._remove_lost = remove_lost
         self._client = client
         self._cache = cache
@@ -73,6 +87,10 @@ class Launcher:
         others = [self._claim(plan, rank) for rank in ranks]
         # Wait for all even if one fails, so that no container is created after the return.
         workers = await gathered(others)
+        if plan.program is not None:
+            claimed = dict(zip((MASTER_RANK, *ranks), ((master, is_new), *workers), strict=True))
+            claimed = await self._with_files(plan, *plan.program, claimed)
+            (master, is_new), *workers = claimed.values()
         if plan.network is not None:
             await self._have_network(plan, plan.network)
         # The master first: the network knows the name of a container only while it runs.
@@ -135,6 +153,50 @@ class Launcher:
                 await self._remove_replaced(found)
                 raise not_yet
         return found
+
+    async def _with_files(
+        self, plan: DockerPlan, project: str, tree: str, claimed: Mapping[int, tuple[Container, bool]]
+    ) -> dict[int, tuple[Container, bool]]:
+        """Copy the files of the program into all containers, unless one has started. Return them."""
+        if any(container.has_started for container, _ in claimed.values()):
+            return dict(claimed)
+        whole: dict[int, tuple[Container, bool]] = {}
+        for rank, (container, is_new) in claimed.items():
+            if not is_new:
+                await self._remove_unstarted(container)
+                container, is_new = await self._claim(plan, rank)
+            if not is_new:
+                raise BackendUnavailable(f"another replica is launching {plan.group.name}")
+            whole[rank] = container, is_new
+        await gathered(self._copy_files(container, project, tree) for container, _ in whole.values())
+        return whole
+
+    async def _copy_files(self, container: Container, project: str, tree: str) -> None:
+        try:
+            if self._trees is None:
+                raise TreeDamaged("this service keeps no uploaded files")
+            pieces = read_in_threads(self._trees.of(project).archive(tree, PurePosixPath(WORK).name))
+            async with aclosing(pieces):
+                await self._client.put_archive(container.id, HOME, pieces)
+        except TreeDamaged as error:
+            raise LaunchFailed(files_damaged(str(error))) from error
+        except (OSError, StorageUnavailable) as error:
+            raise BackendUnavailable(f"the files of the program cannot be read: {error}") from error
+        except NotFound:
+            raise  # another replica has replaced the container
+        except EngineError as error:
+            raise _explained(error, container.name) from error
+
+    async def _remove_unstarted(self, container: Container) -> None:
+        log.info("replacing %s: its files may be incomplete", container.name)
+        try:
+            await self._client.remove(container.id)
+        except NotFound:
+            pass
+        except Conflict as error:
+            raise BackendUnavailable(f"{container.name} has just been started: {error.message}") from error
+        self._groups.forget(container)
+        self._cache.removed(container)
 
     async def _remove_replaced(self, container: Container) -> None:
         try:

@@ -65,6 +65,8 @@ class DockerPlan:
     """Labels of the objects of the whole group."""
     containers: tuple[ContainerPlan, ...]
     digest: str
+    program: tuple[str, str] | None = None
+    """The project and the tree of an uploaded program; None for a configured algorithm."""
 
     @property
     def submission(self) -> str:
@@ -112,6 +114,7 @@ def plan(
                 extra_hosts=settings.extra_hosts,
                 most_log=most_log,
                 options=of_role[role],
+                has_program=job.spec.program is not None,
             ),
             of_role[role].inherit,
             of_role[role].secret_files,
@@ -131,6 +134,7 @@ def plan(
         labels={**labels, PLAN_DIGEST: digest},
         containers=tuple(_marked(each, digest) for each in containers),
         digest=digest,
+        program=(job.spec.project, job.spec.program.tree) if job.spec.program else None,
     )
 
 

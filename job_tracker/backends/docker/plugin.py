@@ -39,6 +39,11 @@ class DockerPlugin(BackendPlugin):
         )
         return instance_of(options, image=recipe.image, command=algorithm.command_of(role, recipe.command))
 
+    def resolve_program(self, command: tuple[str, ...], sent: InstanceOptions) -> InstanceSpec | None:
+        configured = self._settings.container.without_identity, ContainerOptions()
+        options = options_of_role(ContainerOptions, sent, configured=configured, own=None)
+        return instance_of(options, image=self._settings.program_image, command=command)
+
     def address_for_ranks(self, host: str, port: int) -> str | None:
         reachable = host in _EVERYWHERE and HOST in self._settings.extra_hosts
         return f"{HOST}:{port}" if reachable else None
@@ -46,6 +51,8 @@ class DockerPlugin(BackendPlugin):
     async def open(self, surroundings: Surroundings) -> Opened:
         from job_tracker.backends.docker.backend import DockerBackend
 
-        backend = DockerBackend(surroundings.spool, self._settings, surroundings.extra_environment)
+        backend = DockerBackend(
+            surroundings.spool, self._settings, surroundings.extra_environment, surroundings.trees
+        )
         await backend.connect()
         return Opened(backend=backend, spool=surroundings.spool)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from job_tracker.backends.docker.options import GPU, MEMORY, ContainerOptions
-from job_tracker.backends.shared.instances import HOME, TEMPORARY
+from job_tracker.backends.shared.instances import HOME, TEMPORARY, WORK
 from job_tracker.catalog.syntax import CPU, amount
 
 _NANO = 10**9
@@ -25,19 +25,25 @@ def container(
     extra_hosts: Mapping[str, str],
     most_log: int,
     options: ContainerOptions,
+    has_program: bool = False,
 ) -> dict[str, Any]:
     """Return the whole request. Without a `command`, the container runs the command of its image.
+
+    If it `has_program`, its files are copied into it before it is started. The engine can do that only in a
+    volume: an anonymous one, which is removed with the container.
 
     On the network of its group, the other containers find it by its name. A container that `is_alone` has no
     such network.
     """
+    scratch = (TEMPORARY,) if has_program else (HOME, TEMPORARY)
+    program = [{"Type": "volume", "Target": HOME}] if has_program else []
     return {
         "Hostname": name,
         "Image": image,
         # Replaces the entry point and the arguments of the image, as in pods.
         **({"Entrypoint": list(command)} if command else {}),
         **_present("User", str(options.run_as_user or "")),
-        **_present("WorkingDir", options.working_directory),
+        **_present("WorkingDir", WORK if has_program else options.working_directory),
         "Env": [f"{variable}={value}" for variable, value in environment.items()],
         "Labels": {**options.labels, **labels},
         "HostConfig": {
@@ -48,11 +54,11 @@ def container(
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "ReadonlyRootfs": True,
-            "Tmpfs": dict.fromkeys((HOME, TEMPORARY), f"{_SCRATCH},size={_bytes(options.scratch_size)}"),
+            "Tmpfs": dict.fromkeys(scratch, f"{_SCRATCH},size={_bytes(options.scratch_size)}"),
             "ShmSize": _bytes(options.shm_size),
             "PidsLimit": options.pids_limit,
             **_limits(options.resources),
-            **_present("Mounts", _mounts(options)),
+            **_present("Mounts", [*program, *_mounts(options)]),
             "LogConfig": {
                 "Type": "json-file",  # this log can be read with times, and is bounded here
                 "Config": {"max-size": str(most_log // _LOG_FILES), "max-file": str(_LOG_FILES)},

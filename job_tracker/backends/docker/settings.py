@@ -5,8 +5,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from job_tracker.backends.docker.options import CONTAINER_RESOURCES, ContainerOptions, Pull
+from job_tracker.backends.shared.programs import DEFAULT_IMAGE
 from job_tracker.catalog.request_limits import RequestLimits
-from job_tracker.catalog.syntax import LabelValue
+from job_tracker.catalog.syntax import Image, LabelValue
 
 _OptionName = Literal["resources", "nproc_per_node", "labels"]
 _OPTIONS: frozenset[_OptionName] = frozenset({"resources", "nproc_per_node", "labels"})
@@ -52,6 +53,10 @@ class DockerSettings(RequestLimits):
         "engine's machine.",
     )
     pull: Pull = Field(default="missing", description="When the engine pulls an image.")
+    program_image: Image = Field(
+        default=DEFAULT_IMAGE,
+        description="Image of uploaded programs. It has the interpreter and the packages that they need.",
+    )
     call_seconds: int = Field(
         default=30, ge=1, le=600, description="Time-out of one call to the engine, in seconds."
     )

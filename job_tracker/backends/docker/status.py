@@ -6,6 +6,8 @@ from job_tracker.backends.base import RankObservation
 from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.shared.evidence import SENT_FROM_OUTSIDE, USE_LESS_MEMORY, signal_name
 from job_tracker.backends.shared.failures import crashed, exited
+from job_tracker.backends.shared.labels import PROGRAM_TREE
+from job_tracker.backends.shared.programs import for_program
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
 
@@ -50,7 +52,10 @@ def observe_rank(
         return RankObservation(RankStatus(rank, Phase.STOPPED, code), ended_at=at)
     if code == 0:
         return RankObservation(RankStatus(rank, Phase.SUCCEEDED, 0), ended_at=at)
-    return RankObservation(RankStatus(rank, Phase.FAILED, code), _why_ended(rank, container, code), at)
+    why = _why_ended(rank, container, code)
+    if PROGRAM_TREE in container.labels:
+        why = for_program(why, "docker")
+    return RankObservation(RankStatus(rank, Phase.FAILED, code), why, at)
 
 
 def _missing(rank: int, container: Container | None, *, launching: bool, stopping: bool) -> RankObservation:

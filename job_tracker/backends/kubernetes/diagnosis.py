@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from job_tracker.backends.kubernetes import fetch_program
 from job_tracker.backends.shared.evidence import SENT_FROM_OUTSIDE, USE_LESS_MEMORY, signal_name
 from job_tracker.backends.shared.failures import crashed, exited
 from job_tracker.backends.shared.log_ends import evidence_of
@@ -148,6 +149,46 @@ INIT_FAILED = Row(
     "The algorithm's pod_template or the cluster adds this container. Read its log with kubectl logs -c.",
 )
 
+_FETCH_FAILED = "The files of the program could not be fetched into the pod of rank {rank}."
+_FETCHES: Mapping[int, Row] = {
+    fetch_program.NO_GRPC: Row(
+        Category.INIT_FAILED,
+        _FETCH_FAILED,
+        "Install grpcio in the image kubernetes.program_image, or set kubernetes.fetch_image to the image of "
+        "the service.",
+    ),
+    fetch_program.REFUSED: Row(
+        Category.INIT_FAILED,
+        _FETCH_FAILED,
+        "Read the service's reason in the detail. If files are missing, submit the program again: trainctl "
+        "run uploads them.",
+    ),
+    fetch_program.UNREACHABLE: Row(
+        Category.INIT_FAILED,
+        _FETCH_FAILED,
+        "Check that pods reach the service at reports.address (its Service and network policies, and "
+        "reports.ca with TLS), then submit the job again.",
+        retryable=True,
+    ),
+    fetch_program.NOT_WRITTEN: Row(
+        Category.INIT_FAILED,
+        _FETCH_FAILED,
+        "Check the free space of the nodes, and scratch_size in kubernetes.pod.",
+        retryable=True,
+    ),
+}
+_NOT_FETCHED = Row(
+    Category.INIT_FAILED,
+    _FETCH_FAILED,
+    "Check that the image kubernetes.fetch_image, or else kubernetes.program_image, has python3 with grpcio.",
+)
+NO_ADDRESS = Diagnosis(
+    category=Category.LAUNCH_FAILED,
+    summary="Pods cannot fetch the files of the program: they have no address of the service.",
+    resolution="Set reports.address, and reports.listen if callers of server.address need certificates. Then "
+    "submit the job again.",
+)
+
 # Reasons of pods that the kubelet or a controller ended (`status.reason`).
 POD: Mapping[str, Row] = {
     "Evicted": _EVICTED,
@@ -195,6 +236,11 @@ def without_service(crash: Diagnosis, service: str) -> Diagnosis:
         detail="\n".join(filter(None, (crash.summary, crash.detail))),
         retryable=row.retryable,
     )
+
+
+def not_fetched(rank: int, code: int, detail: str) -> Diagnosis:
+    """Return why the files of a program could not be fetched, given the exit code of the init container."""
+    return _FETCHES.get(code, _NOT_FETCHED).about(rank, detail)
 
 
 def pod_row(reason: str, message: str) -> Row | None:

@@ -6,11 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.kubernetes import diagnosis
-from job_tracker.backends.kubernetes.labels import Manifest, group_of, instances_of, rank_of, restarts_of
+from job_tracker.backends.kubernetes.labels import (
+    Manifest,
+    group_of,
+    instances_of,
+    rank_of,
+    restarts_of,
+    runs_program,
+)
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.kubernetes.status import observe_rank, program_of
 from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
+from job_tracker.backends.shared.programs import for_program
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
 
@@ -99,6 +107,8 @@ class PodGroup(LiveGroup):
             seen = RankObservation(RankStatus(rank, Phase.STOPPED))
         seen = self._blame_outage(seen, now)
         if known := self.pods.get(rank):
+            if seen.diagnosis and runs_program(known):
+                seen = replace(seen, diagnosis=for_program(seen.diagnosis, "kubernetes"))
             seen = replace(seen, status=replace(seen.status, restarts=restarts_of(known)))
         if seen.status.phase.has_ended and not self._may_get_exit_code(rank, seen):
             self._ended.add(rank)

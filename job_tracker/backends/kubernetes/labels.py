@@ -13,6 +13,7 @@ from job_tracker.backends.shared.labels import (
     MANAGED_BY,
     MANAGER,
     PLAN_DIGEST,
+    PROGRAM_TREE,
     RANK,
     RESTARTS,
     ROLE,
@@ -46,6 +47,11 @@ def group_selector(group: GroupRef, instance: str) -> str:
 def group_of(manifest: Manifest) -> GroupRef | None:
     """Return the group of the object; None if its labels are not valid labels of this service."""
     return group_named(_labels(manifest), _annotations(manifest))
+
+
+def runs_program(manifest: Manifest) -> bool:
+    """Return whether the object belongs to a job that runs an uploaded program."""
+    return PROGRAM_TREE in _annotations(manifest)
 
 
 def rank_of(manifest: Manifest) -> int | None:

@@ -3,11 +3,12 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from job_tracker.backends.kubernetes.options import CONTAINER, PodOptions
 from job_tracker.backends.kubernetes.strategic_merge import merged
-from job_tracker.backends.shared.instances import HOME, SHARED_MEMORY, TEMPORARY
+from job_tracker.backends.shared.instances import HOME, SHARED_MEMORY, TEMPORARY, WORK
 from job_tracker.backends.shared.labels import (
     ALGORITHM,
     ATTEMPT,
@@ -17,6 +18,7 @@ from job_tracker.backends.shared.labels import (
     MANAGED_BY,
     NAME,
     PLAN_DIGEST,
+    PROGRAM_TREE,
     RANK,
     SUBMITTED_AT,
     group_annotations,
@@ -28,11 +30,19 @@ from job_tracker.catalog.syntax import CPU
 from job_tracker.domain.group import MASTER_RANK
 from job_tracker.domain.job import Job
 
+FETCH = "fetch-program"
+"""The name of the init container that fetches the files of an uploaded program."""
 _PORT_NAME = "master"
 _DIGEST_LENGTH = 16
+MEMORY = "memory"
 # The labels that select a group. The other labels are not unique to it.
 _OF_GROUP = (MANAGED_BY, INSTANCE, JOB_ID, ATTEMPT)
-_ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST)
+_ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST, PROGRAM_TREE)
+_RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "readOnlyRootFilesystem": True,
+}
 
 
 def service(
@@ -137,25 +147,25 @@ def pod(
     grace_seconds: int,
     options: PodOptions,
     overlay: Mapping[str, Any],
+    fetch: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Build the pod of one rank. `overlay` is merged into it; the service's labels are set after that."""
+    """Build the pod of one rank. `overlay` is merged into it; the service's labels are set after that.
+
+    `fetch` is the init container that fetches the files of an uploaded program.
+    """
     training = {
         "name": CONTAINER,
         "image": image,
         **_present("imagePullPolicy", options.image_pull_policy),
         **_present("command", list(command)),
-        **_present("workingDir", options.working_directory),
+        **_present("workingDir", WORK if fetch else options.working_directory),
         "env": [dict(variable) for variable in environment],
         **_present("envFrom", [{"secretRef": {"name": secret}} for secret in options.secrets]),
         **_present("resources", _resources(options)),
         "volumeMounts": _mounts(options),
         # The end of the log serves as evidence if the program leaves no termination message.
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-            "readOnlyRootFilesystem": True,
-        },
+        "securityContext": _RESTRICTED,
     }
     base = {
         "apiVersion": "v1",
@@ -184,6 +194,7 @@ def pod(
             **_present("nodeSelector", dict(options.node_selector)),
             **_present("tolerations", [_toleration(each) for each in options.tolerations]),
             **(_near_each_other(job, instance) if job.spec.instances > 1 else {}),
+            **_present("initContainers", [fetch] if fetch else []),
             "containers": [training],
             "volumes": _volumes(options),
         },
@@ -201,6 +212,34 @@ def pod(
         "annotations": {**metadata.get("annotations", {}), **group_annotations(job)},
     }
     return whole
+
+
+def fetch_container(
+    tree: str, *, image: str, environment: Sequence[Mapping[str, Any]], options: PodOptions
+) -> dict[str, Any]:
+    """Build the init container that fetches a tree into the working directory of the training container.
+
+    It asks for no more than the training does, without its devices, so the pod needs no more room.
+    """
+    text = Path(__file__).with_name("fetch_program.py").read_text()
+    plain = {name: amount for name, amount in options.resources.items() if name in (CPU, MEMORY)}
+    return {
+        "name": FETCH,
+        "image": image,
+        **_present("imagePullPolicy", options.image_pull_policy),
+        "command": ["python3", "-c", *literal((text, WORK, tree))],
+        "workingDir": HOME,
+        "env": [dict(variable) for variable in environment],
+        **_present("resources", _resources(options.model_copy(update={"resources": plain}))),
+        "volumeMounts": [{"name": "home", "mountPath": HOME}, {"name": "tmp", "mountPath": TEMPORARY}],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": _RESTRICTED,
+    }
+
+
+def literal(command: Sequence[str]) -> list[str]:
+    """Return a command in which Kubernetes replaces nothing: see `variables`."""
+    return [argument.replace("$", "$$") for argument in command]
 
 
 def variables(plain: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -3,13 +3,13 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
-from job_tracker.backends.kubernetes import manifests
+from job_tracker.backends.kubernetes import diagnosis, manifests
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import FrozenPod, PodOptions
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
@@ -24,6 +24,9 @@ from job_tracker.frameworks import FRAMEWORKS, Address, GroupLayout
 from job_tracker.frameworks.job_environment import TOKENS
 
 _ALONE = "127.0.0.1"
+_REPORT_ADDRESS = "REPORT_ADDRESS"
+_OF_FETCH = (_REPORT_ADDRESS, "REPORT_CA", "REPORT_TOKEN")
+"""The variables of the container that fetches the files of a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,10 @@ def plan(
     if settings.token_secrets and (tokens := {name: plain[name] for name in sorted(TOKENS & plain.keys())}):
         secret = manifests.token_secret(job, settings.namespace, settings.instance, tokens)
         plain = {name: value for name, value in plain.items() if name not in tokens}
+    fetch = {
+        role: _fetch(job, settings, spec.instance(role).image, of_role[role], extra_environment, secret)
+        for role in of_role
+    }
     processes = max(each.nproc_per_node for each in of_role.values())
     layout = _layout(job, settings.master_port, processes, every_rank=every_rank)
     pods = [
@@ -74,7 +81,7 @@ def plan(
             instance=settings.instance,
             subdomain=naming.master_service_name(job.group.name) if layout.size > 1 else None,
             image=instance.image,
-            command=framework.command(layout, instance.command) if instance.command else (),
+            command=_command(job, framework.command(layout, instance.command)) if instance.command else (),
             environment=[
                 *manifests.variables(
                     {
@@ -94,6 +101,7 @@ def plan(
             grace_seconds=math.ceil(stop_grace.total_seconds()),
             options=of_role[role],
             overlay=of_role[role].pod_template,
+            fetch=fetch[role],
         )
         for rank, role in enumerate(roles)
         for instance in [spec.instance(role)]
@@ -118,6 +126,35 @@ def plan(
         secret=_marked(secret, digest) if secret else None,
         pods=tuple(_marked(pod, digest, _restarts(job.restarts_of(rank))) for rank, pod in enumerate(pods)),
         digest=digest,
+    )
+
+
+def _command(job: Job, command: Sequence[str]) -> Sequence[str]:
+    """Return the command as a caller has sent it. That of an algorithm may refer to variables, as $(NAME)."""
+    return manifests.literal(command) if job.spec.program else command
+
+
+def _fetch(
+    job: Job,
+    settings: KubernetesSettings,
+    image: str,
+    options: PodOptions,
+    extra: Mapping[str, str],
+    secret: Manifest | None,
+) -> Manifest | None:
+    """Return the init container that fetches the files of an uploaded program; None for an algorithm."""
+    if job.spec.program is None:
+        return None
+    if _REPORT_ADDRESS not in extra:
+        raise LaunchFailed(diagnosis.NO_ADDRESS)
+    hidden = manifests.token_variables(secret) if secret else []
+    names = {each["name"] for each in hidden}
+    plain = {name: extra[name] for name in _OF_FETCH if name in extra and name not in names}
+    return manifests.fetch_container(
+        job.spec.program.tree,
+        image=settings.fetch_image or image,
+        environment=[*manifests.variables(plain), *(each for each in hidden if each["name"] in _OF_FETCH)],
+        options=options,
     )
 
 

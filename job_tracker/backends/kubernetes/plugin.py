@@ -17,6 +17,7 @@ class KubernetesPlugin(BackendPlugin):
     settings_model: ClassVar[type[Config]] = KubernetesSettings
     recipe_model: ClassVar[type[Config] | None] = KubernetesRecipe
     role_model: ClassVar[type[Config] | None] = PodOptions
+    fetches_programs: ClassVar[bool] = True
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
@@ -40,6 +41,11 @@ class KubernetesPlugin(BackendPlugin):
             image=recipe.image,
             command=algorithm.command_of(role, recipe.command),
         )
+
+    def resolve_program(self, command: tuple[str, ...], sent: InstanceOptions) -> InstanceSpec | None:
+        configured = self._settings.pod.without_identity, PodOptions()
+        options = options_of_role(PodOptions, sent, configured=configured, own=None)
+        return instance_of(FrozenPod.of(options, {}), image=self._settings.program_image, command=command)
 
     async def open(self, surroundings: Surroundings) -> Opened:
         from job_tracker.backends.kubernetes.backend import KubernetesBackend

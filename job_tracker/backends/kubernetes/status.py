@@ -13,6 +13,7 @@ from job_tracker.backends.base import RankObservation
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.diagnosis import Row
 from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.backends.kubernetes.manifests import FETCH
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
@@ -129,6 +130,8 @@ def _never_started(rank: int, pod: Manifest) -> Diagnosis:
         end = status.get("state", {}).get("terminated")
         if end is not None and _exit_code(end) != 0:
             detail = _joined(f"exit code {_exit_code(end)}", end.get("message"))
+            if status["name"] == FETCH:
+                return diagnosis.not_fetched(rank, _exit_code(end), detail)
             return diagnosis.INIT_FAILED.about(rank, detail, status["name"])
     return diagnosis.NEVER_SEEN.about(rank, _joined(_status(pod).get("reason"), _status(pod).get("message")))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.process import sweeping
-from job_tracker.backends.process.diagnosis import no_virtual_environment, program_damaged, records_lost
+from job_tracker.backends.process.diagnosis import no_virtual_environment, records_lost
 from job_tracker.backends.process.files import Folders, GroupFolder
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
@@ -18,6 +18,7 @@ from job_tracker.backends.process.ports import free_ports
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.backends.process.spool import ProcessSpool, on_disk
 from job_tracker.backends.process.working_copies import Unpack
+from job_tracker.backends.shared.programs import files_damaged
 from job_tracker.backends.shared.watching import watched
 from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.local_faults import remedy_of
@@ -100,7 +101,7 @@ class ProcessBackend:
             await asyncio.to_thread(_prepare, group.folder, plan, self._most_log, self._unpack_of(plan))
             await group.start()
         except TreeDamaged as error:
-            raise LaunchFailed(program_damaged(str(error))) from error
+            raise LaunchFailed(files_damaged(str(error))) from error
         except StorageUnavailable as error:
             raise BackendUnavailable(str(error)) from error
         except OSError as error:

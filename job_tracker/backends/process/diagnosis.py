@@ -7,6 +7,7 @@ import signal
 from job_tracker.backends.process.records import ExecError, ExitRecord
 from job_tracker.backends.shared.evidence import SENT_FROM_OUTSIDE, USE_LESS_MEMORY, signal_name
 from job_tracker.backends.shared.failures import crashed, exited
+from job_tracker.backends.shared.programs import NOT_EXECUTABLE, NOT_FOUND
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
 # Shells, and programs that clean up first, report an end by signal N as exit code 128 + N.
@@ -18,12 +19,7 @@ _OF_CONFIGURED = (
     "the service's configuration.",
     "Check its permissions, its format, and process.command in the service's configuration.",
 )
-_OF_UPLOADED = (
-    "Name a file of the uploaded folder with ./ before it, or a program on the service's process.path; a "
-    "script also needs its interpreter.",
-    "Make the file executable (chmod +x) with a #! line, or name its interpreter first, for example `python "
-    "FILE`.",
-)
+_OF_UPLOADED = (NOT_FOUND.format(place="on the service's process.path"), NOT_EXECUTABLE)
 
 _NEXT_PORT = "Submit the job again; it gets another port."
 
@@ -120,13 +116,3 @@ def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> D
             rank=rank,
         )
     return crashed(rank, number, log_tail)
-
-
-def program_damaged(problem: str) -> Diagnosis:
-    """The files of the job's uploaded program are not all there."""
-    return Diagnosis(
-        category=Category.LAUNCH_FAILED,
-        summary="The files of the job's program are not complete on the service's disk.",
-        resolution="Submit the program again: trainctl run uploads what is missing.",
-        detail=problem,
-    )

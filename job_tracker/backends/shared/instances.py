@@ -15,6 +15,8 @@ from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import DEFAULTS, job_environment
 
 HOME = "/home/training"
+WORK = f"{HOME}/work"
+"""The folder with the files of an uploaded program. It is the program's working directory, and its HOME."""
 TEMPORARY = "/tmp"  # noqa: S108  # private to the instance
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # private to the instance
 
@@ -83,7 +85,8 @@ def common_variables(
     if cpu is not None:
         # Without it, libraries start a thread for each core of the machine.
         defaults["OMP_NUM_THREADS"] = str(max(1, int(amount(cpu)) // processes))
-    ours = {**job_environment(job), **more, "HOME": HOME, "TMPDIR": TEMPORARY}
+    home = WORK if job.spec.program else HOME
+    ours = {**job_environment(job), **more, "HOME": home, "TMPDIR": TEMPORARY}
     whole = {**defaults, **job.spec.group.environment, **ours}
     return {name: value for name, value in whole.items() if name not in secret}
 

@@ -19,6 +19,7 @@ INSTANCES = "training-service/instances"
 SUBMITTED_AT = "training-service/submitted-at"
 PLAN_DIGEST = "training-service/plan-digest"
 RESTARTS = "training-service/restarts"
+PROGRAM_TREE = "training-service/program-tree"
 KEPT_UNTIL = "training-service/kept-until"
 
 MANAGER = "training-service"
@@ -44,9 +45,11 @@ def rank_labels(rank: int, role: str) -> dict[str, str]:
 def group_annotations(job: Job) -> dict[str, str]:
     """Return values that labels of pods cannot hold.
 
-    The time of submission distinguishes jobs that have the same id in different stores.
+    The time of submission distinguishes jobs that have the same id in different stores. Only jobs that run an
+    uploaded program have its tree.
     """
     return {
+        **({PROGRAM_TREE: job.spec.program.tree} if job.spec.program else {}),
         ALGORITHM: job.spec.algorithm,
         INSTANCES: str(job.spec.instances),
         SUBMITTED_AT: job.submitted_at.isoformat(),

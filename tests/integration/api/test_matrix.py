@@ -40,6 +40,7 @@ LEAST: dict[str, Least] = {
     "GetTrainingArtifacts": Role.VIEWER,
     "FetchTrainingArtifact": Role.VIEWER,
     "Report": NOBODY,  # only report tokens
+    "FetchProgram": NOBODY,  # only report tokens
     "WhoAmI": EVERYONE,
     "ListProjects": EVERYONE,
     "CreateToken": Role.ADMIN,
@@ -139,7 +140,7 @@ class Matrix:
                 return {"name": name}
             case "RemoveReportKey":
                 return {"id": 1}
-            case "Report" | "WhoAmI" | "ListProjects" | "ListReportKeys" | "RotateReportKey":
+            case "Report" | "FetchProgram" | "WhoAmI" | "ListProjects" | "ListReportKeys" | "RotateReportKey":
                 return {}
             case _:
                 return {"job_id": job_id}

@@ -13,8 +13,8 @@ from job_tracker.backends.docker.plan import DockerPlan
 from job_tracker.backends.shared.labels import RESTARTS
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
-from job_tracker.domain.group import Phase, RankStatus
-from tests.support.docker_plans import NAME, algorithm, planned, variables_of
+from job_tracker.domain.group import InstanceOptions, Phase, RankStatus
+from tests.support.docker_plans import NAME, TREE, algorithm, planned, planned_program, variables_of
 from tests.support.jobs import NOON, job, job_of, spec
 
 REQUESTS = Path(__file__).with_name("requests")
@@ -45,6 +45,9 @@ GOLDEN = {
         ),
         algorithm(**OF_ALGORITHM),
         FOR_ALL,
+    ),
+    "program": planned_program(
+        FOR_ALL, instances=2, options=InstanceOptions(resources={"memory": "4Gi"}, nproc_per_node=2)
     ),
 }
 
@@ -116,3 +119,13 @@ def test_an_invalid_source_or_one_with_the_socket_of_the_engine_is_refused(sourc
 def test_an_unknown_resource_is_refused() -> None:
     with pytest.raises(ValueError, match="'ephemeral-storage' is not a resource of containers"):
         DockerRecipe.model_validate({"image": "a:1", "resources": {"ephemeral-storage": "1Gi"}})
+
+
+def test_the_files_of_a_program_are_in_a_volume_that_goes_with_the_container() -> None:
+    the_plan = planned_program(ContainerOptions(working_directory="/app"))
+    request = the_plan.containers[0].request
+    assert the_plan.program == ("default", TREE)
+    assert request["WorkingDir"] == variables_of(the_plan)["HOME"] == "/home/training/work"
+    assert request["HostConfig"]["Mounts"] == [{"Type": "volume", "Target": "/home/training"}]
+    assert "/home/training" not in request["HostConfig"]["Tmpfs"]
+    assert request["Entrypoint"] == ["python", "train.py", "$(HOME)"], "without a shell"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from job_tracker.backends.kubernetes import fetch_program
 from job_tracker.backends.kubernetes.labels import digest_of, group_of, owned_by, rank_of, restarts_of
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
@@ -26,15 +27,19 @@ from tests.support.jobs import NOON, job, job_of, spec
 from tests.support.kubernetes_plans import (
     COMMAND,
     EVERYTHING,
+    FOR_PROGRAMS,
     GOLDEN,
     NAME,
     algorithm,
     objects_of,
     planned,
+    planned_program,
     training_of,
     variables_of,
 )
+from tests.support.pod_security import violations
 
+FETCHING = Path(fetch_program.__file__).read_text()
 MANIFESTS = Path(__file__).with_name("manifests")
 
 
@@ -48,6 +53,7 @@ class EveryRankAddressed(PyTorch):
 def test_a_plan_equals_its_golden_manifest(name: str) -> None:
     the_plan = GOLDEN[name]
     text = json.dumps(objects_of(the_plan)).replace(the_plan.digest, "DIGEST")
+    text = text.replace(json.dumps(FETCHING), '"FETCHING"')
     assert json.loads(text) == list(yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()))
 
 
@@ -251,3 +257,27 @@ def test_a_restarted_rank_belongs_to_the_same_plan() -> None:
     assert again.digest == once.digest
     assert [restarts_of(pod) for pod in again.pods] == [0, 3]
     assert again.pods[0] == once.pods[0]
+
+
+def test_nothing_that_the_caller_of_a_program_sent_refers_to_a_variable() -> None:
+    pod = planned_program().pods[0]
+    assert training_of(pod)["command"] == ["python", "train.py", "$$(HOME)"]
+    assert variables_of(pod)["MODE"] == "a $$(HOME)"
+
+
+def test_the_fetching_container_has_the_report_token_and_no_secret_of_the_training() -> None:
+    pod = planned_program(
+        FOR_PROGRAMS.model_copy(update={"fetch_image": "service:1", "token_secrets": True})
+    ).pods[0]
+    [fetching] = pod["spec"]["initContainers"]
+    assert fetching["image"] == "service:1"
+    assert [each["name"] for each in fetching["env"]] == ["REPORT_ADDRESS", "REPORT_TOKEN"]
+    assert "secretKeyRef" in fetching["env"][1]["valueFrom"]
+    assert "envFrom" not in fetching
+    assert violations(pod["spec"]) == []
+
+
+def test_a_program_is_not_launched_without_an_address_to_fetch_it_from() -> None:
+    with pytest.raises(LaunchFailed) as refused:
+        planned_program(extra={"GROUP_TOKEN": "g"})
+    assert "reports.address" in refused.value.diagnosis.resolution

@@ -1,0 +1,112 @@
+"""Reads the files of a tree for all that run programs. Each content is checked against its hash again."""
+
+import asyncio
+import hashlib
+import os
+import tarfile
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from job_tracker.domain.errors import TreeDamaged
+from job_tracker.files.untrusted import Suspicious, open_regular
+from job_tracker.trees.manifest import File, Manifest
+
+PIECE = 1 << 20
+_BLOCK = tarfile.BLOCKSIZE
+
+
+@dataclass(frozen=True, slots=True)
+class TreeContents:
+    """A complete tree that is open for reading."""
+
+    manifest: Manifest
+    blobs: int
+    """The open folder with the contents."""
+
+    def of(self, file: File) -> Iterator[bytes]:
+        """Yield the content of a file in pieces. Raises TreeDamaged, at the latest after the last piece.
+
+        A content of the right size that was changed is removed, so that the next upload sends it again.
+        """
+        digest = hashlib.sha256()
+        for piece in self._pieces(file):
+            digest.update(piece)
+            yield piece
+        if digest.hexdigest() != file.sha256:
+            with suppress(FileNotFoundError):
+                if os.stat(file.sha256, dir_fd=self.blobs, follow_symlinks=False).st_size == file.size:
+                    os.unlink(file.sha256, dir_fd=self.blobs)
+            raise TreeDamaged(f"the content of {file.path} was changed on the service's disk")
+
+    def _pieces(self, file: File) -> Iterator[bytes]:
+        """Yield not more than the size of the file and a byte."""
+        try:
+            content = open_regular(file.sha256, self.blobs)
+        except (FileNotFoundError, Suspicious) as error:
+            raise TreeDamaged(f"the content of {file.path} is gone from the service's disk") from error
+        left = file.size + 1
+        with content:
+            while left and (piece := content.read(min(PIECE, left))):
+                left -= len(piece)
+                yield piece
+
+
+def archived(contents: TreeContents, folder: str) -> Iterator[bytes]:
+    """Yield a tar archive of the tree with all files below `folder`, which every user may change.
+
+    An engine unpacks it as root before it is known as which user the program runs, into a place that only
+    the program sees. So the modes do not protect anything.
+    """
+    made = set()
+    for file in contents.manifest.files:
+        path, mode = f"{folder}/{file.path}", 0o777 if file.is_executable else 0o666
+        for parent in _folders_of(path):
+            if parent not in made:
+                made.add(parent)
+                yield _header(parent, 0o777, tarfile.DIRTYPE, 0)
+        yield _header(path, mode, tarfile.REGTYPE, file.size)
+        yield from contents.of(file)
+        yield b"\0" * (-file.size % _BLOCK)
+    yield b"\0" * (2 * _BLOCK)
+
+
+def in_one_stream(contents: TreeContents) -> Iterator[bytes]:
+    """Yield the manifest, an empty line, and the contents of all files in the order of the manifest."""
+    yield contents.manifest.text
+    yield b"\n"
+    for file in contents.manifest.files:
+        yield from contents.of(file)
+
+
+async def read_in_threads(pieces: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
+    """Yield what the generator yields, in messages of at least PIECE bytes. It runs in threads."""
+
+    def read() -> bytes:
+        found, size = [], 0
+        while size < PIECE and (piece := next(pieces, None)) is not None:
+            found.append(piece)
+            size += len(piece)
+        return b"".join(found)
+
+    reading: asyncio.Future[bytes] | None = None
+    try:
+        while data := await asyncio.shield(reading := asyncio.ensure_future(asyncio.to_thread(read))):
+            yield data
+    finally:
+        if reading is not None and not reading.done():
+            await asyncio.wait([reading])  # a thread cannot be interrupted
+        await asyncio.to_thread(pieces.close)
+
+
+def _folders_of(path: str) -> Iterator[str]:
+    """Yield the folders on the way to a file, the outermost first."""
+    names = path.split("/")
+    for count in range(1, len(names)):
+        yield "/".join(names[:count])
+
+
+def _header(name: str, mode: int, kind: bytes, size: int) -> bytes:
+    entry = tarfile.TarInfo(name)
+    entry.mode, entry.type, entry.size = mode, kind, size
+    return entry.tobuf(tarfile.PAX_FORMAT)

@@ -1,0 +1,128 @@
+"""The same uploaded folder on processes, containers and pods: its output is the same."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import programs
+from tests.support.cluster import PROGRAM_IMAGE, Cluster, address_for_pods
+from tests.support.docker_engine import DockerEngine
+from tests.support.ports import free_port
+from tests.support.server import Server
+from tests.support.watching import printed
+from training_service._generated import training_service_pb2 as pb
+from training_service.client import TrainingClient
+
+INSTANCE = "test-e2e-programs"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return programs.write(tmp_path / "user")
+
+
+def run(client: TrainingClient, folder: Path, command: list[str], instances: int = 1) -> int:
+    return client.run(command, folder=folder, instances=instances, environment=programs.ENVIRONMENT)
+
+
+def check_output(client: TrainingClient, folder: Path) -> None:
+    """Run the folder in two instances, and compare what they print."""
+    job = run(client, folder, programs.COMMAND, instances=2)
+    ended = client.wait(job, timeout=120)
+    assert ended.status == pb.succeed, ended
+    for rank in range(2):
+        assert programs.printed_by(printed(client, job, rank)) == programs.output(rank, 2)
+
+
+def check_failures(client: TrainingClient, folder: Path) -> None:
+    """Run a file that does not exist, and compare the advice."""
+    job = run(client, folder, ["./trian.py"])
+    ended = client.wait(job, timeout=120)
+    assert ended.status == pb.failure
+    assert ended.diagnosis.category == "command_not_found", ended
+    assert "Name a file of the uploaded folder" in ended.diagnosis.resolution
+
+
+def test_a_folder_runs_in_processes(server: Server, folder: Path) -> None:
+    with server.start() as client:
+        check_output(client, folder)
+        check_failures(client, folder)
+
+
+@pytest.fixture
+def on_docker(docker_engine: DockerEngine, server: Server) -> Iterator[Server]:
+    (server.folder / "config.toml").write_text(
+        f"""
+        backend = "docker"
+        [docker]
+        base_url = "{docker_engine.url}"
+        instance = "{INSTANCE}"
+        program_image = "{PROGRAM_IMAGE}"
+        network = "none"
+        [jobs]
+        stop_grace = 1
+        """
+    )
+    yield server
+    docker_engine.clear(INSTANCE)
+
+
+def test_a_folder_runs_in_containers(on_docker: Server, folder: Path, docker_engine: DockerEngine) -> None:
+    volumes = docker_engine.docker("volume", "ls", "-q")
+    with on_docker.start() as client:
+        check_output(client, folder)
+        check_failures(client, folder)
+    assert docker_engine.left(INSTANCE) == []
+    assert docker_engine.docker("volume", "ls", "-q") == volumes, "the files are gone with the containers"
+
+
+@pytest.fixture
+def on_cluster(cluster: Cluster, namespace: str, program_image: str, server: Server) -> Server:
+    port = free_port()
+    (server.folder / "config.toml").write_text(
+        f"""
+        backend = "kubernetes"
+        [server]
+        insecure = true
+        [reports]
+        listen = "0.0.0.0:{port}"
+        address = "{address_for_pods(cluster)}:{port}"
+        [programs]
+        enabled = true
+        [kubernetes]
+        kubeconfig = {json.dumps(str(cluster.kubeconfig))}
+        namespace = "{namespace}"
+        program_image = "{program_image}"
+        [jobs]
+        stop_grace = 1
+        """
+    )
+    return server
+
+
+def test_a_folder_runs_in_pods(on_cluster: Server, folder: Path) -> None:
+    with on_cluster.start() as client:
+        check_output(client, folder)
+        check_failures(client, folder)
+
+
+def test_a_pod_whose_files_cannot_be_fetched_says_why_and_what_to_do(
+    on_cluster: Server, folder: Path
+) -> None:
+    with on_cluster.start("-s", "retry.max_attempts=1") as client:
+        client.wait(run(client, folder, ["true"]), timeout=120)
+        (folder / "train.py").write_bytes(b"print(1)")
+        client.cancel(run(client, folder, ["true"]))  # uploads it
+        [blob] = [each for each in server_blobs(on_cluster) if each.read_bytes() == b"print(1)"]
+        blob.write_bytes(b"print(2)")
+        ended = client.wait(run(client, folder, ["true"]), timeout=120)
+    assert ended.status == pb.failure
+    assert ended.diagnosis.category == "init_failed"
+    assert "train.py was changed on the service's disk" in ended.diagnosis.detail
+    assert "trainctl run uploads them" in ended.diagnosis.resolution
+
+
+def server_blobs(server: Server) -> list[Path]:
+    return list((server.data_dir / "programs/default/blobs").iterdir())

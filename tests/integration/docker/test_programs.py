@@ -1,0 +1,176 @@
+"""Uploaded programs in containers: no container starts before its files are complete, and none runs twice."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job_tracker.backends.docker.client import DockerClient
+from job_tracker.backends.docker.plan import plan
+from job_tracker.backends.docker.plugin import DockerPlugin
+from job_tracker.backends.docker.settings import DockerSettings
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
+from job_tracker.domain.group import InstanceOptions
+from job_tracker.domain.job import Job
+from job_tracker.trees.store import TreeStore
+from tests.support import programs
+from tests.support.backends import DockerGroups, groups_of, seen, text_of
+from tests.support.cluster import PROGRAM_IMAGE
+from tests.support.trees import put, sha256_of
+
+SHORT = timedelta(seconds=1)
+
+
+class Killed(BaseException):
+    """The service was killed."""
+
+
+class Programs:
+    """Backends with uploaded trees on an engine."""
+
+    def __init__(self, world: DockerGroups, folder: Path) -> None:
+        self.world = world
+        self.store = TreeStore(folder)
+        self.trees = self.store.of("default")
+        self.settings = DockerSettings(
+            base_url=world.engine.url,
+            instance="test",
+            extra_hosts={},
+            program_image=PROGRAM_IMAGE,
+            network="none",
+        )
+
+    def open(self) -> Any:
+        return self.world.open(trees=self.store, program_image=PROGRAM_IMAGE, network="none")
+
+    def job(self, *command: str, instances: int = 2, **changes: Any) -> Job:
+        tree = put(self.trees, programs.FILES)
+        wanted = command or tuple(programs.COMMAND)
+        more = {"environment": programs.ENVIRONMENT, "instances": instances, **changes}
+        return programs.program_job(DockerPlugin(self.settings), "docker", tree, *wanted, **more)
+
+    async def check(self, made: Job) -> None:
+        """Launch the job with another service, and check that each rank ran once with all files."""
+        backend = self.open()
+        await backend.launch(made)
+        ended = await seen(backend, made.group, lambda group: group.has_ended)
+        assert ended.first_failure is None
+        size = made.spec.instances
+        for rank in range(size):
+            text = await text_of(backend.logs(made.group, rank))
+            assert programs.printed_by(text) == programs.output(rank, size)
+        await backend.stop(made.group, SHORT)
+        assert self.world.engine.left() == []
+
+
+@pytest.fixture
+async def here(world: DockerGroups, tmp_path: Path) -> AsyncIterator[Programs]:
+    volumes = world.engine.docker("volume", "ls", "-q")
+    yield Programs(world, tmp_path / "programs")
+    world.engine.clear()
+    assert world.engine.docker("volume", "ls", "-q") == volumes
+
+
+def killed_at(patch: pytest.MonkeyPatch, name: str, call: int, *, after: bool) -> None:
+    """Let a method of the client end the service at one of its calls, before or after it has its effect."""
+    original: Callable[..., Any] = getattr(DockerClient, name)
+    calls = 0
+
+    async def counted(self: DockerClient, *args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        is_here = calls == call
+        if is_here and not after:
+            raise Killed
+        answer = await original(self, *args)
+        if is_here:
+            raise Killed
+        return answer
+
+    patch.setattr(DockerClient, name, counted)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "after"),
+    [
+        ("create_container", 1, True),
+        ("create_container", 2, True),
+        ("put_archive", 1, False),
+        ("put_archive", 2, True),
+        ("create_network", 1, True),
+        ("start", 1, False),
+        ("start", 1, True),
+        ("start", 2, False),
+        ("start", 2, True),
+    ],
+)
+async def test_a_service_that_was_killed_during_a_launch_is_continued_by_the_next(
+    here: Programs, name: str, call: int, after: bool
+) -> None:
+    made = here.job()
+    first = here.open()
+    with pytest.MonkeyPatch.context() as patch:
+        killed_at(patch, name, call, after=after)
+        with pytest.raises(Killed):
+            await first.launch(made)
+    await first.close()
+    found = (await groups_of(here.open())).get(made.group)
+    assert found is None or found.first_failure is None
+    await here.check(made)
+
+
+async def test_a_container_with_a_part_of_its_files_is_replaced(here: Programs) -> None:
+    made = here.job(instances=1)
+    planned = plan(made, here.settings, most_log=100 << 20)
+    client = DockerClient(here.world.engine.url)
+    container = await client.create_container(planned.containers[0].name, planned.containers[0].request)
+    whole = b"".join(here.trees.archive(planned.program[1], "work")) if planned.program else b""
+
+    async def cut() -> AsyncIterator[bytes]:
+        yield whole[: len(whole) // 2]
+        raise OSError("as if the service was killed")
+
+    with pytest.raises(OSError, match="as if"):
+        await client.put_archive(container, "/home/training", cut())
+    await client.close()
+    await here.check(made)
+
+
+async def test_nothing_is_started_if_files_were_changed_on_the_disk(here: Programs) -> None:
+    made = here.job()
+    (here.trees.blobs / sha256_of(programs.FILES["train.py"])).path.write_bytes(b"print('stolen')")
+    backend = here.open()
+    with pytest.raises(LaunchFailed) as failed:
+        await backend.launch(made)
+    assert "train.py was changed" in failed.value.diagnosis.detail
+    assert "trainctl run" in failed.value.diagnosis.resolution
+    states = here.world.engine.inspect("program-1-master", "program-1-1-worker")
+    assert {each["State"]["Status"] for each in states} == {"created"}
+    await backend.stop(made.group, SHORT)
+    assert here.world.engine.left() == []
+
+
+async def test_a_launch_without_an_engine_is_repeated(here: Programs) -> None:
+    made = here.job(instances=1)
+    backend = here.open()
+    with pytest.MonkeyPatch.context() as patch:
+
+        async def silent(*_: Any) -> None:
+            raise BackendUnavailable("as if the engine were away")
+
+        patch.setattr(DockerClient, "put_archive", silent)
+        with pytest.raises(BackendUnavailable):
+            await backend.launch(made)
+    await backend.close()
+    await here.check(made)
+
+
+async def test_a_missing_image_is_explained_for_programs(here: Programs) -> None:
+    settings = here.settings.model_copy(update={"program_image": "not-there:1", "pull": "never"})
+    tree = put(here.trees, programs.FILES)
+    made = programs.program_job(DockerPlugin(settings), "docker", tree, "true", options=InstanceOptions())
+    with pytest.raises(LaunchFailed) as failed:
+        await here.world.open(trees=here.store, pull="never").launch(made)
+    assert "docker.program_image" in failed.value.diagnosis.resolution

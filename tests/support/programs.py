@@ -1,0 +1,102 @@
+"""A folder of a user, its command, and what it prints on every engine."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from job_tracker.admission.resolution import Resolver
+from job_tracker.backends.registry import BackendPlugin
+from job_tracker.catalog.groups import Composition
+from job_tracker.domain import naming
+from job_tracker.domain.group import InstanceOptions
+from job_tracker.domain.job import Job, Program
+from tests.support.jobs import job_of, spec
+
+FILES = {
+    "train.py": b"""
+import json, os, pathlib, sys
+home = pathlib.Path(os.environ["HOME"])
+more = pathlib.Path("data/more.txt")
+before = more.read_text()
+more.write_text(before + "more")
+print(json.dumps({
+    "arguments": sys.argv[1:],
+    "mode": os.environ["MODE"],
+    "rank": os.environ["RANK"] + " of " + os.environ["WORLD_SIZE"],
+    "starts at home": os.getcwd() == str(home),
+    "files": sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file()),
+    "executable": os.access("run.sh", os.X_OK),
+    "before": before,
+    "after": more.read_text(),
+}), flush=True)
+""",
+    "run.sh": b'#!/bin/sh\nexec python3 train.py "$@"\n',
+    "data/more.txt": b"words ",
+    "data/deep/er/empty": b"",
+}
+ARGUMENTS = [
+    "--lr",
+    "0.1",
+    "$(HOME)",
+    "$$(HOME)",
+    "$(touch x)",
+    "a b",
+    "; ls",
+    "*",
+    "",
+    "'\"",
+    "line\nbreak",
+    "größe",
+]
+COMMAND = ["./run.sh", *ARGUMENTS]
+ENVIRONMENT = {"MODE": "fast $(HOME)"}
+
+
+def output(rank: int, size: int) -> dict[str, Any]:
+    """Return what a rank of a group of this size prints, as JSON."""
+    return {
+        "arguments": ARGUMENTS,
+        "mode": "fast $(HOME)",
+        "rank": f"{rank} of {size}",
+        "starts at home": True,
+        "files": sorted(FILES),
+        "executable": True,
+        "before": "words ",
+        "after": "words more",
+    }
+
+
+def printed_by(text: str) -> Any:
+    """Return what a rank has printed."""
+    return json.loads(text)
+
+
+def write(folder: Path, files: Mapping[str, bytes] = FILES) -> Path:
+    """Write the files as a user has them. Shell scripts are executable."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o755 if name.endswith(".sh") else 0o644)
+    return folder
+
+
+def program_job(
+    plugin: BackendPlugin,
+    backend: str,
+    tree: str,
+    *command: str,
+    instances: int = 1,
+    environment: Mapping[str, str] | None = None,
+    options: InstanceOptions | None = None,
+    **changes: Any,
+) -> Job:
+    """Return a job that runs the command in a tree, resolved as admission does it."""
+    resolver = Resolver({}, backend, plugin)
+    roles = {naming.MASTER: 1, **({naming.WORKER: instances - 1} if instances > 1 else {})}
+    group = resolver.resolve_program(
+        "pytorch", command, Composition(roles, None, False), options or InstanceOptions()
+    )
+    program = Program(tree=tree, environment=dict(environment or {}))
+    return job_of(spec(instances=instances, group=group, program=program, data_uri=""), **changes)
