@@ -20,7 +20,7 @@ from job_tracker.domain.audit import (
     target_of_job,
 )
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import NotPossible, StaleJob, UnknownReference
+from job_tracker.domain.errors import NotPossible, StaleJob, UnknownProject
 from job_tracker.domain.guard import Guard
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
@@ -81,6 +81,7 @@ class Jobs:
         parameter_check: ParameterCheck | None = None,
         preflights: Sequence[Preflight] = (),
         limits_of: Callable[[str], ProjectLimits | None] = unlimited,
+        is_deletable: Callable[[str], bool] = lambda _: False,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
         note: EventObserver = ignore_event,
@@ -88,8 +89,9 @@ class Jobs:
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
-        `limits_of` gives the limits of a project, None if the project does not exist. `note` gets an event of
-        each denial, and of each read of logs and artifacts.
+        `limits_of` gives the limits of a project, None if the project does not exist. `is_deletable` says
+        whether it exists only as long as it is in the store. `note` gets an event of each denial, and of each
+        read of logs and artifacts.
         """
         self._store = store
         self._logs = logs
@@ -99,24 +101,25 @@ class Jobs:
         self._parameter_check = parameter_check
         self._preflights = preflights
         self._limits_of = limits_of
+        self._is_deletable = is_deletable
         self._clock = clock
         self._on_save = on_save
         self._note = note
         self._guard = Guard(note, clock)
         self._queue_moves = QueueMoves(store)
-        self.streams = streams or OpenStreams()
+        self.streams = streams or OpenStreams(note=note, clock=clock)
         """The open streams of callers. Its `recheck` ends those that callers may no longer read."""
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
         """Queue a job in the caller's default project, and return it once it is durable.
 
-        Raises UnknownReference if there is no such project, and as Admission.check and JobStore.submit do.
+        Raises UnknownProject if there is no such project, and as Admission.check and JobStore.submit do.
         """
         project = caller.default_project
         self._guard.check(caller, "submit", project)
         limits = self._limits_of(project)
         if limits is None:
-            raise UnknownReference("project", f"{project} doesn't exist; the operator configures projects")
+            raise UnknownProject(project)
         key = self._admission.key_of(caller, request)
         # First, so that a repeated request gets its job even if admission would now refuse it.
         if key is not None and (known := await self._store.find_submitted(key)):
@@ -132,7 +135,9 @@ class Jobs:
         detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
         event = event_of(caller, "submit", Outcome.DONE, now, project=project, detail=detail)
         return await self._store.submit(
-            spec, now, key, self._max_queued, limits.max_queued, tags, event=event
+            *(spec, now, key, self._max_queued, limits.max_queued, tags),
+            project_must_be_stored=self._is_deletable(project),
+            event=event,
         )
 
     async def get(self, caller: Caller, job_id: int) -> JobView:
@@ -272,7 +277,7 @@ class Jobs:
 
         async def begin() -> tuple[StreamUse, AsyncGenerator[T, None]]:
             job = await self._visible(caller, operation, job_id)
-            return StreamUse(caller, operation, job.spec.project), items_of(job)
+            return StreamUse(caller, operation, job.spec.project, target_of_job(job.id)), items_of(job)
 
         return self.streams.read(begin)
 

@@ -29,13 +29,14 @@ class OpenedAccess:
 
 
 async def open_access(settings: Settings, store: Store, note: EventObserver) -> OpenedAccess:
-    """Read the projects, and make the parts. `note` gets an event of each denial.
+    """Read the projects, and make the parts. `note` gets an event of each denial, and of each
+    project that changes in the file.
 
     Raises Unusable if the file of projects cannot be used, or declares a project that the API declared, too.
     """
-    projects = Projects(store)
+    projects = Projects(store, note=note)
     await projects.load()
-    projects.declare(_declared(settings, projects))
+    await projects.declare(_declared(settings, projects), f"auth.projects_file {settings.auth.projects_file}")
     callers = Callers(
         store, projects, operators=settings.auth.operators, failures=settings.limits.failed_tokens
     )

@@ -51,6 +51,7 @@ from training_service.exposure import log_exposure
 from training_service.freed_memory import give_back
 from training_service.metrics import Metrics, MetricsServer
 from training_service.metrics.outside import observed
+from training_service.notices import READY, STOPPING, notify
 from training_service.program_opening import open_programs, open_trees, tree_sweeper
 from training_service.serving import CannotServe, Servers, Servicers
 from training_service.settings import Settings
@@ -147,12 +148,14 @@ async def serve(settings: Settings) -> None:
         await servers.start()
         log_exposure(settings)  # after the start: a failed start logs one line only
         log.info("serving at %s:%d, pid %d", split(settings.server.address)[0], servers.port, os.getpid())
+        notify(READY)
 
         stopping = asyncio.create_task(stop_requested.wait())
         await asyncio.wait([stopping, leading], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
 
         log.info("stopping; running groups are left alone")
+        notify(STOPPING)
         await servers.drain()
         servicer.close()
         # Resign first: another replica may lead while this one still answers calls.
@@ -200,9 +203,10 @@ def make_jobs(
         parameter_check=ParameterCheck(settings.algorithms, settings.jobs.check_path),
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
+        is_deletable=projects.is_deletable,
         on_save=metrics.observe_job,
         note=note,
-        streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller),
+        streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller, note=note),
     )
 
 

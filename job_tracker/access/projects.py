@@ -2,9 +2,12 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from typing import Final
 
-from job_tracker.domain.access import Project
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.access import FILE, Project
+from job_tracker.domain.audit import LONGEST_DETAIL, AuditEvent, EventObserver, Outcome, ignore_event
 from job_tracker.domain.caller import Role
 from job_tracker.domain.naming import DEFAULT_PROJECT
 from job_tracker.domain.policies import ProjectLimits
@@ -21,7 +24,18 @@ NONE_DECLARED: Final[Mapping[str, Project]] = {}
 class Projects:
     """All projects. `default` always exists. A project of a file hides one of the API with the same name."""
 
-    def __init__(self, store: AccessStore, declared: Declared = lambda: NONE_DECLARED) -> None:
+    def __init__(
+        self,
+        store: AccessStore,
+        declared: Declared = lambda: NONE_DECLARED,
+        *,
+        note: EventObserver = ignore_event,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """`note` gets an event of each project that changes in a file; see `declare`."""
+        self._note = note
+        self._clock = clock
+        self._source = ""
         self._store = store
         self._declared_now = declared
         self._declared: Mapping[str, Project] = NONE_DECLARED
@@ -34,9 +48,12 @@ class Projects:
         """The names of the projects that were declared by the API, as of the last `load`."""
         return self._stored.keys()
 
-    def declare(self, declared: Declared) -> None:
-        """Use other files from the next `load` on."""
+    async def declare(self, declared: Declared, source: str) -> None:
+        """Use other files from now on. Later changes in them are events, with `source` as their detail."""
+        self._source = ""
         self._declared_now = declared
+        await self.load()
+        self._source = source
 
     @property
     def have_changed(self) -> bool:
@@ -46,7 +63,9 @@ class Projects:
     async def load(self) -> None:
         """Read the projects of the API, and take those of the files."""
         stored = {project.name: project for project in await self._store.projects()}
-        self._declared, self._stored = self._declared_now(), stored
+        before, self._declared, self._stored = self._declared, self._declared_now(), stored
+        if self._source and before is not self._declared:
+            self._note_changes(before)
         for name in sorted(stored.keys() & self._declared.keys()):
             log.error(
                 "project %s is declared in a file and by the API; the file counts. Remove it from the file, "
@@ -63,6 +82,23 @@ class Projects:
                 roles.setdefault(member, {})[project.name] = role
         self._roles = roles
 
+    def _note_changes(self, before: Mapping[str, Project]) -> None:
+        for name in sorted(before.keys() | self._declared.keys()):
+            if before.get(name) == self._declared.get(name):
+                continue
+            self._note(
+                AuditEvent(
+                    at=self._clock(),
+                    action="set_project" if name in self._declared else "delete_project",
+                    outcome=Outcome.DONE,
+                    caller=FILE,
+                    means=FILE,
+                    project=name,
+                    target=f"project {name}",
+                    detail=self._source[:LONGEST_DETAIL],
+                )
+            )
+
     def all(self) -> Collection[Project]:
         """Return all projects."""
         return self._all.values()
@@ -78,6 +114,10 @@ class Projects:
     def is_declared(self, name: str) -> bool:
         """Return whether a file declares the project, so that the API cannot change it."""
         return name in self._declared
+
+    def is_deletable(self, name: str) -> bool:
+        """Return whether only the store has the project, so that a call of the API can delete it."""
+        return name in self._stored and name not in self._declared and name != DEFAULT_PROJECT
 
     def roles_of(self, member: str) -> Mapping[str, Role]:
         """Return the roles of a member, by project."""

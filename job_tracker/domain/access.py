@@ -10,8 +10,11 @@ from job_tracker.domain.caller import Role
 from job_tracker.domain.policies import ProjectLimits
 
 TOKEN_NAME_RULE: Final = (
-    "use 1 to 64 letters, digits and ._@+-; begin and end with a letter or digit; `operator` is taken"  # noqa: S105
+    "use 1 to 64 letters, digits and ._@+-; begin and end with a letter or digit; "  # noqa: S105
+    "`operator` and `file` are taken"
 )
+FILE: Final = "file"
+"""The caller of changes in files of the configuration, in events."""
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@+-]{0,62}[A-Za-z0-9])?", re.ASCII)
 MOST_MEMBERS: Final = 1000
 """The largest number of members of a project."""
@@ -23,7 +26,7 @@ def is_token_name(text: str) -> bool:
 
     So no token has the name of a client certificate, or of a token of a project, which has a slash.
     """
-    return text != "operator" and _TOKEN_NAME.fullmatch(text) is not None
+    return text not in ("operator", FILE) and _TOKEN_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

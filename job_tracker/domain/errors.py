@@ -3,6 +3,7 @@
 TrackerError
 ├── InvalidField             a value in a request is not allowed
 │   └── UnknownReference     ... it names something that does not exist
+│       └── UnknownProject   ... such as a project
 ├── JobNotFound
 ├── RequestKeyConflict       the request key was used for another request
 ├── LimitExceeded            a limit of the service is reached
@@ -50,6 +51,13 @@ class InvalidField(TrackerError):
 
 class UnknownReference(InvalidField):
     """A value in a request names something that does not exist."""
+
+
+class UnknownProject(UnknownReference):
+    """There is no such project, or it was deleted."""
+
+    def __init__(self, project: str) -> None:
+        super().__init__("project", f"{project} doesn't exist; the operator configures projects")
 
 
 class JobNotFound(TrackerError):

@@ -4,10 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final, TypeVar
 
+from job_tracker.common.clock import utc_now
+from job_tracker.common.log_context import request_id
 from job_tracker.domain import rights
+from job_tracker.domain.audit import EventObserver, Outcome, event_of, ignore_event
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import Forbidden, LimitExceeded, NotAllowed
 
@@ -18,18 +22,31 @@ _STREAM_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class StreamUse:
-    """What a stream is for: its reader, the operation, and the project of the job."""
+    """What a stream is for: its reader, the operation, the project of the job, and the target of events."""
 
     caller: Caller
     operation: str
     project: str
+    target: str = ""
 
 
 class OpenStreams:
     """Passes on the items of streams. `recheck` ends those that their callers may no longer read."""
 
-    def __init__(self, most: int | None = None, most_of_one: int | None = None) -> None:
-        """At most `most` streams may be open, and `most_of_one` of one caller. None: any number."""
+    def __init__(
+        self,
+        most: int | None = None,
+        most_of_one: int | None = None,
+        *,
+        note: EventObserver = ignore_event,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """At most `most` streams may be open, and `most_of_one` of one caller. None: any number.
+
+        `note` gets an event of each stream that `recheck` ends.
+        """
+        self._note = note
+        self._clock = clock
         self._most = most
         self._most_of_one = most_of_one
         self._open: set[_OpenStream] = set()
@@ -84,20 +101,39 @@ class OpenStreams:
                 caller = await current(streams[0].use.caller)
             except NotAllowed as error:
                 for stream in streams:
-                    stream.end(error)
+                    self._end(stream, error)
                 continue
             for stream in streams:
                 try:
                     rights.check(caller, stream.use.operation, stream.use.project)
                 except Forbidden as error:
-                    stream.end(error)
+                    self._end(stream, error)
+
+    def _end(self, stream: "_OpenStream", error: Exception) -> None:
+        if stream.has_ended:  # its reader has not come for the error yet
+            return
+        stream.end(error)
+        use = stream.use
+        event = event_of(
+            *(use.caller, use.operation, Outcome.DENIED, self._clock()),
+            project=use.project,
+            target=use.target,
+            detail="an open stream was ended",
+        )
+        self._note(replace(event, request_id=stream.request_id))
 
 
 class _OpenStream:
     def __init__(self, use: StreamUse) -> None:
         self.use = use
+        self.request_id = request_id.get()
         self._error: Exception | None = None
         self._waiting: asyncio.Timeout | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether `end` was called."""
+        return self._error is not None
 
     def end(self, error: Exception) -> None:
         """End the stream. A waiting reader gets the error at once, others instead of the next item."""

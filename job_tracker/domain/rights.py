@@ -97,7 +97,8 @@ def check_everywhere(caller: Caller, operation: str) -> None:
     right = _row(operation)
     role = caller.roles.get(ALL_PROJECTS)
     if role is None or role < right.least:
-        raise Forbidden(f"only an operator may {right.action} of all projects, and {caller.name} is not one")
+        of_all = "" if right.least is Role.OPERATOR else " of all projects"
+        raise Forbidden(f"only an operator may {right.action}{of_all}, and {caller.name} is not one")
 
 
 def check_job(caller: Caller, operation: str, job: Job) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -12,7 +13,7 @@ from job_tracker.common.tasks import end
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import Forbidden, InvalidField, LimitExceeded, UnknownReference
+from job_tracker.domain.errors import Forbidden, InvalidField, LimitExceeded, UnknownProject
 from job_tracker.domain.guard import Guard
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.trees.manifest import FIELD
@@ -26,6 +27,8 @@ _READ_AHEAD = 8
 """Messages that wait while earlier ones are written."""
 _PATIENCE_SECONDS = 60.0
 _MOST_SECONDS = 600.0
+_SHARE_SECONDS = 10.0
+_LOOKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Programs:
     """Takes trees, for jobs of the project in which the caller asks.
 
     Every operation raises Forbidden if the caller's role does not allow it or the service runs no uploaded
-    programs, UnknownReference if there is no such project, LimitExceeded and StorageUnavailable.
+    programs, UnknownProject if there is no such project, LimitExceeded and StorageUnavailable.
     """
 
     def __init__(
@@ -64,34 +67,37 @@ class Programs:
         refusal: str = "",
         patience: float = _PATIENCE_SECONDS,
         most_seconds: float = _MOST_SECONDS,
+        share_seconds: float = _SHARE_SECONDS,
         clock: Callable[[], datetime] = utc_now,
         note: EventObserver = ignore_event,
     ) -> None:
         """`refusal` says why the service runs no uploaded programs; empty: it does.
 
-        An upload ends if no message comes for `patience` seconds, or after `most_seconds`. `note` gets an
-        event of each denial.
+        An upload ends if no message comes for `patience` seconds, after `most_seconds`, or after
+        `share_seconds` if another one waits for its turn. `note` gets an event of each denial.
         """
         self._store = store
         self._refusal = refusal
         self._limits_of = limits_of
         self._patience = patience
-        self._most_seconds = most_seconds
         self._guard = Guard(note, clock)
         self._lookups = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
-        self._uploads = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
+        self._uploads = _Uploads(most_seconds, share_seconds)
 
     async def find_tree(self, caller: Caller, tree: str) -> TreeStatus:
         """Return what is here of a tree. This counts as a use of it."""
         self._check(caller, "find_tree")
-        async with _turn(self._lookups, caller):
+        await self._lookups.take(caller.key)
+        try:
             return await asyncio.to_thread(self._store.of(caller.default_project).find, tree)
+        finally:
+            self._lookups.give(caller.key)
 
     async def put_manifest(self, caller: Caller, parts: AsyncIterator[tuple[str, bytes]]) -> TreeStatus:
         """Keep a manifest that comes in parts, with the tree's name in the first. Raises InvalidField."""
         self._check(caller, "put_manifest")
         most = self._store.limits.max_manifest
-        async with _turn(self._uploads, caller), self._bounded():
+        async with self._uploads.turn(caller):
             tree, text = "", bytearray()
             while (part := await self._next(parts)) is not None:
                 tree = tree or part[0]
@@ -104,7 +110,7 @@ class Programs:
     async def upload_files(self, caller: Caller, messages: AsyncIterator[Pieces]) -> TreeStatus:
         """Take contents of one tree, and return what is still missing. See Upload for its errors."""
         self._check(caller, "upload_files")
-        async with _turn(self._uploads, caller), self._bounded():
+        async with self._uploads.turn(caller):
             first = await self._next(messages)
             if first is None:
                 raise InvalidField("tree", "it is empty; send the name of a tree in the first message")
@@ -132,7 +138,7 @@ class Programs:
         project = caller.default_project
         self._guard.check(caller, operation, project)
         if self._limits_of(project) is None:
-            raise UnknownReference("project", f"{project} doesn't exist; the operator configures projects")
+            raise UnknownProject(project)
         self._check_enabled()
 
     def _check_enabled(self) -> None:
@@ -151,27 +157,62 @@ class Programs:
                 limit="the time of uploads",
             ) from None
 
+
+class _Uploads:
+    """The turns of uploads. One ends after its time, and when it keeps others waiting for too long.
+
+    So callers that fill all turns with slow uploads do not keep others out. An upload that was ended
+    continues with another call, which waits for its turn.
+    """
+
+    def __init__(self, most_seconds: float, share_seconds: float) -> None:
+        self._turns = FairTurns(_AT_ONCE, _OF_ONE_CALLER)
+        self._most_seconds = most_seconds
+        self._share_seconds = share_seconds
+        self._held: dict[asyncio.Timeout, tuple[str, float]] = {}  # caller and start; the oldest first
+        self._is_looking = False
+
     @asynccontextmanager
-    async def _bounded(self) -> AsyncIterator[None]:
+    async def turn(self, caller: Caller) -> AsyncIterator[None]:
+        """Wait for a turn, and hold it within the context. Raises UploadTooLong."""
+        who, loop = caller.key, asyncio.get_running_loop()
+        if not self._is_looking:
+            self._is_looking = True
+            loop.call_soon(self._look, loop, context=Context())  # without the log context of this call
+        await self._turns.take(who)
+        start = loop.time()
         try:
             async with asyncio.timeout(self._most_seconds) as limit:
-                yield
+                self._held[limit] = who, start
+                try:
+                    yield
+                finally:
+                    self._held.pop(limit, None)
         except TimeoutError:
             if not limit.expired():
                 raise
             raise UploadTooLong(
-                f"the upload took {self._most_seconds:g} s; continue with a new call",
+                f"the upload took {loop.time() - start:.0f} s, and others have their turns, too; continue "
+                "with a new call",
                 limit="the time of uploads",
             ) from None
+        finally:
+            self._turns.give(who)
 
-
-@asynccontextmanager
-async def _turn(turns: FairTurns, caller: Caller) -> AsyncIterator[None]:
-    await turns.take(caller.key)
-    try:
-        yield
-    finally:
-        turns.give(caller.key)
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End uploads that have kept others waiting for too long. Repeats while calls wait."""
+        wanted = self._turns.wanted()
+        self._is_looking = bool(wanted)
+        if not wanted:
+            return
+        loop.call_later(self._share_seconds / _LOOKS, self._look, loop)
+        for limit, (who, since) in [*self._held.items()]:
+            if since > loop.time() - self._share_seconds:
+                break
+            if wanted[who] > 0:
+                wanted[who] -= 1
+                del self._held[limit]
+                limit.reschedule(loop.time())
 
 
 class _Writing:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 
 from tests.crash.kept import KeptService
-from tests.crash.scenario import CAPACITY, PlannedJob, submit
+from tests.crash.scenario import CAPACITY, PlannedJob, delete, submit
 from training_service._generated import training_service_pb2 as pb
 
 _LIVE = (pb.launch, pb.running)
@@ -45,6 +45,14 @@ def check_jobs(
             yield from _check_logs(service, job)
     yield from _check_order(pairs)
     yield from _check_capacity(pairs)
+
+
+def check_deletion(service: KeptService, job_id: int, others: Collection[int]) -> Iterator[str]:
+    """Delete an ended job, and yield the problems: it is gone, and no other job is."""
+    delete(service, job_id)
+    listed = sorted(job.job_id for job in service.ask(lambda client: list(client.list())))
+    if listed != sorted(others):
+        yield f"jobs {listed} are listed after the deletion of job {job_id}; there were {sorted(others)} more"
 
 
 def _check_logs(service: KeptService, job: pb.GetTrainingStatusResponse) -> Iterator[str]:

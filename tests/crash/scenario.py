@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.crash.kept import PATIENCE, KeptService, Stuck
 from training_service._generated import training_service_pb2 as pb
-from training_service.client import TrainingClient
+from training_service.client import NotFound, TrainingClient
 from training_service.client.watching import has_ended
 
 CAPACITY = 2
@@ -51,7 +52,7 @@ UNWANTED = PlannedJob("cancelled-while-queued", (pb.cancelled,), ranks=HOLD, is_
 RETRIED = PlannedJob("retried", (pb.succeed,), ("killed",), ranks=DIE_ONCE)
 UPLOADED = PlannedJob("uploaded", (pb.succeed,), instances=2, uploads=True)
 JOBS = (FIRST, FAILING, HOLDING, UNWANTED, RETRIED, UPLOADED)
-"""In the order of submission. The third leaves no room for the fourth."""
+"""In the order of submission. The third leaves no room for the fourth. The second is deleted in the end."""
 
 
 LOSING = PlannedJob(
@@ -111,6 +112,12 @@ def submit(service: KeptService, job: PlannedJob) -> int:
 def wait(service: KeptService, job_id: int) -> None:
     """Wait until the job has ended."""
     service.ask(lambda client: client.wait(job_id, timeout=PATIENCE))
+
+
+def delete(service: KeptService, job_id: int) -> None:
+    """Delete an ended job until it is gone: a repetition finds no job."""
+    with suppress(NotFound):
+        service.ask(lambda client: client.delete(job_id))
 
 
 def await_output(service: KeptService, job_id: int, instances: int) -> None:

@@ -37,9 +37,13 @@ def _problems_in_audit(states: Mapping[str, str], events: Iterable[tuple[str, st
         number = counts["cancel", f"job {job_id}"]
         if number > 1 or (state == "cancelled" and not number):
             yield f"job {job_id} is {state}, and its cancellation has {number} audit events"
-    if unknown := {target for action, target in counts if action == "submit"} - {
-        f"job {job_id}" for job_id in states
-    }:
+    present = {f"job {job_id}" for job_id in states}
+    deletions = {target: number for (action, target), number in counts.items() if action == "delete"}
+    for target, number in deletions.items():
+        if number != 1 or target in present:
+            is_there = "still" if target in present else "not"
+            yield f"{target} has {number} audit events of its deletion, and is {is_there} there"
+    if unknown := {target for action, target in counts if action == "submit"} - present - deletions.keys():
         yield f"the audit has submissions of unknown jobs: {unknown}"
 
 

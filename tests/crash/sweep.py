@@ -12,11 +12,11 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from tests.crash.calls import INPUT_OUTPUT, NO_SPACE, TOO_MANY
-from tests.crash.checks import LOST_LOGS, check_jobs
+from tests.crash.checks import LOST_LOGS, check_deletion, check_jobs
 from tests.crash.faults import KILL_AFTER, KILL_BEFORE, KILLS
 from tests.crash.forkserver import ForkServer
 from tests.crash.kept import PATIENCE, KeptService
-from tests.crash.scenario import play
+from tests.crash.scenario import FAILING, play
 from tests.crash.world import World
 
 LANES = 4
@@ -84,6 +84,8 @@ def try_faults(forks: ForkServer, world: World, faults: Sequence[str]) -> Outcom
         with KeptService(forks, world.folder, lambda start: "".join(faults[start : start + 1])) as service:
             ids = play(service, world.jobs)
             problems += check_jobs(service, world.jobs, ids, excused)
+            deleted = ids[world.jobs.index(FAILING)]
+            problems += check_deletion(service, deleted, {*ids} - {deleted})
             finish(service, world)
         problems += world.problems()
         if all(fault.endswith(KILLS) for fault in faults) and not {*service.exit_codes} <= {

@@ -17,6 +17,7 @@ from tests.support.redis_server import server_or_skip
 
 SUBMIT = AuditEvent(at=NOON, action="submit", outcome=Outcome.DONE)
 CANCEL = AuditEvent(at=NOON, action="cancel", outcome=Outcome.DONE, target="job 1")
+DELETE = AuditEvent(at=NOON, action="delete", outcome=Outcome.DONE, target="job 1")
 
 
 async def cancelled(
@@ -49,6 +50,26 @@ async def of_another_job(store: Store) -> None:
     await store.add_events([AuditEvent(at=NOON, action="submit", outcome=Outcome.DONE, target="job 7")])
 
 
+async def deleted(store: Store) -> None:
+    await cancelled(store)
+    await store.delete([1], event=DELETE)
+
+
+async def deleted_twice(store: Store) -> None:
+    await deleted(store)
+    await store.add_events([DELETE])
+
+
+async def deleted_in_words_only(store: Store) -> None:
+    await cancelled(store)
+    await store.add_events([DELETE])
+
+
+async def deleted_silently(store: Store) -> None:
+    await cancelled(store)
+    await store.delete([1])
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "redis"])
 @pytest.mark.parametrize(
     ("fill", "expected"),
@@ -57,6 +78,10 @@ async def of_another_job(store: Store) -> None:
         (without_submission, ["the submission of job 1 has 0 audit events"]),
         (without_cancellation, ["job 1 is cancelled, and its cancellation has 0 audit events"]),
         (doubled, ["job 1 is cancelled, and its cancellation has 2 audit events"]),
+        (deleted, []),
+        (deleted_twice, ["job 1 has 2 audit events of its deletion, and is not there"]),
+        (deleted_in_words_only, ["job 1 has 1 audit events of its deletion, and is still there"]),
+        (deleted_silently, ["the audit has submissions of unknown jobs: {'job 1'}"]),
         (of_another_job, ["the audit has submissions of unknown jobs: {'job 7'}"]),
     ],
 )

@@ -26,6 +26,8 @@ _SYSTEM_ROOTS = "system"
 _PEM = "-----BEGIN "
 _CLOSE_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_PAUSE_AT_END = _FIRST_PAUSE / 10
+_DETAILS_HEADER = "grpc-status-details-bin"
 
 Send = Callable[[Any], Any]
 """Sends a ReportRequest and returns the ReportResponse; raises grpc.RpcError."""
@@ -81,6 +83,7 @@ class GrpcSink:
         pause = _FIRST_PAUSE
         while self._news.wait():
             closing = self._closing.is_set()
+            least = 0.0
             self._news.clear()
             request, metrics, artifacts = self._request()
             try:
@@ -93,6 +96,7 @@ class GrpcSink:
                 self._artifacts.extendleft(reversed(artifacts))
                 self._news.set()
                 pause = min(2 * pause, _LONGEST_PAUSE) * random.uniform(0.8, 1)  # noqa: S311
+                least = min(_retry_after(error), _LONGEST_PAUSE)
             else:
                 pause = max(_FIRST_PAUSE, answer.pause.seconds + answer.pause.nanos / 1e9)
                 for problem in answer.problems:
@@ -101,8 +105,10 @@ class GrpcSink:
                     self._news.set()
             if closing and not (self._metrics or self._artifacts):
                 return
-            if closing or self._closing.wait(pause):
-                pause = _FIRST_PAUSE / 10  # `close` waits for the last reports
+            if closing or self._closing.wait(max(pause, least)):
+                pause = _PAUSE_AT_END  # `close` waits for the last reports
+                if self._metrics or self._artifacts:
+                    time.sleep(least)
 
     @property
     def _room(self) -> int:
@@ -136,6 +142,27 @@ class GrpcSink:
             ],
         )
         return request, metrics, artifacts
+
+
+def _retry_after(error: Any) -> float:
+    """Return the seconds after which the service wants the call again (google.rpc.RetryInfo), or 0."""
+    if not hasattr(error, "trailing_metadata"):
+        return 0.0
+    try:
+        from google.protobuf.message import DecodeError
+        from google.rpc.error_details_pb2 import RetryInfo
+        from google.rpc.status_pb2 import Status
+    except ImportError:  # an environment without the extra `reports`
+        return 0.0
+    info = RetryInfo()
+    for key, value in error.trailing_metadata() or ():
+        if key == _DETAILS_HEADER:
+            try:
+                if any(detail.Unpack(info) for detail in Status.FromString(value).details):
+                    return max(0.0, info.retry_delay.seconds + info.retry_delay.nanos / 1e9)
+            except DecodeError:
+                return 0.0
+    return 0.0
 
 
 def _connect(address: str, token: str, ca: str = "") -> Send:

@@ -107,6 +107,7 @@ class WhoAmIResponse(_message.Message):
     IS_OPERATOR_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
     DEFAULT_PROJECT_FIELD_NUMBER: _builtins.int
+    ROLES_LEFT_OUT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name, which the jobs of the caller have as submitted_by."""
     means: _builtins.str
@@ -117,9 +118,11 @@ class WhoAmIResponse(_message.Message):
     """Whether the caller is operator: its role in all projects."""
     default_project: _builtins.str
     """The project of new jobs and of lists, unless the metadata `x-project` names another."""
+    roles_left_out: _builtins.int
+    """The number of further projects in which the caller has a role. ListProjects has them all."""
     @_builtins.property
     def roles(self) -> _containers.ScalarMap[_builtins.str, Global___Role.ValueType]:
-        """The role in each project, for others than operators."""
+        """The role in each project, for others than operators: at most 1000 of them, by name."""
 
     def __init__(
         self,
@@ -130,10 +133,11 @@ class WhoAmIResponse(_message.Message):
         is_operator: _builtins.bool = ...,
         roles: _abc.Mapping[_builtins.str, Global___Role.ValueType] | None = ...,
         default_project: _builtins.str = ...,
+        roles_left_out: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_project", b"default_project", "is_operator", b"is_operator", "means", b"means", "name", b"name", "roles", b"roles", "token_id", b"token_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_project", b"default_project", "is_operator", b"is_operator", "means", b"means", "name", b"name", "roles", b"roles", "roles_left_out", b"roles_left_out", "token_id", b"token_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,8 @@ from training_service.api.caller import Call
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LARGEST_ANSWER: Final = 2 << 20
 """Bytes at which a page of projects ends: many clients read at most 4 MiB. One project can have as many."""
+_MOST_ROLES: Final = 1000
+"""The roles in an answer to WhoAmI: at most 100 kB."""
 _LARGEST_INT32 = 2**31 - 1
 _LONGEST_ID = 18
 
@@ -39,13 +41,16 @@ class AccessServicer(AccessServiceServicer):
 
     async def WhoAmI(self, request: pb.WhoAmIRequest, call: Call) -> pb.WhoAmIResponse:
         caller = call.caller
+        roles = {} if caller.is_everywhere else caller.roles
+        shown = sorted(roles)[:_MOST_ROLES]
         return pb.WhoAmIResponse(
             name=caller.name,
             means=caller.means,
             token_id=caller.credential,
             is_operator=caller.is_everywhere,
-            roles={} if caller.is_everywhere else {k: _number(v) for k, v in caller.roles.items()},
+            roles={project: _number(roles[project]) for project in shown},
             default_project=caller.default_project,
+            roles_left_out=len(roles) - len(shown),
         )
 
     async def CreateToken(self, request: pb.CreateTokenRequest, call: Call) -> pb.CreateTokenResponse:

@@ -306,12 +306,15 @@ def _serializer(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return lambda message: message if isinstance(message, bytes) else serialize(message)
 
 
-def _parsed(parse: Callable[[bytes], Any], data: bytes) -> Any:
+def _parsed(
+    parse: Callable[[bytes], Any],
+    data: bytes,
+    advice: str = f", {MAX_PARAMETER_BYTES} of them for parameters",
+) -> Any:
     if len(data) > _LARGEST_REQUEST:
         raise InvalidField(
             "request",
-            f"the message has {len(data)} bytes; at most {_LARGEST_REQUEST} are allowed, "
-            f"{MAX_PARAMETER_BYTES} of them for parameters",
+            f"the message has {len(data)} bytes; at most {_LARGEST_REQUEST} are allowed{advice}",
         )
     return parse(data)
 
@@ -320,7 +323,7 @@ async def _each_parsed(
     parse: Callable[[bytes], Any], messages: AsyncIterator[bytes]
 ) -> AsyncGenerator[Any, None]:
     async for data in messages:
-        yield _parsed(parse, data)
+        yield _parsed(parse, data, "; send the content in more messages")
 
 
 def _clipped(message: str) -> str:

@@ -19,6 +19,7 @@ from job_tracker.domain.errors import (
     StaleJob,
     StoreRefused,
     StoreUnavailable,
+    UnknownProject,
 )
 from job_tracker.domain.job import TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
 from job_tracker.domain.telemetry import (
@@ -96,6 +97,7 @@ class RedisStore(RedisAccess, RedisReportKeys, RedisAudit):
         max_queued_in_project: int | None = None,
         tags: tuple[str, ...] = (),
         *,
+        project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
         key, digest = (request_key.key, request_key.digest.hex()) if request_key else ("", "")
@@ -105,6 +107,7 @@ class RedisStore(RedisAccess, RedisReportKeys, RedisAudit):
             outcome, *rest = await self._run(
                 scripts.SUBMIT,
                 *(write.token, max_queued, spec.project, most_in_project, spec.submitted_by),
+                int(project_must_be_stored),
                 *(self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
                 specs.dumped(spec),
@@ -118,6 +121,8 @@ class RedisStore(RedisAccess, RedisReportKeys, RedisAudit):
                 self._last_seen = max(self._last_seen, job.id)
                 self._changes.publish(write, job.id, job.state)
                 return job
+        if outcome == b"gone":
+            raise UnknownProject(spec.project)
         if outcome == b"full":
             raise QueueFull(int(rest[0]), rest[1].decode())
         return _submitted(outcome, rest, key)

@@ -20,6 +20,7 @@ from job_tracker.domain.errors import (
     RequestKeyConflict,
     StaleJob,
     StoreUnavailable,
+    UnknownProject,
 )
 from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
@@ -40,6 +41,7 @@ T = TypeVar("T")
 
 _MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
+_STORED = "SELECT 1 FROM projects WHERE name = ?"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 
 
@@ -95,6 +97,7 @@ class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
         max_queued_in_project: int | None = None,
         tags: tuple[str, ...] = (),
         *,
+        project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
         fresh = new_job(0, spec, at, tags)
@@ -105,9 +108,12 @@ class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
             "request_digest": request_key.digest if request_key else None,
         }
         is_limited = max_queued_in_project is not None
-        statement, arguments = _insertion(tuple(values), is_limited), (*values.values(), max_queued)
+        statement = _insertion(tuple(values), is_limited, project_must_be_stored)
+        arguments = (*values.values(), max_queued)
         if is_limited:
             arguments += (spec.project, max_queued_in_project)
+        if project_must_be_stored:
+            arguments += (spec.project,)
 
         def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
             if request_key is not None and (known := _find_submitted(db, request_key)):
@@ -115,6 +121,8 @@ class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
             self._marker.reserve(db)
             cursor = db.execute(statement, arguments)
             if not cursor.rowcount:
+                if project_must_be_stored and not db.execute(_STORED, (spec.project,)).fetchone():
+                    raise UnknownProject(spec.project)
                 [queued] = db.execute(_QUEUED).fetchone() or [0]
                 if queued >= max_queued:
                     raise QueueFull(queued)
@@ -400,9 +408,10 @@ class SqliteStore(SqliteAccess, SqliteReportKeys, SqliteAudit):
 
 
 @cache
-def _insertion(columns: tuple[str, ...], is_limited: bool) -> str:
+def _insertion(columns: tuple[str, ...], is_limited: bool, must_be_stored: bool) -> str:
     """The statement that inserts a job with these columns, unless as many jobs are queued as the argument
-    after the columns. If the project `is_limited`, its name and its number of queued jobs follow.
+    after the columns. If the project `is_limited`, its name and its number of queued jobs follow. If it
+    `must_be_stored`, its name follows.
 
     It is a single statement, since in each statement the event loop may have to wait for the GIL several
     times.
@@ -412,6 +421,7 @@ def _insertion(columns: tuple[str, ...], is_limited: bool) -> str:
         f"INSERT INTO jobs ({', '.join(columns)}) SELECT {', '.join('?' * len(columns))} "
         f"WHERE coalesce(({_QUEUED}), 0) < ?"
         f"{f' AND coalesce(({_QUEUED_IN_PROJECT}), 0) < ?' if is_limited else ''}"
+        f"{f' AND EXISTS ({_STORED})' if must_be_stored else ''}"
     )
 
 

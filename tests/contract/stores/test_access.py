@@ -9,10 +9,11 @@ import pytest
 
 from job_tracker.domain.access import Project, Token, TokenLimits
 from job_tracker.domain.caller import Role
-from job_tracker.domain.errors import TooManyTokens
+from job_tracker.domain.errors import TooManyTokens, UnknownProject
 from job_tracker.domain.job import Ending, JobState
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.store.base import Store
+from job_tracker.store.jobs import RequestKey
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
 
@@ -175,6 +176,27 @@ async def test_a_job_that_is_submitted_meanwhile_keeps_its_project(store: Store)
         store.submit(spec(project="vision"), NOON, None, 100), store.delete_project("vision", LATER)
     )
     assert (left, [project.name for project in await store.projects()]) == (1, ["vision"])
+
+
+async def test_no_job_is_submitted_to_a_deleted_project(store: Store) -> None:
+    await store.put_project(Project(name="vision"))
+    first = RequestKey("k", b"1", "vision")
+    queued = await store.submit(spec(project="vision"), NOON, first, 100, 5, project_must_be_stored=True)
+    await store.update(queued.ended(Ending(JobState.CANCELLED, NOON), NOON))
+    left, late = await asyncio.gather(
+        store.delete_project("vision", LATER),
+        store.submit(spec(project="vision"), NOON, None, 100, 5, project_must_be_stored=True),
+        return_exceptions=True,
+    )
+    assert left == 0
+    assert isinstance(late, UnknownProject)
+    with pytest.raises(UnknownProject, match="vision doesn't exist"):
+        await store.submit(spec(project="vision"), NOON, None, 100, project_must_be_stored=True)
+    # The answer to a repeated request is its job.
+    again = await store.submit(spec(project="vision"), NOON, first, 100, project_must_be_stored=True)
+    assert again.id == queued.id
+    # Projects of files are not stored.
+    await store.submit(spec(project="speech"), NOON, None, 100)
 
 
 async def test_each_change_has_a_version(store: Store) -> None:

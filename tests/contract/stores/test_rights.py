@@ -220,7 +220,9 @@ async def test_only_projects_that_exist_take_jobs(jobs: Jobs) -> None:
         await jobs.submit(caller_with(Role.OPERATOR, "no-such"), REQUEST)
 
 
-async def test_a_watch_ends_when_the_role_is_taken_away(jobs: Jobs, store: Store) -> None:
+async def test_a_watch_ends_when_the_role_is_taken_away(
+    jobs: Jobs, store: Store, noted: list[AuditEvent]
+) -> None:
     job = await store.submit(spec(project="vision"), NOON, None, 100)
 
     async def without_roles(caller: Caller) -> Caller:
@@ -236,6 +238,9 @@ async def test_a_watch_ends_when_the_role_is_taken_away(jobs: Jobs, store: Store
         )
         with pytest.raises(Forbidden, match="ada has no role there"):
             await anext(ends)
+        [event] = noted
+        assert (event.caller, event.action, event.outcome) == ("ada", "watch", Outcome.DENIED)
+        assert (event.project, event.target) == ("vision", f"job {job.id}")
         await store.update(job.admitted(NOON))
         assert (await anext(goes_on)).job.state is JobState.LAUNCHING
 

@@ -137,6 +137,8 @@ async def test_a_token_of_another_project_does_not_exist_for_an_admin(access: Ac
         Forbidden, match="only an operator may list tokens of all projects, and ada is not one"
     ):
         await access.list_tokens(ADMIN, "", limit=10, after="")
+    with pytest.raises(Forbidden, match="only an operator may delete projects, and ada is not one"):
+        await access.delete_project(ADMIN, "vision")
 
 
 async def test_a_project_of_a_file_is_changed_there_only(store: Store) -> None:

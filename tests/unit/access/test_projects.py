@@ -1,12 +1,14 @@
 """Projects of files and of the API."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from job_tracker.access.projects import Projects
 from job_tracker.domain.access import Project
+from job_tracker.domain.audit import AuditEvent, Outcome
 from job_tracker.domain.caller import Role
 from job_tracker.domain.policies import ProjectLimits
 from job_tracker.store.base import Store
@@ -45,7 +47,39 @@ async def test_a_project_of_a_file_hides_one_of_the_api(
     await projects.load()
     assert (projects.roles_of("alice"), projects.roles_of("bob")) == ({}, {"vision": Role.VIEWER})
     assert (projects.limits_of("vision"), projects.is_declared("vision")) == (limits, True)
+    await store.put_project(Project(name="speech"))
+    await projects.load()
+    names = ("vision", "speech", "default", "unknown")
+    assert [projects.is_deletable(name) for name in names] == [False, True, False, False]
     assert "project vision is declared in a file and by the API; the file counts" in caplog.text
+
+
+async def test_changes_of_a_file_are_events(store: Store) -> None:
+    noted: list[AuditEvent] = []
+    vision = Project(name="vision", members={"alice": Role.ADMIN})
+    first = {"vision": vision, "speech": Project(name="speech"), "same": Project(name="same")}
+    declared = [first]
+    projects = Projects(store, note=noted.append)
+    await projects.load()
+    await projects.declare(lambda: declared[0], "auth.projects_file /etc/projects.toml")
+    await projects.load()
+    assert noted == [], "neither the start nor another look"
+    declared[0] = {
+        "vision": replace(vision, members={"alice": Role.VIEWER}),
+        "new": Project(name="new"),
+        "same": Project(name="same"),
+    }
+    await projects.load()
+    await projects.load()
+    assert [(each.action, each.target) for each in noted] == [
+        ("set_project", "project new"),
+        ("delete_project", "project speech"),
+        ("set_project", "project vision"),
+    ]
+    assert {(each.caller, each.means, each.outcome, each.detail) for each in noted} == {
+        ("file", "file", Outcome.DONE, "auth.projects_file /etc/projects.toml")
+    }
+    assert [each.project for each in noted] == ["new", "speech", "vision"]
 
 
 async def test_a_project_that_is_gone_is_logged(store: Store, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,6 +6,8 @@ from contextlib import aclosing
 
 import pytest
 
+from job_tracker.common.log_context import request_id
+from job_tracker.domain.audit import AuditEvent, Outcome
 from job_tracker.domain.caller import Caller, Means, Role
 from job_tracker.domain.errors import Forbidden, LimitExceeded, NotAllowed, StoreUnavailable
 from job_tracker.domain.open_streams import OpenStreams, StreamUse
@@ -81,17 +83,27 @@ async def test_a_slow_reader_gets_the_error_instead_of_the_next_item() -> None:
 
 
 async def test_a_caller_who_is_no_longer_one_gets_that_error() -> None:
-    streams, source = OpenStreams(), Source()
+    noted: list[AuditEvent] = []
+    streams, source = OpenStreams(note=noted.append), Source()
 
     async def revoked(_: Caller) -> Caller:
         raise NotAllowed("the token was revoked")
 
+    request_id.set("00000001")
     async with aclosing(read(streams, source)) as items:
         source.items.put_nowait(1)
         await anext(items)
+        change = request_id.set("00000002")
+        await streams.recheck(revoked)
+        request_id.reset(change)
         await streams.recheck(revoked)
         with pytest.raises(NotAllowed, match="revoked"):
             await anext(items)
+    [event] = noted
+    assert (event.caller, event.action, event.outcome, event.project) == (
+        *("ada", "watch", Outcome.DENIED, "vision"),
+    )
+    assert event.request_id == "00000001", "that of the stream, not of the call that revoked the token"
 
 
 async def test_only_the_streams_of_that_caller_end() -> None:

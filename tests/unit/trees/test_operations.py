@@ -64,6 +64,26 @@ async def test_uploads_of_one_caller_leave_turns_for_others(store: TreeStore) ->
     assert (await programs.find_tree(CALLER, TREE)).is_known
 
 
+async def test_callers_who_fill_all_turns_do_not_keep_others_out(store: TreeStore) -> None:
+    programs = Programs(store, limits_of=unlimited, share_seconds=0.2)
+    await programs.put_manifest(CALLER, once((TREE, TEXT)))
+    hostile = [caller_with(Role.SUBMITTER, name=name) for name in ("eve", "mallory")]
+    uploads = [
+        asyncio.create_task(programs.upload_files(each, half_and_nothing_more()))
+        for each in hostile * 4  # all eight turns
+    ]
+    await asyncio.sleep(0)
+    other = caller_with(Role.SUBMITTER, name="bob")
+    async with asyncio.timeout(50):  # their patience is 60 s
+        assert (await programs.put_manifest(other, once((TREE, TEXT)))).is_known
+    ended = [each for each in uploads if each.done()]
+    with pytest.raises(UploadTooLong, match="others have their turns, too; continue with a new call"):
+        ended[0].result()
+    for upload in uploads:
+        upload.cancel()
+    await asyncio.gather(*uploads, return_exceptions=True)
+
+
 async def test_only_projects_that_exist_have_trees(store: TreeStore) -> None:
     programs = Programs(store, limits_of=lambda _: None)
     with pytest.raises(UnknownReference, match="vision doesn't exist"):

@@ -1,7 +1,7 @@
 -- ARGV: store, token, most queued, project, most queued in the project ('' for any number), name of the caller,
--- last id that the caller has seen, request key ('' for none), its digest, name, algorithm, instances, submitted
+-- 1 if the project must be stored, last id that the caller has seen, request key ('' for none), its digest, name, algorithm, instances, submitted
 -- at, spec, when it is due, its score ('' for never), moves, tags (JSON), event
-local _, token, most, project, most_in_project, by, seen, request, digest, name, algorithm, instances, at, spec, due,
+local _, token, most, project, most_in_project, by, must_be_stored, seen, request, digest, name, algorithm, instances, at, spec, due,
   due_score, moves, tags, event = unpack(ARGV)
 if request ~= '' then
   local known = redis.call('HGET', requests_of(project), request)
@@ -10,6 +10,7 @@ if request ~= '' then
     return {'known', job_of(known)}
   end
 end
+if must_be_stored == '1' and redis.call('HEXISTS', key('projects'), project) == 0 then return {'gone'} end
 local queued = redis.call('ZCARD', key('queued'))
 if queued >= tonumber(most) then return {'full', queued, ''} end
 if most_in_project ~= '' then

@@ -3,20 +3,27 @@
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from trainer_kit._generated import training_reporter_pb2 as pb
-from trainer_kit.grpc_sink import GrpcSink, _roots
+from trainer_kit.grpc_sink import GrpcSink, _retry_after, _roots
 from trainer_kit.progress import Reporter
 
 
 class Refusal(grpc.RpcError):
-    def __init__(self, code: grpc.StatusCode) -> None:
+    def __init__(self, code: grpc.StatusCode, metadata: tuple[tuple[str, bytes], ...] = ()) -> None:
         super().__init__()
         self._code = code
+        self._metadata = metadata
+
+    def trailing_metadata(self) -> Any:
+        return self._metadata
 
     def code(self) -> grpc.StatusCode:
         return self._code
@@ -101,6 +108,61 @@ def test_failed_reports_are_sent_later_once_and_in_order(service: Service, repor
         service.arrived.acquire(timeout=5)
     reporter.close()
     assert service.values == [("loss", step, float(step)) for step in range(5)]
+
+
+def limited(seconds: float) -> Refusal:
+    """A refusal that says when to come again."""
+    info, status = RetryInfo(), Status()
+    info.retry_delay.FromTimedelta(timedelta(seconds=seconds))
+    status.details.add().Pack(info)
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    return Refusal(code, (("grpc-status-details-bin", status.SerializeToString()),))
+
+
+def test_reports_wait_as_long_as_the_service_says(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    # The thread waits for the end of the training, or that long.
+    wait = threading.Event.wait
+
+    def waited(event: threading.Event, seconds: float | None = None) -> bool:
+        if seconds is not None and threading.current_thread().name == "reports":
+            pauses.append(seconds)
+            seconds = 0.01
+        return wait(event, seconds)
+
+    monkeypatch.setattr(threading.Event, "wait", waited)
+    service.failures = [limited(12.5), limited(10_000)]
+    reporter = Reporter(GrpcSink("service:51001", "token", service.connect))
+    reporter.report(step=1, loss=0.5)
+    for _ in range(3):
+        assert service.arrived.acquire(timeout=30)
+    reporter.close()
+    assert pauses[:2] == [12.5, 30.0], "at most half a minute"
+    assert service.values == [("loss", 1, 0.5)]
+
+
+def test_the_last_reports_wait_too(service: Service) -> None:
+    service.failures = [limited(0.3)]
+    reporter = Reporter(GrpcSink("service:51001", "token", service.connect))
+    started = time.perf_counter()
+    reporter.report(step=1, loss=0.5)
+    reporter.close()
+    assert service.values == [("loss", 1, 0.5)]
+    assert time.perf_counter() - started >= 0.3
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        (),
+        (("grpc-status-details-bin", b"\xff\xff"),),
+        (("grpc-status-details-bin", b""),),
+        (("other", b"x"),),
+    ],
+)
+def test_a_refusal_without_a_time_is_none(metadata: tuple[tuple[str, bytes], ...]) -> None:
+    assert _retry_after(Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, metadata)) == 0
+    assert _retry_after(RuntimeError("no metadata")) == 0
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED])

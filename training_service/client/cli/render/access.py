@@ -26,6 +26,8 @@ def caller(who: WhoAmIResponse) -> str:
     if who.is_operator:
         lines.append("operator in all projects")
     lines += [f"{role_word(role)} in {words.printable(name)}" for name, role in sorted(who.roles.items())]
+    if who.roles_left_out:
+        lines.append(f"a role in {who.roles_left_out} further projects, see `trainctl project list`")
     if len(lines) == 1:
         lines.append("no role in any project")
     return "\n".join(lines)

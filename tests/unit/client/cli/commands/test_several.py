@@ -54,3 +54,15 @@ def test_rm_deletes_ended_jobs_and_refuses_others(training: ServerInThread, trai
 @pytest.mark.parametrize("command", ["cancel", "rm"])
 def test_without_a_job_nothing_is_done(trainctl: Trainctl, command: str) -> None:
     assert trainctl(command).exit_code == 2
+
+
+@pytest.mark.parametrize("given", ["6x", "0", "1_0", "٣", "4294967296", "9" * 5000])
+def test_what_is_no_id_is_refused_before_any_job_is_touched(
+    given: str, training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.set_job(5, status=pb.succeed)
+    for command in (("rm", "5", given), ("cancel", "5", given), ("status", given)):
+        result = trainctl(*command)
+        assert result.exit_code == 2
+        assert "not a job id" in " ".join(result.stderr.replace("│", " ").split())
+    assert trainctl("status", "5").exit_code == 0
