@@ -47,11 +47,12 @@ class JobRequest:
     pod_options: Mapping[str, Any] = field(default_factory=dict)
     retry: Mapping[str, Any] = field(default_factory=dict)
     deadlines: Mapping[str, float] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
     tags: Sequence[str] = ()
     program: ProgramRequest | None = None
 
 
-_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "tags", "program")
+_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "numbers", "tags", "program")
 
 
 class Admission:
@@ -144,6 +145,7 @@ class Admission:
             )
         if not program:
             group = algorithm.filled(group, {**environment, **({DATA_URI: data_uri} if data_uri else {})})
+        numbers = self._defaults.numbers_of(request.numbers, algorithm.on_nonfinite)
         return JobSpec(
             group=group,
             algorithm=algorithm_name,
@@ -162,6 +164,7 @@ class Admission:
             dataset_declaration=declaration,
             retry=retry,
             deadlines=deadlines,
+            numbers=numbers,
             home=naming.home(project, self._store_id) if self._store_id else "",
             project=project,
             submitted_by=caller.name,

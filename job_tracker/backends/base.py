@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Protocol
 
 from job_tracker.backends.shared.evidence import LOST_PEER
+from job_tracker.backends.shared.failures import only_lost_a_peer
 from job_tracker.backends.shared.log_ends import failure_in
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable
@@ -50,16 +51,18 @@ class Observation:
         """The diagnosis of the rank that failed first; None if no rank has failed.
 
         Later failures are often consequences. If several ranks fail at the same time, the lowest counts. A
-        crash is not the root cause if another rank failed in another way within 5 s: losing a peer crashes a
-        rank, which may be seen first. If the crash is about a lost peer, and another rank had left before
-        with exit code 0, that rank is the cause: it left too early.
+        crash is not the root cause if another rank failed in another way within 5 s. A crash about a lost
+        peer is not, either, if another rank crashed for another reason within that time: losing a peer
+        crashes a rank, which may be seen first. If the crash is about a lost peer, and another rank had left
+        before with exit code 0, that rank is the cause: it left too early.
         """
         failed = sorted((rank for rank in self.ranks if rank.diagnosis), key=_ended_at)
         together = [rank for rank in failed if _ended_at(rank) - _ended_at(failed[0]) <= _TOGETHER_SECONDS]
         causes = [
             rank for rank in together if rank.diagnosis and rank.diagnosis.category is not Category.CRASHED
         ]
-        cause = next(iter((*causes, *failed)), None)
+        own = [rank for rank in together if rank.diagnosis and not only_lost_a_peer(rank.diagnosis)]
+        cause = next(iter((*causes, *own, *failed)), None)
         if cause is None or cause.diagnosis is None:
             return None
         return _left_early(self.ranks, cause, cause.diagnosis) or cause.diagnosis

@@ -14,6 +14,7 @@ from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import GroupSpec, InstanceSpec
+from job_tracker.domain.policies import OnNonfinite
 from job_tracker.frameworks import FRAMEWORKS
 from job_tracker.frameworks.job_environment import FREE_PARAMETERS
 from job_tracker.frameworks.reserved_names import is_reserved
@@ -96,6 +97,11 @@ class Algorithm(Config):
     dataset: bool = Field(
         default=True,
         description="Whether a request must name a dataset. `false`: it may leave dataset and version out.",
+    )
+    on_nonfinite: OnNonfinite | None = Field(
+        default=None,
+        description="What follows when training reports a metric that is NaN or infinite, if the request "
+        "does not say: `flag` or `fail`. Unset: `numbers.on_nonfinite`.",
     )
     check: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),

@@ -1,4 +1,4 @@
-"""Retry policy and deadlines of a job: the request's values override the configured defaults."""
+"""Policies of a job: the request's values override the configured defaults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,10 +8,19 @@ from typing import Any
 from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.policies import MAX_ATTEMPTS, MAX_DURATION, Deadlines, RetryPolicy
+from job_tracker.domain.policies import (
+    MAX_ATTEMPTS,
+    MAX_DURATION,
+    Deadlines,
+    NumberPolicy,
+    OnNonfinite,
+    RetryPolicy,
+)
 
 ANY_FAILURE = "any"
 """Stands for every category in `retry_on`."""
+MOST_PATTERNS, LONGEST_PATTERN = 16, 128
+"""Bounds of the patterns of metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +29,7 @@ class JobDefaults:
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    numbers: NumberPolicy = field(default_factory=NumberPolicy)
 
     def retry_of(self, sent: Mapping[str, Any]) -> RetryPolicy:
         """The retry policy of a job. Raises InvalidField."""
@@ -48,6 +58,34 @@ class JobDefaults:
         """The deadlines of a job; 0 means none. Raises InvalidField."""
         durations = {name: _duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
+
+    def numbers_of(self, sent: Mapping[str, Any], of_algorithm: OnNonfinite | None) -> NumberPolicy:
+        """The number policy of a job of an algorithm, which may have its own default. Raises InvalidField."""
+        policy = replace(self.numbers, on_nonfinite=of_algorithm) if of_algorithm else self.numbers
+        if "on_nonfinite" in sent:
+            word = sent["on_nonfinite"]
+            if word not in set(OnNonfinite):
+                raise InvalidField(
+                    "number_policy.on_nonfinite",
+                    f"{quoted(word)} is not allowed; allowed: {', '.join(OnNonfinite)}",
+                )
+            policy = replace(policy, on_nonfinite=OnNonfinite(word))
+        if sent.get("metrics"):
+            policy = replace(policy, metrics=patterns("number_policy.metrics", sent["metrics"]))
+        return policy
+
+
+def patterns(field: str, words: Sequence[str]) -> tuple[str, ...]:
+    """These patterns of names of metrics. Raises InvalidField."""
+    if len(words) > MOST_PATTERNS:
+        raise InvalidField(field, f"has {len(words)} patterns; at most {MOST_PATTERNS} are allowed")
+    for word in words:
+        if not (0 < len(word) <= LONGEST_PATTERN and word.isprintable()):
+            raise InvalidField(
+                field,
+                f"{quoted(word)} is not allowed: use 1 to {LONGEST_PATTERN} printable characters",
+            )
+    return tuple(words)
 
 
 def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:

@@ -36,6 +36,7 @@ class Category(StrEnum):
     SERVICE_DELETED = "service_deleted"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     NEVER_STARTED = "never_started"
+    DIVERGED = "diverged"
     QUEUED_TOO_LONG = "queued_too_long"
     NAME_TAKEN = "name_taken"
     QUOTA_EXCEEDED = "quota_exceeded"
@@ -50,9 +51,10 @@ class Category(StrEnum):
 class Diagnosis:
     """An explained failure. Its values are a stable contract with clients.
 
-    `summary` says what happened, and `resolution` what to do; each is one sentence. `detail` is the
-    evidence, such as the last lines of the log. `retryable`: the same request may succeed if it is
-    repeated unchanged. `rank` is the rank that failed, None for the whole group.
+    `summary` says what happened, and `resolution` what to do. `detail` is the evidence, such as the last
+    lines of the log. `cause` is the line of it that names the cause, such as an exception with its place in
+    the code: one bounded line that is safe to print, empty if none is known. `retryable`: the same request
+    may succeed if it is repeated unchanged. `rank` is the rank that failed, None for the whole group.
     """
 
     category: Category
@@ -61,3 +63,4 @@ class Diagnosis:
     detail: str = ""
     retryable: bool = False
     rank: int | None = None
+    cause: str = ""

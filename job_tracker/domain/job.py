@@ -4,16 +4,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import ClassVar
 
 from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove
 from job_tracker.domain.group import GroupRef, GroupSpec, InstanceOptions, Phase, RankStatus
 from job_tracker.domain.pace import RankPace
-from job_tracker.domain.policies import Deadlines, RetryPolicy
+from job_tracker.domain.policies import Deadlines, NumberPolicy, RetryPolicy
 
 _DETAIL_IN_MOVES = 1000  # characters
 _MAX_RESTARTS_IN_MOVES = 100  # the newest
+_NAN_AS_TEXT = {"ser_json_inf_nan": "strings"}
+"""For values in JSON, which has no NaN and no infinity."""
 
 
 class JobState(StrEnum):
@@ -104,6 +107,7 @@ class JobSpec:
     the data."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
+    numbers: NumberPolicy = field(default_factory=NumberPolicy)
     home: str = ""
     """PROJECT/STORE, the parent of the job's folders; empty for jobs of versions without homes."""
     project: str = naming.DEFAULT_PROJECT
@@ -157,8 +161,24 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Nonfinite:
+    """The first value of a metric in an attempt that is NaN or infinite."""
+
+    __pydantic_config__: ClassVar = _NAN_AS_TEXT
+
+    metric: str
+    value: float
+    step: int
+    at: datetime
+    rank: int | None = None
+    """The rank that reported it, if it is known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of training that the master last reported. Metrics map names to finite numbers."""
+    """The progress of training that the master last reported. Metrics map names to numbers, NaN included."""
+
+    __pydantic_config__: ClassVar = _NAN_AS_TEXT
 
     step: int = 0
     total_steps: int = 0
@@ -174,6 +194,8 @@ class Progress:
     """The step at that time."""
     ranks: tuple[RankPace, ...] = ()
     """Where the processes stand that report it by calls. A few seconds old."""
+    nonfinite: tuple[Nonfinite, ...] = ()
+    """The first value of each metric that is not finite, in the order of their reports."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -359,8 +381,13 @@ class Job:
 
         This also decides whether another attempt follows.
         """
+        return self.decided(self.failure(diagnosis, at))
+
+    def failure(self, diagnosis: Diagnosis, at: datetime) -> Ending:
+        """Return the ending of an attempt that failed like this. Another attempt may follow."""
+        ""
         again = self.spec.retry.allows(self.attempt, diagnosis)
-        return self.decided(Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis))
+        return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
         """Return the job after its end, or the end of its attempt. Its group is gone.

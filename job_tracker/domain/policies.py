@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
+from fnmatch import fnmatchcase
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
@@ -33,6 +35,36 @@ class RetryPolicy:
         # A float: a timedelta would overflow at the largest number of attempts.
         seconds = self.backoff.total_seconds() * 2.0 ** (attempt - 1)
         return timedelta(seconds=min(seconds, self.max_backoff.total_seconds()))
+
+
+class OnNonfinite(StrEnum):
+    """What follows when training reports a metric that is NaN or infinite. It is shown in any case."""
+
+    FLAG = "flag"
+    FAIL = "fail"
+
+
+LOSSES = ("*loss*",)
+"""The metrics that count unless others are named.
+
+Others may be NaN or infinite in a healthy training: a score without positive samples, or the norm of the
+gradients in the steps that a gradient scaler skips.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberPolicy:
+    """Decides whether an attempt fails as `diverged` when it reports NaN or infinity."""
+
+    on_nonfinite: OnNonfinite = OnNonfinite.FLAG
+    metrics: tuple[str, ...] = LOSSES
+    """Patterns of the names of metrics that count: `*` stands for any text, `?` for one character."""
+
+    def forbids(self, metric: str) -> bool:
+        """Return whether an attempt fails if this metric is not finite."""
+        name = metric.casefold()
+        counts = any(fnmatchcase(name, pattern.casefold()) for pattern in self.metrics)
+        return self.on_nonfinite is OnNonfinite.FAIL and counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

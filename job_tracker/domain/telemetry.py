@@ -17,7 +17,7 @@ MAX_ARTIFACTS = 256
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """The finite value of a metric at a step, and its time."""
+    """The value of a metric at a step, and its time. The value may be NaN or infinite."""
 
     name: str
     step: int

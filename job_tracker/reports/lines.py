@@ -4,6 +4,9 @@ A report is one line on standard output: a marker, and a JSON object in which ev
 
     ::progress:: {"step": 12, "total_steps": 360, "epoch": 2, "total_epochs": 15, "metrics": {"loss": 0.41}}
     ::artifact:: {"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 1024}
+
+A metric that is not finite is "NaN", "Infinity" or "-Infinity", or the same without quotes, as Python writes
+it.
 """
 
 import json
@@ -11,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from job_tracker.domain.group import MASTER_RANK
 from job_tracker.reports.report import Report, ReportReader
 
 PROGRESS = "::progress:: "
@@ -42,7 +46,7 @@ def parse(line: str, at: datetime, step: int) -> Report | None:
     else:
         reader.counts(content)
         _take_metrics(reader, content.get("metrics"), reader.report().counts.get("step", step))
-    return replace(reader.report(), at=at)
+    return replace(reader.report(), at=at, rank=MASTER_RANK)
 
 
 def _take_metrics(reader: ReportReader, metrics: Any, step: int) -> None:

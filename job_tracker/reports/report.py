@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from job_tracker.domain.job import Progress
+from job_tracker.domain.job import Nonfinite, Progress
 from job_tracker.domain.telemetry import Artifact, MetricPoint
 
 COUNTS = ("step", "total_steps", "epoch", "total_epochs")
@@ -19,6 +19,8 @@ _LARGEST_VALUE = 1e300
 _SMOOTHING = 0.3
 _SHORTEST_MEASUREMENT = 0.5  # seconds
 _DIGITS = frozenset("0123456789abcdef")
+_NONFINITE: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""Numbers that JSON cannot have, as the texts that stand for them in the JSON of Protocol Buffers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Report:
     """The reasons for dropped values; only the first MOST_PROBLEMS."""
     at: datetime | None = None
     """The time of a printed line. None means the time at which the report is added."""
+    rank: int | None = None
+    """The rank that reports, if it is known."""
 
 
 class ReportReader:
@@ -55,11 +59,12 @@ class ReportReader:
                 self._refuse(f"{name}: {value!r:.40} is not allowed; allowed: 0 to {_LARGEST_COUNT}")
 
     def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
-        """Add the value of a metric."""
+        """Add the value of a metric. NaN and infinity are allowed, also as the texts of _NONFINITE."""
+        value = _NONFINITE.get(value, value) if isinstance(value, str) else value
         if not _is_name(name):
             self._refuse(f"metric {name!r:.40}: the name must have 1 to {_LONGEST_NAME} printable characters")
         elif not _is_number(value):
-            self._refuse(f"metric {name}: {value!r:.40} is not allowed; it must be a finite number")
+            self._refuse(f"metric {name}: {value!r:.40} is not allowed; it must be a number")
         elif not 0 <= step <= _LARGEST_COUNT:
             self._refuse(f"metric {name}: step {step} is not allowed; allowed: 0 to {_LARGEST_COUNT}")
         else:
@@ -106,7 +111,7 @@ def advanced(last: Progress, report: Report, at: datetime) -> Progress:
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)
     now = replace(last, **counts, metrics=metrics, reported_at=report.at or at)
-    return _measured(last, now)
+    return _measured(last, replace(now, nonfinite=_first_nonfinite(last.nonfinite, report)))
 
 
 def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[str, float]:
@@ -115,6 +120,16 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
         if point.name in metrics or len(metrics) < MOST_METRICS:
             metrics[point.name] = point.value
     return metrics
+
+
+def _first_nonfinite(known: tuple[Nonfinite, ...], report: Report) -> tuple[Nonfinite, ...]:
+    """The first value of each metric that is not finite, at most MOST_METRICS of them."""
+    names = {each.metric for each in known}
+    for point in report.points:
+        if not math.isfinite(point.value) and point.name not in names and len(names) < MOST_METRICS:
+            names.add(point.name)
+            known += (Nonfinite(point.name, point.value, point.step, point.at, report.rank),)
+    return known
 
 
 def _measured(last: Progress, now: Progress) -> Progress:
@@ -147,6 +162,5 @@ def _is_number(value: object) -> bool:
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
-        and abs(value) <= _LARGEST_VALUE
-        and math.isfinite(value)
+        and (abs(value) <= _LARGEST_VALUE or (isinstance(value, float) and not math.isfinite(value)))
     )

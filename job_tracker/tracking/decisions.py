@@ -1,9 +1,11 @@
 """Decides the tracker's next step for a job: a pure function of the stored job and the observed group."""
 
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from job_tracker.backends.base import Observation
+from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Ending, Job, JobState
@@ -75,6 +77,8 @@ def next_step(
         return Save(job.failed(_VANISHED, now))
     if len(seen.ranks) != job.spec.instances:
         return Save(job.failed(seen.first_failure or _VANISHED, now))
+    if job.state is JobState.RUNNING and (diverged := divergence(job)) is not None:
+        return Save(job.observed(seen.statuses, seen.program).failed(diverged, now))
     if not launched and any(rank.restarts for rank in job.ranks):
         return Launch()  # a restart may have been interrupted
     current = job.observed(seen.statuses, seen.program)
@@ -98,6 +102,33 @@ def next_step(
     if is_due:
         return Save(current.failed(_deadline_exceeded(current), now))
     return Rest() if current == job else Save(current)
+
+
+def divergence(job: Job) -> Diagnosis | None:
+    """Return the diagnosis of an attempt that has reported a number which the job's policy forbids.
+
+    It follows from the stored job alone. So it is found again after a crash, and a repeated report does not
+    change it.
+    """
+    reported = job.progress.nonfinite if job.progress else ()
+    first = next((each for each in reported if job.spec.numbers.forbids(each.metric)), None)
+    if first is None:
+        return None
+    where = "" if first.rank is None else f" on rank {first.rank}"
+    return Diagnosis(
+        category=Category.DIVERGED,
+        summary=f"The training diverged: {quoted(first.metric)} is {number(first.value)} at step {first.step}"
+        f"{where}.",
+        resolution="Lower the learning rate or warm it up, clip the gradients, and check the data of this "
+        "step. In fp16 use a gradient scaler, or train in bf16. With --on-nonfinite flag, the attempt "
+        "goes on.",
+        rank=first.rank,
+    )
+
+
+def number(value: float) -> str:
+    """Return a number that is not finite as text: NaN, infinity or -infinity."""
+    return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
 
 
 def _restartable_worker(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:

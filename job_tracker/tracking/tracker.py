@@ -40,7 +40,7 @@ from job_tracker.store.audit import AuditStore
 from job_tracker.store.jobs import Changes, JobFilter, JobStore
 from job_tracker.store.queue import QueueView
 from job_tracker.tracking.admitting import Admitting
-from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, next_step
+from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, divergence, next_step
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.stops import Stops
 from job_tracker.tracking.watching import ProgressWatch
@@ -386,6 +386,10 @@ class Tracker:
         seen = self._stops.outcome(job.group)
         if seen is not None:
             job = job.observed(seen.statuses, seen.program)
+        if ending.state is JobState.SUCCEEDED:
+            # The last reports were written during the stop.
+            diverged = divergence(await self._store.get(job.id))
+            ending = job.failure(diverged, ending.decided_at) if diverged else ending
         ending = replace(ending, has_model=self._has_model.get(job.group))
         ended = await self._save(job, job.ended(ending, self._clock()))
         self._forget(job.group)

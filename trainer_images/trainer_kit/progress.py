@@ -1,7 +1,6 @@
 """Reports progress, metrics and artifacts."""
 
 import importlib.util
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,17 +30,16 @@ class Reporter:
         total_epochs: int | None = None,
         **metrics: float,
     ) -> None:
-        """Report new values. A metric that is not finite is dropped."""
+        """Report new values. A metric may be NaN or infinite: the service shows it."""
         if step is not None:
             steps.OF_PROCESS.step(step)
         counts = {"step": step, "total_steps": total_steps, "epoch": epoch, "total_epochs": total_epochs}
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         self._known = replace(
             self._known,
-            metrics={**self._known.metrics, **finite},
+            metrics={**self._known.metrics, **metrics},
             **{name: count for name, count in counts.items() if count is not None},
         )
-        self._sink.progress(self._known, finite)
+        self._sink.progress(self._known, metrics)
 
     def artifact(self, name: str, uri: str, *, kind: str = "", size: int = 0, sha256: str = "") -> None:
         """Report an artifact. A second one with the same name replaces the first."""

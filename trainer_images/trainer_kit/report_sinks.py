@@ -28,7 +28,7 @@ class Progress:
     epoch: int | None = None
     total_epochs: int | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """The last value of each metric. All are finite."""
+    """The last value of each metric. It may be NaN or infinite."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,9 @@ class StdoutSink:
             self._write()
 
     def _write(self) -> None:
-        known = asdict(self._known).items()
-        _write_line(PROGRESS, {key: value for key, value in known if value not in (None, {})})
+        known = asdict(self._known)
+        known["metrics"] = {name: _number(value) for name, value in self._known.metrics.items()}
+        _write_line(PROGRESS, {key: value for key, value in known.items() if value not in (None, {})})
         self._written = self._known
         self._next_at = self._clock() + self._interval
 
@@ -102,6 +103,13 @@ class NullSink:
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _number(value: float) -> float | str:
+    """Return the value, or the text that stands for it in JSON: "NaN", "Infinity" or "-Infinity"."""
+    if math.isfinite(value):
+        return float(value)
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def _write_line(marker: str, content: Mapping[str, object]) -> None:

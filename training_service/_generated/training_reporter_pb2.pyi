@@ -200,7 +200,7 @@ class MetricValue(_message.Message):
     name: _builtins.str
     """The name of the metric, 1 to 128 printable characters. A job can have 256 metrics."""
     value: _builtins.float
-    """The value, a finite number of at most 10^300. Other values are dropped."""
+    """The value: a number of at most 10^300, NaN or infinite. Other values are dropped."""
     step: _builtins.int
     """The training step of the value, 0 to 10^15."""
     @_builtins.property

@@ -125,6 +125,7 @@ class TrainRequest(_message.Message):
     DEADLINES_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
+    NUMBER_POLICY_FIELD_NUMBER: _builtins.int
     request_key: _builtins.str
     """A key that the client chooses, at most 128 printable characters. Each project has its own keys. A
     repeated request with the same key and the same content returns the same job. A request with the same key
@@ -158,6 +159,12 @@ class TrainRequest(_message.Message):
     def program(self) -> Global___Program:
         """A program of the caller's own, instead of a configured algorithm. `metadata.algorithm` is then empty."""
 
+    @_builtins.property
+    def number_policy(self) -> Global___NumberPolicy:
+        """What follows when the training reports NaN or infinity. Fields that are not set have the values of the
+        algorithm, or else of the service's configuration.
+        """
+
     def __init__(
         self,
         *,
@@ -168,10 +175,11 @@ class TrainRequest(_message.Message):
         deadlines: Global___Deadlines | None = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
         program: Global___Program | None = ...,
+        number_policy: Global___NumberPolicy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "program", b"program", "retry_policy", b"retry_policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "program", b"program", "retry_policy", b"retry_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "pod_options", b"pod_options", "program", b"program", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "program", b"program", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -301,6 +309,36 @@ class RetryPolicy(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_attempts) -> _WhichOneofReturnType__max_attempts | None: ...
 
 Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
+
+@_typing.final
+class NumberPolicy(_message.Message):
+    """What follows when the training reports a metric that is NaN or infinite. The status shows it in any case."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ON_NONFINITE_FIELD_NUMBER: _builtins.int
+    METRICS_FIELD_NUMBER: _builtins.int
+    on_nonfinite: _builtins.str
+    """"flag": nothing else. "fail": the attempt fails as "diverged". Empty: as configured."""
+    @_builtins.property
+    def metrics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Patterns of the names of metrics that count for "fail", with `*` for any text, such as "*loss*"; upper and lower
+        case are the same. At most 16, each of at most 128 characters. Empty: as configured.
+        """
+
+    def __init__(
+        self,
+        *,
+        on_nonfinite: _builtins.str = ...,
+        metrics: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "on_nonfinite", b"on_nonfinite"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NumberPolicy: _TypeAlias = NumberPolicy  # noqa: Y015
 
 @_typing.final
 class Deadlines(_message.Message):
@@ -953,6 +991,7 @@ class Diagnosis(_message.Message):
     RESOLUTION_FIELD_NUMBER: _builtins.int
     RETRYABLE_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
     category: _builtins.str
     """A stable category for programs, such as "out_of_memory"."""
     summary: _builtins.str
@@ -960,11 +999,15 @@ class Diagnosis(_message.Message):
     detail: _builtins.str
     """The evidence, such as the last lines of the log or the error of the engine. May be empty."""
     resolution: _builtins.str
-    """One sentence that says what to do."""
+    """What to do."""
     retryable: _builtins.bool
     """True if the same request may succeed when it is repeated."""
     rank: _builtins.int
     """The rank that failed. Absent if the failure concerns the whole job."""
+    cause: _builtins.str
+    """The line of the rank's log that names the cause, such as an exception with its place in the code. Empty if none
+    was found.
+    """
     def __init__(
         self,
         *,
@@ -974,10 +1017,11 @@ class Diagnosis(_message.Message):
         resolution: _builtins.str = ...,
         retryable: _builtins.bool = ...,
         rank: _builtins.int | None = ...,
+        cause: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "rank", b"rank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "category", b"category", "detail", b"detail", "rank", b"rank", "resolution", b"resolution", "retryable", b"retryable", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "category", b"category", "cause", b"cause", "detail", b"detail", "rank", b"rank", "resolution", b"resolution", "retryable", b"retryable", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
     _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
@@ -1019,6 +1063,7 @@ class Progress(_message.Message):
     REPORTED_AT_FIELD_NUMBER: _builtins.int
     STEPS_PER_SECOND_FIELD_NUMBER: _builtins.int
     SECONDS_LEFT_FIELD_NUMBER: _builtins.int
+    NONFINITE_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """The number of training steps done."""
     total_steps: _builtins.int
@@ -1033,11 +1078,17 @@ class Progress(_message.Message):
     """The remaining time at this speed, in seconds. Absent if it is unknown."""
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
-        """The last value of each metric, by name. At most 64."""
+        """The last value of each metric, by name. At most 64. It may be NaN or infinite, which in JSON are the texts
+        "NaN", "Infinity" and "-Infinity".
+        """
 
     @_builtins.property
     def reported_at(self) -> _timestamp_pb2.Timestamp:
         """The time of the last report."""
+
+    @_builtins.property
+    def nonfinite(self) -> _containers.RepeatedCompositeFieldContainer[Global___NonfiniteMetric]:
+        """The first value of each metric in the attempt that is NaN or infinite, in the order of the reports."""
 
     def __init__(
         self,
@@ -1050,16 +1101,59 @@ class Progress(_message.Message):
         reported_at: _timestamp_pb2.Timestamp | None = ...,
         steps_per_second: _builtins.float = ...,
         seconds_left: _builtins.float | None = ...,
+        nonfinite: _abc.Iterable[Global___NonfiniteMetric] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "reported_at", b"reported_at", "seconds_left", b"seconds_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "epoch", b"epoch", "metrics", b"metrics", "reported_at", b"reported_at", "seconds_left", b"seconds_left", "step", b"step", "steps_per_second", b"steps_per_second", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "epoch", b"epoch", "metrics", b"metrics", "nonfinite", b"nonfinite", "reported_at", b"reported_at", "seconds_left", b"seconds_left", "step", b"step", "steps_per_second", b"steps_per_second", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seconds_left: _TypeAlias = _typing.Literal["seconds_left"]  # noqa: Y015
     _WhichOneofArgType__seconds_left: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds_left) -> _WhichOneofReturnType__seconds_left | None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class NonfiniteMetric(_message.Message):
+    """A value of a metric that is NaN or infinite."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    metric: _builtins.str
+    """The name of the metric."""
+    value: _builtins.float
+    """The value: NaN, or plus or minus infinity."""
+    step: _builtins.int
+    """The training step."""
+    rank: _builtins.int
+    """The rank that reported it. Absent if it is not known."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """The time of the value."""
+
+    def __init__(
+        self,
+        *,
+        metric: _builtins.str = ...,
+        value: _builtins.float = ...,
+        step: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        rank: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "at", b"at", "rank", b"rank"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "at", b"at", "metric", b"metric", "rank", b"rank", "step", b"step", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
+
+Global___NonfiniteMetric: _TypeAlias = NonfiniteMetric  # noqa: Y015
 
 @_typing.final
 class ListTrainingJobsRequest(_message.Message):

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from job_tracker.admission.admission import JobRequest
 from job_tracker.admission.programs import ProgramRequest
 from job_tracker.backends.shared.log_ends import line_of_cause
-from job_tracker.common.printable import printable, quoted
+from job_tracker.common.printable import printable, quoted, without_secrets
 from job_tracker.domain import naming
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.diagnosis import Diagnosis
@@ -76,6 +76,7 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
             if message.HasField("deadlines")
             else {}
         ),
+        numbers=MessageToDict(message.number_policy, preserving_proto_field_name=True),
         program=_program_of(message.program) if message.HasField("program") else None,
         tags=tuple(message.tags),
     )
@@ -309,12 +310,14 @@ def _why(job: Job) -> str:
 
 
 def _what_happened(why: Diagnosis) -> str:
-    """The summary and the last line of the evidence, which often names the exception."""
+    """The summary and the cause. If that is unknown, the last line of the evidence, which often names it."""
+    if why.cause:
+        return f'{why.summary} Cause: "{why.cause}".'
     last = line_of_cause("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
     if not last or last in why.summary:
         return why.summary
     shortened = last if len(last) <= _LONGEST_LAST_LINE else f"{last[:_LONGEST_LAST_LINE]} …"
-    return f'{why.summary} Last line: "{printable(shortened)}".'
+    return f'{why.summary} Last line: "{printable(without_secrets(shortened))}".'
 
 
 def _of_attempts(job: Job) -> str:
@@ -343,6 +346,7 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
         resolution=diagnosis.resolution,
         retryable=diagnosis.retryable,
         rank=diagnosis.rank,
+        cause=diagnosis.cause,
     )
 
 
@@ -381,6 +385,16 @@ def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None
         reported_at=_timestamp(progress.reported_at),
         steps_per_second=progress.speed if goes_on else 0.0,
         seconds_left=progress.seconds_left if goes_on else None,
+        nonfinite=[
+            pb.NonfiniteMetric(
+                metric=each.metric,
+                value=each.value,
+                step=each.step,
+                at=_timestamp(each.at),
+                rank=each.rank,
+            )
+            for each in progress.nonfinite
+        ],
     )
 
 
@@ -448,6 +462,7 @@ def _request_of(job: Job) -> pb.TrainRequest:
         ),
         program=_program(spec),
         tags=job.tags,
+        number_policy=pb.NumberPolicy(on_nonfinite=spec.numbers.on_nonfinite, metrics=spec.numbers.metrics),
     )
 
 

@@ -19,6 +19,7 @@ from training_service._generated.training_service_pb2 import (
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
     MetricSeries,
+    NumberPolicy,
     PodOptions,
     RetryPolicy,
     TrainingStatus,
@@ -132,6 +133,7 @@ class AsyncTrainingClient:
         pod_options: PodOptions | None = None,
         retry_policy: RetryPolicy | None = None,
         deadlines: Deadlines | None = None,
+        number_policy: NumberPolicy | None = None,
         tags: Iterable[str] = (),
     ) -> int:
         """Queue a training job and return its id. When this returns, the job is durable.
@@ -139,8 +141,9 @@ class AsyncTrainingClient:
         `dataset_version` is the version's hash. Leave out both for an algorithm that needs no dataset.
         `instances` is the number of processes that train together (the parameter PARALLEL_INSTANCES).
         `pod_options` apply to each of them on Kubernetes. `retry_policy` lists the failures that are followed
-        by another attempt. `deadlines` bound the time for waiting, starting and running. `tags` are words by
-        which `list` finds the job. Omitted options get the service's defaults.
+        by another attempt. `deadlines` bound the time for waiting, starting and running. `number_policy` says
+        whether an attempt fails when it reports NaN or infinity. `tags` are words by which `list` finds the
+        job. Omitted options get the service's defaults.
 
         Every request carries a request key, by default a new one, so the retries of this call queue one job.
         To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
@@ -162,6 +165,7 @@ class AsyncTrainingClient:
             pod_options=pod_options,
             retry_policy=retry_policy,
             deadlines=deadlines,
+            number_policy=number_policy,
             tags=tags,
         )
         return await self._train(request, self._in_project)
@@ -187,6 +191,7 @@ class AsyncTrainingClient:
         deadlines: Deadlines | None = None,
         tags: Iterable[str] = (),
         version: str | None = None,
+        number_policy: NumberPolicy | None = None,
         on_progress: OnProgress | None = None,
     ) -> int:
         """Upload a folder, queue a job that runs a command in it, and return the job's id.
@@ -235,6 +240,7 @@ class AsyncTrainingClient:
             retry_policy=retry_policy,
             deadlines=deadlines,
             tags=tags,
+            number_policy=number_policy,
             program=program,
         )
         return await self._train(request, self._in_project)

@@ -1,7 +1,9 @@
 """Metrics of several jobs as curves for one plot."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from training_service._generated.training_service_pb2 import MetricPoint, MetricSeries
 
@@ -13,6 +15,21 @@ class Curve:
     label: str
     steps: Sequence[int]
     values: Sequence[float]
+
+    @property
+    def runs(self) -> Iterator[tuple[Sequence[int], Sequence[float]]]:
+        """Yield the parts between values that are NaN or infinite: their steps and values."""
+        points = zip(self.steps, self.values, strict=True)
+        for is_finite, group in groupby(points, key=lambda point: math.isfinite(point[1])):
+            if is_finite:
+                steps, values = zip(*group, strict=True)
+                yield steps, values
+
+    @property
+    def nonfinite(self) -> Sequence[tuple[int, float]]:
+        """Return the steps whose values are NaN or infinite, with these."""
+        points = zip(self.steps, self.values, strict=True)
+        return [(step, value) for step, value in points if not math.isfinite(value)]
 
 
 def curves_by_metric(found: Mapping[str, Iterable[MetricSeries]]) -> dict[str, list[Curve]]:
@@ -30,16 +47,18 @@ def smoothed(found: MetricSeries, weight: float) -> MetricSeries:
     """Return the series with exponential moving averages in place of its values.
 
     A `weight` of 0 changes nothing, and values below 1 that are higher smooth more. The first averages are
-    corrected for their few values (as in Kingma and Ba, 2015), so that the curve does not begin at 0.
+    corrected for their few values (as in Kingma and Ba, 2015), so that the curve does not begin at 0. Values
+    that are NaN or infinite stay as they are, and the averages leave them out.
     """
     result = MetricSeries(job_id=found.job_id, name=found.name)
     average, share = 0.0, 1.0
     for point in _without_repeated_steps(found.points):
-        average = weight * average + (1 - weight) * point.value
-        share *= weight
         kept = result.points.add()
         kept.CopyFrom(point)
-        kept.value = average / (1 - share)
+        if math.isfinite(point.value):
+            average = weight * average + (1 - weight) * point.value
+            share *= weight
+            kept.value = average / (1 - share)
     return result
 
 

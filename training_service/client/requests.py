@@ -19,6 +19,7 @@ from training_service._generated.training_service_pb2 import (
     GetTrainingMetricsRequest,
     GetTrainingStatusRequest,
     ListTrainingJobsRequest,
+    NumberPolicy,
     PodOptions,
     Program,
     RetryPolicy,
@@ -88,6 +89,7 @@ def train(
     deadlines: Deadlines | None,
     tags: Iterable[str] = (),
     program: Program | None = None,
+    number_policy: NumberPolicy | None = None,
 ) -> TrainRequest:
     """Build a submission. Without a request key it gets a new one, so sending it twice is harmless."""
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
@@ -111,6 +113,7 @@ def train(
         deadlines=deadlines,
         program=program,
         tags=tags,
+        number_policy=number_policy,
     )
 
 

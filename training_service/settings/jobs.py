@@ -10,11 +10,11 @@ from pydantic import (
     model_validator,
 )
 
-from job_tracker.catalog.job_defaults import categories
+from job_tracker.catalog.job_defaults import LONGEST_PATTERN, MOST_PATTERNS, categories, patterns
 from job_tracker.common.config import DEFAULT_PATH, Config, Duration
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.policies import MAX_ATTEMPTS, MAX_DURATION, RetryPolicy
+from job_tracker.domain.policies import MAX_ATTEMPTS, MAX_DURATION, NumberPolicy, OnNonfinite, RetryPolicy
 
 PROCESSES_PER_INSTANCE = 8
 """The number of GPUs of a large machine."""
@@ -99,6 +99,30 @@ def _known_categories(words: Sequence[str]) -> tuple[Category, ...]:
         return categories("retry_on", words)
     except InvalidField as error:
         raise ValueError(str(error)) from error
+
+
+def _valid_patterns(words: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return patterns("metrics", words)
+    except InvalidField as error:
+        raise ValueError(str(error)) from error
+
+
+class NumberSettings(Config):
+    """What follows when training reports a metric that is NaN or infinite, by default."""
+
+    ""
+
+    on_nonfinite: OnNonfinite = Field(
+        default=OnNonfinite.FLAG,
+        description="`flag`: the status shows it. `fail`: the attempt also fails as `diverged`.",
+    )
+    metrics: Annotated[tuple[str, ...], AfterValidator(_valid_patterns)] = Field(
+        default=NumberPolicy().metrics,
+        description="Patterns of the names of metrics that count for `fail`, with `*` for any text; upper "
+        f"and lower case are the same. At most {MOST_PATTERNS}, each of at most {LONGEST_PATTERN} "
+        "characters.",
+    )
 
 
 class RetrySettings(Config):

@@ -14,13 +14,14 @@ from job_tracker.common.printable import quoted
 from job_tracker.common.validation import explain
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
-from job_tracker.domain.policies import Deadlines, RetryPolicy
+from job_tracker.domain.policies import Deadlines, NumberPolicy, RetryPolicy
 from training_service.settings.audit import AuditSettings
 from training_service.settings.auth import AuthSettings
 from training_service.settings.catalog import CatalogSettings
 from training_service.settings.jobs import (
     DeadlineSettings,
     JobSettings,
+    NumberSettings,
     RetrySettings,
     SchedulingSettings,
 )
@@ -84,6 +85,7 @@ class Settings(BaseSettings):
     jobs: JobSettings = JobSettings()
     retry: RetrySettings = RetrySettings()
     deadlines: DeadlineSettings = DeadlineSettings()
+    numbers: NumberSettings = NumberSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
@@ -140,7 +142,11 @@ class Settings(BaseSettings):
     @property
     def job_defaults(self) -> JobDefaults:
         """The policies of jobs whose requests do not set any."""
-        return JobDefaults(retry=RetryPolicy(**dict(self.retry)), deadlines=Deadlines(**dict(self.deadlines)))
+        return JobDefaults(
+            retry=RetryPolicy(**dict(self.retry)),
+            deadlines=Deadlines(**dict(self.deadlines)),
+            numbers=NumberPolicy(**dict(self.numbers)),
+        )
 
     @cached_property
     def plugin(self) -> BackendPlugin:

@@ -4,12 +4,8 @@ from typing import NamedTuple
 
 from job_tracker.backends.base import RankObservation
 from job_tracker.backends.docker.containers import Container
-from job_tracker.backends.shared.evidence import (
-    OUT_OF_MEMORY,
-    SENT_FROM_OUTSIDE,
-    USE_LESS_MEMORY,
-    signal_name,
-)
+from job_tracker.backends.shared.evidence import SENT_FROM_OUTSIDE, USE_LESS_MEMORY, signal_name
+from job_tracker.backends.shared.failures import crashed, exited
 from job_tracker.backends.shared.labels import PROGRAM_TREE
 from job_tracker.backends.shared.programs import for_program
 from job_tracker.domain.diagnosis import Category, Diagnosis
@@ -80,16 +76,7 @@ def _why_ended(rank: int, container: Container, code: int) -> Diagnosis:
         return _not_started(rank, container, code)
     if _SIGNALLED < code <= _SIGNALLED + _LAST_SIGNAL:
         return _ended_by_signal(rank, container, code - _SIGNALLED)
-    if OUT_OF_MEMORY.search(container.log_tail):
-        summary = f"Rank {rank} ran out of memory and exited with code {code}."
-        return _diagnosis(rank, container, Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY)
-    return _diagnosis(
-        rank,
-        container,
-        Category.CRASHED,
-        f"Rank {rank} exited with code {code}.",
-        "Read the end of its log. Correct the training code or its parameters, and submit the job again.",
-    )
+    return exited(rank, code, container.log_tail or container.error)
 
 
 def _not_started(rank: int, container: Container, code: int) -> Diagnosis:
@@ -122,13 +109,7 @@ def _ended_by_signal(rank: int, container: Container, number: int) -> Diagnosis:
             "A user killed it, or the engine or its machine was restarted. Submit the job again.",
             retryable=True,
         )
-    return _diagnosis(
-        rank,
-        container,
-        Category.CRASHED,
-        f"Rank {rank} crashed with {name}.",
-        "The error is in native code (an extension, a driver, incompatible libraries): read its log.",
-    )
+    return crashed(rank, number, container.log_tail or container.error)
 
 
 def removed(rank: int) -> Diagnosis:

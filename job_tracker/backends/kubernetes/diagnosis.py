@@ -5,12 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from job_tracker.backends.kubernetes import fetch_program
-from job_tracker.backends.shared.evidence import (
-    OUT_OF_MEMORY,
-    SENT_FROM_OUTSIDE,
-    USE_LESS_MEMORY,
-    signal_name,
-)
+from job_tracker.backends.shared.evidence import SENT_FROM_OUTSIDE, USE_LESS_MEMORY, signal_name
+from job_tracker.backends.shared.failures import crashed, exited
 from job_tracker.backends.shared.log_ends import evidence_of
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
@@ -266,14 +262,7 @@ def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
         return NODE_LOST.about(rank, message)
     if code > 128:
         return _ended_by_signal(rank, code - 128, message)
-    if OUT_OF_MEMORY.search(message):
-        summary = f"Rank {rank} ran out of memory and exited with code {code}."
-        return Row(Category.OUT_OF_MEMORY, summary, USE_LESS_MEMORY).about(rank, message)
-    return Row(
-        Category.CRASHED,
-        f"Rank {rank} exited with code {code}.",
-        "Read the end of its log, fix the training code or the parameters, and submit the job again.",
-    ).about(rank, message)
+    return exited(rank, code, message)
 
 
 def _evidence(message: str) -> str:
@@ -307,8 +296,4 @@ def _ended_by_signal(rank: int, number: int, message: str) -> Diagnosis:
             "again.",
             retryable=True,
         ).about(rank, message)
-    return Row(
-        Category.CRASHED,
-        f"Rank {rank} crashed with {name}.",
-        "The fault is in native code (an extension, a driver, mismatched libraries). Read the rank's log.",
-    ).about(rank, message)
+    return crashed(rank, number, message)

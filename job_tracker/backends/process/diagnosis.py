@@ -2,17 +2,12 @@
 
 import errno
 import os
-import re
 import signal
 
 from job_tracker.backends.process.records import ExecError, ExitRecord
 from job_tracker.backends.process.requirements_runner import EXIT_CODE, FAILED
-from job_tracker.backends.shared.evidence import (
-    OUT_OF_MEMORY,
-    SENT_FROM_OUTSIDE,
-    USE_LESS_MEMORY,
-    signal_name,
-)
+from job_tracker.backends.shared.evidence import SENT_FROM_OUTSIDE, USE_LESS_MEMORY, signal_name
+from job_tracker.backends.shared.failures import crashed, exited
 from job_tracker.backends.shared.programs import NOT_EXECUTABLE, NOT_FOUND
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
@@ -27,8 +22,7 @@ _OF_CONFIGURED = (
 )
 _OF_UPLOADED = (NOT_FOUND.format(place="on the service's process.path"), NOT_EXECUTABLE)
 
-# Messages of programs that fail for this reason. Only the end of the log is searched.
-_PORT_IN_USE = re.compile(r"EADDRINUSE|[Aa]ddress already in use")
+_NEXT_PORT = "Submit the job again; it gets another port."
 
 
 def diagnose(
@@ -46,23 +40,6 @@ def diagnose(
         return _ended_by_signal(rank, -end.code, end.oom_kills, log_tail)
     if end.code - _SIGNALLED in SENT_FROM_OUTSIDE:  # the program caught the signal and reported it
         return _ended_by_signal(rank, end.code - _SIGNALLED, end.oom_kills, log_tail)
-    if OUT_OF_MEMORY.search(log_tail):
-        return Diagnosis(
-            category=Category.OUT_OF_MEMORY,
-            summary=f"Rank {rank} ran out of memory and exited with code {end.code}.",
-            resolution=USE_LESS_MEMORY,
-            detail=log_tail,
-            rank=rank,
-        )
-    if _PORT_IN_USE.search(log_tail):
-        return Diagnosis(
-            category=Category.PORT_IN_USE,
-            summary=f"Rank {rank} could not listen on its port: another program uses it.",
-            resolution="Submit the job again; it gets another port.",
-            detail=log_tail,
-            retryable=True,
-            rank=rank,
-        )
     if end.code == EXIT_CODE and FAILED in log_tail:
         return Diagnosis(
             category=Category.REQUIREMENTS_FAILED,
@@ -72,14 +49,7 @@ def diagnose(
             detail=log_tail,
             rank=rank,
         )
-    return Diagnosis(
-        category=Category.CRASHED,
-        summary=f"Rank {rank} exited with code {end.code}.",
-        resolution="Read the end of its log, fix the training code or the parameters, and submit the job "
-        "again.",
-        detail=log_tail,
-        rank=rank,
-    )
+    return exited(rank, end.code, log_tail, next_port=_NEXT_PORT)
 
 
 def supervisor_lost(rank: int, log_tail: str) -> Diagnosis:
@@ -165,11 +135,4 @@ def _ended_by_signal(rank: int, number: int, oom_kills: int, log_tail: str) -> D
             retryable=True,
             rank=rank,
         )
-    return Diagnosis(
-        category=Category.CRASHED,
-        summary=f"Rank {rank} crashed with {name}.",
-        resolution="The fault is in native code (an extension, a driver, mismatched libraries). Read the "
-        "end of the rank's log.",
-        detail=log_tail,
-        rank=rank,
-    )
+    return crashed(rank, number, log_tail)

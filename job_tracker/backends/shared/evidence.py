@@ -3,9 +3,10 @@
 import re
 import signal
 
-# Messages of programs that ran out of memory. Only the end of a log is searched.
-OUT_OF_MEMORY = re.compile(
-    r"\bMemoryError\b|std::bad_alloc|[Cc]an(?:'|no)t allocate memory|CUDA out of memory"
+# Messages of programs that ran out of the memory of a GPU, or of another accelerator.
+MEMORY_OF_A_GPU = re.compile(
+    r"CUDA out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED: .{0,40}[Oo]ut of memory"
+    r"|OOM when allocating|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
 )
 # Messages of programs that lost a process of their group, or timed out in waiting. They are not the cause.
 LOST_PEER = re.compile(

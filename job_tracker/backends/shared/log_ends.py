@@ -1,10 +1,15 @@
 """The end of a log as evidence of a failure: the lines of the training, and the line with the cause."""
 
 import re
+from collections.abc import Sequence
+
+from job_tracker.backends.shared.causes import cause_in
 
 READ_LINES, READ_BYTES = 200, 32 * 1024
 """The part of the end that is read. A report of torchrun has 35 lines, and 10 more for each process."""
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
+_BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
+"""Lines that are kept around a cause that is not among the last lines, and characters of those after it."""
 
 _TRACEBACK = "Traceback (most recent call last):"
 # If torchrun has started several processes, it fails after they have failed. Its log lines, its traceback and
@@ -24,9 +29,12 @@ _BESIDES = re.compile(
 
 
 def evidence_of(log_end: str) -> str:
-    """Return the last lines that the training printed, or those of its launcher if there are no others."""
+    """Return the last lines that the training printed, or those of its launcher if there are no others.
+
+    If the line that names the cause is not among them, the lines before it and some of the last ones.
+    """
     lines = _of_training(log_end.splitlines()) or log_end.splitlines()
-    return "\n".join(lines[-_KEPT_LINES:])[-_KEPT_CHARACTERS:]
+    return "\n".join(_around_cause(lines))[-_KEPT_CHARACTERS:]
 
 
 def failure_in(evidence: str) -> str:
@@ -43,6 +51,14 @@ def line_of_cause(evidence: str) -> str:
         current = next((place for place in stacks if lines[place].startswith("Current")), stacks[0])
         return lines[current + 1]
     return next((line for line in reversed(lines) if not _BESIDES.match(line)), "")
+
+
+def _around_cause(lines: Sequence[str]) -> Sequence[str]:
+    cause = cause_in(lines)
+    if cause is None or cause.at >= len(lines) - _KEPT_LINES:
+        return lines[-_KEPT_LINES:]
+    after = [line[:_SHORT] for line in lines[-_AFTER_CAUSE:]]
+    return [*lines[max(0, cause.at - _BEFORE_CAUSE) : cause.at + 1], "…", *after]
 
 
 def _of_training(lines: list[str]) -> list[str]:

@@ -1,6 +1,8 @@
 """Reports in tables: the last progress in its job, metrics as thinned series, artifacts by name."""
 
+import math
 import sqlite3
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -18,6 +20,9 @@ from job_tracker.domain.telemetry import (
 )
 from job_tracker.store import encoding
 from job_tracker.store.sqlite import rows
+
+_NAN = -sys.float_info.max
+"""Stands for NaN in the table of points, for which SQLite has no value. Reports have no number as small."""
 
 
 def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
@@ -41,10 +46,7 @@ def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
 def series_of(found: Iterable[sqlite3.Row]) -> list[MetricSeries]:
     """Return the series in rows of SERIES, in their order."""
     return [
-        MetricSeries(
-            name,
-            tuple(SeriesPoint(p["attempt"], p["step"], rows.moment(p["at"]), p["value"]) for p in points),
-        )
+        MetricSeries(name, tuple(map(_point, points)))
         for name, points in groupby(found, key=lambda row: str(row["name"]))
     ]
 
@@ -59,6 +61,18 @@ ARTIFACTS = "SELECT content FROM artifacts WHERE job_id = ? ORDER BY name"
 def artifacts_of(found: Iterable[sqlite3.Row]) -> list[Artifact]:
     """Return the artifacts in rows of ARTIFACTS."""
     return [encoding.ARTIFACT.validate_json(row["content"]) for row in found]
+
+
+def _point(row: sqlite3.Row) -> SeriesPoint:
+    return SeriesPoint(row["attempt"], row["step"], rows.moment(row["at"]), _read(row["value"]))
+
+
+def _written(value: float) -> float:
+    return _NAN if math.isnan(value) else value
+
+
+def _read(value: float) -> float:
+    return math.nan if value == _NAN else value
 
 
 def _add_points(db: sqlite3.Connection, report: AttemptReport) -> None:
@@ -88,7 +102,7 @@ def _add_to_series(
             db.execute("DELETE FROM metric_points WHERE series = ? AND number % ?", (series, stride))
             if number % stride:
                 continue
-        row = (series, number, attempt, point.step, point.at.timestamp(), point.value)
+        row = (series, number, attempt, point.step, point.at.timestamp(), _written(point.value))
         db.execute("INSERT INTO metric_points VALUES (?, ?, ?, ?, ?, ?)", row)
     values = (seen + len(points), stride, series)
     db.execute("UPDATE metric_series SET seen = ?, stride = ? WHERE id = ?", values)

@@ -1,10 +1,12 @@
 """The contract of stores: reports, their limits, and their deletion."""
 
+import math
 import re
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from job_tracker.domain.job import Ending, Job, JobState, Progress
+from job_tracker.domain.job import Ending, Job, JobState, Nonfinite, Progress
 from job_tracker.domain.telemetry import (
     MAX_ARTIFACTS,
     MAX_POINTS,
@@ -46,6 +48,27 @@ async def test_series_are_read_back_whole_by_name(store: Store, reopen: Reopen) 
         SeriesPoint(1, step, NOON + timedelta(seconds=step), step / 7) for step in range(5)
     )
     assert await store.metrics(job.id + 1) == []
+
+
+async def test_nan_and_infinity_are_read_back(store: Store, reopen: Reopen) -> None:
+    job = await running(store)
+    values = (math.nan, math.inf, -math.inf, 1e300, -1e300)
+    bad = Nonfinite("loss", math.nan, 0, NOON, rank=0)
+    await report(
+        store,
+        job,
+        progress=Progress(step=4, metrics={"loss": math.nan, "top": math.inf}, nonfinite=(bad,)),
+        points=[MetricPoint("loss", step, NOON, value) for step, value in enumerate(values)],
+    )
+    store = await reopen()
+    [series] = await store.metrics(job.id)
+    assert [repr(point.value) for point in series.points] == [repr(value) for value in values]
+    progress = (await store.get(job.id)).progress
+    assert progress is not None
+    assert repr(progress.metrics) == "{'loss': nan, 'top': inf}"
+    [read] = progress.nonfinite
+    assert replace(read, value=0.0) == replace(bad, value=0.0)
+    assert math.isnan(read.value)
 
 
 async def test_a_long_series_is_thinned_evenly_and_never_exceeds_its_limit(store: Store) -> None:

@@ -103,6 +103,21 @@ async def test_an_invalid_retry_policy_is_refused(
     assert complaint in await untracked.refuses(untracked.stub.Train(request), INVALID)
 
 
+@pytest.mark.parametrize(
+    ("policy", "complaint"),
+    [
+        ({"on_nonfinite": "stop"}, "number_policy.on_nonfinite: 'stop' is not allowed; allowed: flag, fail"),
+        ({"metrics": [""]}, "number_policy.metrics: '' is not allowed: use 1 to 128 printable characters"),
+        ({"metrics": ["a"] * 17}, "number_policy.metrics: has 17 patterns; at most 16 are allowed"),
+    ],
+)
+async def test_an_invalid_number_policy_is_refused(
+    untracked: Service, policy: dict[str, Any], complaint: str
+) -> None:
+    request = pb.TrainRequest(metadata=metadata(), number_policy=pb.NumberPolicy(**policy))
+    assert complaint in await untracked.refuses(untracked.stub.Train(request), INVALID)
+
+
 @pytest.mark.parametrize("field", ["queue", "start", "run"])
 async def test_an_invalid_deadline_is_refused(untracked: Service, field: str) -> None:
     for duration in (Duration(seconds=-1), Duration(seconds=2**40)):

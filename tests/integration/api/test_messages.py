@@ -44,6 +44,15 @@ async def test_the_message_of_a_failure_has_the_last_line_of_the_log(untracked: 
         assert "Last line" not in await failed(untracked, replace(CRASHED, detail=nothing))
 
 
+async def test_the_message_of_a_failure_has_its_cause(untracked: Service) -> None:
+    message = await failed(
+        untracked, replace(CRASHED, detail=TRACEBACK, cause="KeyError: 'label' (a.py, line 3)")
+    )
+    assert message == (
+        "Rank 1 exited with code 1. Cause: \"KeyError: 'label' (a.py, line 3)\". Mend the training code."
+    )
+
+
 async def test_the_message_says_if_there_is_no_model(service: Service) -> None:
     without = await service.seen(await service.train(), pb.succeed)
     assert without.HasField("has_model")

@@ -1,6 +1,7 @@
 """Reports over the API: their tokens, checks and effects."""
 
 import asyncio
+import json
 import math
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.json_format import MessageToJson
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker.backends.fake import FakeBackend
@@ -61,6 +63,50 @@ async def test_a_report_is_shown_in_the_status_and_kept_as_series(service: Servi
     assert await series_of(service, job_id, "loss", "nope") == {"loss": [(7, 0.5, 1)]}
 
 
+async def test_nan_is_shown_and_fails_the_attempt_only_if_the_request_says_so(service: Service) -> None:
+    flagged = await running(service)
+    request = reporter_pb.ReportRequest(step=7, metrics=values(loss=math.nan, grad_norm=math.inf))
+    for _ in range(2):  # a repeated report changes nothing
+        answer = await send(service, request, token=service.tokens.issue(flagged, 1))
+        assert not answer.problems
+    async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=flagged)):
+        if status.progress.step == 7:
+            break
+    assert math.isnan(status.progress.metrics["loss"])
+    assert [(bad.metric, bad.step) for bad in status.progress.nonfinite] == [("loss", 7), ("grad_norm", 7)]
+    assert status.status == pb.running
+    text = json.loads(MessageToJson(status), parse_constant=pytest.fail)  # strict JSON has no NaN
+    assert text["progress"]["metrics"]["loss"] == "NaN"
+
+    wanted = pb.TrainRequest(
+        metadata=metadata({"RUN_SECONDS": "forever"}), number_policy=pb.NumberPolicy(on_nonfinite="fail")
+    )
+    failing = (await service.stub.Train(wanted)).job_id
+    await service.seen(failing, pb.running)
+    await send(service, request, token=service.tokens.issue(failing, 1))
+    failed = await service.seen(failing, pb.failure)
+    assert failed.diagnosis.category == "diverged"
+    assert failed.message.startswith(
+        "The training diverged: 'loss' is NaN at step 7. Lower the learning rate"
+    )
+    again = await service.stub.GetTrainingArtifacts(pb.GetTrainingArtifactsRequest(job_id=failing))
+    assert again.provenance.request.number_policy == pb.NumberPolicy(on_nonfinite="fail", metrics=["*loss*"])
+
+
+async def test_a_job_that_reports_nan_and_succeeds_at_once_has_diverged_too(service: Service) -> None:
+    wanted = pb.TrainRequest(
+        metadata=metadata({"RUN_SECONDS": "forever"}),
+        number_policy=pb.NumberPolicy(on_nonfinite="fail", metrics=["mae"]),
+    )
+    job_id = (await service.stub.Train(wanted)).job_id
+    await service.seen(job_id, pb.running)
+    token = service.tokens.issue(job_id, 1)
+    await send(service, reporter_pb.ReportRequest(step=7, metrics=values(mae=-math.inf)), token=token)
+    service.world.end_rank((await service.store.get(job_id)).group, 0, 0)  # before the report is written
+    failed = await service.seen(job_id, pb.failure)
+    assert failed.diagnosis.summary == "The training diverged: 'mae' is -infinity at step 7."
+
+
 @pytest.mark.parametrize("token", [None, "", "rubbish", "1.1." + "x" * 43])
 async def test_a_report_without_a_token_is_refused(service: Service, token: str | None) -> None:
     await running(service)
@@ -92,7 +138,7 @@ async def test_invalid_values_are_dropped_and_named(service: Service) -> None:
     request = reporter_pb.ReportRequest(
         step=-1,
         metrics=[
-            *values(nan=math.nan, inf=math.inf, minus=-math.inf, good=1.0),
+            *values(large=1e301, small=-1e301, good=1.0),
             reporter_pb.MetricValue(name="", value=1),
             reporter_pb.MetricValue(name="x" * 500, value=1),
             reporter_pb.MetricValue(name="when", value=2, at=Timestamp(seconds=2**60)),
@@ -101,7 +147,7 @@ async def test_invalid_values_are_dropped_and_named(service: Service) -> None:
         artifacts=[reporter_pb.ReportedArtifact(name="../x", uri="y")],
     )
     answer = await send(service, request, token=service.tokens.issue(job_id, 1))
-    assert len(answer.problems) == 8
+    assert len(answer.problems) == 7
     assert all(problem.isprintable() for problem in answer.problems)
     await service.reports.write()
     assert sorted(await series_of(service, job_id)) == ["good", "when"]

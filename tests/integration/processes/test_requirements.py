@@ -16,6 +16,7 @@ from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.process import environments
 from job_tracker.backends.process.plugin import ProcessPlugin
 from job_tracker.backends.process.settings import ProcessSettings
+from job_tracker.catalog import FixedCatalog
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField, LaunchFailed
@@ -25,8 +26,6 @@ from job_tracker.trees.store import TreeStore
 from tests.support.backends import ProcessGroups, seen, text_of
 from tests.support.jobs import job
 from tests.support.trees import put
-
-pytest.importorskip("uv", reason="uv is not installed: pip install uv")
 
 INSTALLING = "training-service: installing the packages of requirements.txt"
 
@@ -56,7 +55,7 @@ class Programs:
         self, job_id: int, files: Mapping[str, bytes], *command: str, requirements: str = "requirements.txt"
     ) -> Job:
         tree = put(self.store.of("default"), files)
-        resolver = Resolver({}, "process", ProcessPlugin(ProcessSettings()))
+        resolver = Resolver(FixedCatalog({}), "process", ProcessPlugin(ProcessSettings()))
         words = command or ("python", "train.py")
         group = resolver.resolve_program(
             "pytorch", words, Composition({"master": 1}, None, False), InstanceOptions()
@@ -174,7 +173,7 @@ async def test_a_program_uses_the_environment_that_its_caller_names(
 
 def test_only_what_the_service_has_is_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings = ProcessSettings(program_environments={"team": tmp_path})
-    resolver = Resolver({}, "process", ProcessPlugin(settings))
+    resolver = Resolver(FixedCatalog({}), "process", ProcessPlugin(settings))
     resolver.check_environment("", "team")
     resolver.check_environment("requirements.txt", "")
     with pytest.raises(InvalidField, match=r"program\.python_environment: .*configured .*: team"):

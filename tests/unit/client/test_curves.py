@@ -1,5 +1,7 @@
 """Series of several jobs as curves."""
 
+import math
+
 from training_service._generated import training_service_pb2 as pb
 from training_service.client.curves import Curve, curves_by_metric, smoothed
 
@@ -30,6 +32,17 @@ def test_the_later_attempt_counts_for_repeated_steps() -> None:
 def test_steps_within_an_attempt_keep_their_order() -> None:
     [curve] = curves_by_metric({"job": [series("loss", (1, 5, 1), (1, 5, 2), (1, 4, 3))]})["loss"]
     assert curve.steps == [5, 5, 4]
+
+
+def test_values_that_are_not_finite_part_a_curve() -> None:
+    curve = Curve("job", [1, 2, 3, 4], [1.0, math.inf, 3.0, math.nan])
+    assert list(curve.runs) == [((1,), (1.0,)), ((3,), (3.0,))]
+    assert [step for step, _ in curve.nonfinite] == [2, 4]
+
+
+def test_smoothing_leaves_out_values_that_are_not_finite() -> None:
+    taken = series("loss", (1, 1, 4), (1, 2, math.nan), (1, 3, 4))
+    assert [str(p.value) for p in smoothed(taken, 0.5).points] == ["4.0", "nan", "4.0"]
 
 
 def test_smoothing_averages_without_a_bias_to_zero() -> None:

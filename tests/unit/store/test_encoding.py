@@ -8,8 +8,8 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
-from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Program, Progress
-from job_tracker.domain.policies import Deadlines, Elastic, RetryPolicy
+from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Nonfinite, Program, Progress
+from job_tracker.domain.policies import Deadlines, Elastic, NumberPolicy, RetryPolicy
 from job_tracker.domain.telemetry import Artifact
 from job_tracker.store.encoding import MOVES, RANKS, text_of
 from job_tracker.store.specs import dumped, loaded
@@ -34,6 +34,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "dataset_declaration": 0,
         "retry": RetryPolicy(),
         "deadlines": Deadlines(),
+        "numbers": NumberPolicy(),
         "home": "",
         "project": "default",
         "submitted_by": "",
@@ -64,11 +65,12 @@ RELEASED: dict[type, dict[str, Any]] = {
         "max_backoff": timedelta(minutes=10),
         "retry_on": (),
     },
+    NumberPolicy: {"on_nonfinite": "flag", "metrics": ("*loss*",)},
     Deadlines: {"queue": None, "start": None, "run": None},
     Elastic: {"max_restarts": 10},
     RankStatus: {"exit_code": None, "note": "", "restarts": 0},
     Ending: {"diagnosis": None, "at_once": False, "has_model": None},
-    Diagnosis: {"detail": "", "retryable": False, "rank": None},
+    Diagnosis: {"detail": "", "retryable": False, "rank": None, "cause": ""},
     Move: {"diagnosis": None, "note": ""},
     Progress: {
         "step": 0,
@@ -80,7 +82,9 @@ RELEASED: dict[type, dict[str, Any]] = {
         "speed": 0.0,
         "measured_at": None,
         "measured_step": 0,
+        "nonfinite": (),
     },
+    Nonfinite: {"rank": None},
     Artifact: {"kind": "", "size": 0, "sha256": "", "attempt": 0, "at": None},
 }
 

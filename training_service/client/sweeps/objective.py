@@ -27,8 +27,13 @@ def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
             f"it reported no metric {objective.metric!r}; it reported: {', '.join(reported) or 'none'}"
         )
     if objective.value == "last":
+        if not math.isfinite(curve.values[-1]):
+            raise NoValue(f"its last {objective.metric!r} is {curve.values[-1]}, not a finite number")
         return curve.values[-1]
-    return max(curve.values) if objective.direction == "maximize" else min(curve.values)
+    finite = [value for value in curve.values if math.isfinite(value)]
+    if not finite:
+        raise NoValue(f"no {objective.metric!r} that it reported is a finite number")
+    return max(finite) if objective.direction == "maximize" else min(finite)
 
 
 def curve_of(client: TrainingClient, job: int, metric: str) -> Curve | None:

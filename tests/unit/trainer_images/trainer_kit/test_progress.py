@@ -113,11 +113,17 @@ def test_closing_repeats_nothing(stdout: Stdout) -> None:
     assert stdout.reports == [{"step": 1}]
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_metric_that_is_not_finite_is_left_out(value: float) -> None:
+@pytest.mark.parametrize(
+    ("value", "text"), [(math.nan, '"NaN"'), (math.inf, '"Infinity"'), (-math.inf, '"-Infinity"')]
+)
+def test_a_metric_that_is_not_finite_is_reported_as_text_since_json_has_no_such_number(
+    value: float, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     sink = RecordingSink()
-    Reporter(sink).report(step=1, loss=value, accuracy=0.5)
-    assert sink.reports == [(Progress(step=1, metrics={"accuracy": 0.5}), {"accuracy": 0.5})]
+    Reporter(sink).report(step=1, loss=value)
+    assert str(sink.reports[0][1]["loss"]) == str(value)
+    Reporter(StdoutSink()).report(step=1, loss=value)
+    assert capsys.readouterr().out == f'::progress:: {{"step": 1, "metrics": {{"loss": {text}}}}}\n'
 
 
 def test_a_sink_gets_the_known_progress_and_the_new_metrics() -> None:

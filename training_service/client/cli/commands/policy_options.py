@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from google.protobuf.duration_pb2 import Duration
 
-from training_service._generated.training_service_pb2 import Deadlines, RetryPolicy
+from training_service._generated.training_service_pb2 import Deadlines, NumberPolicy, RetryPolicy
 
 _PANEL = "Attempts and deadlines (by default, those of the service's configuration)"
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -59,6 +59,31 @@ RunDeadline = Annotated[
 ProgressDeadline = Annotated[
     timedelta | None, _span("Fail an attempt that makes no progress for TIME; 0 means 30 s or three steps.")
 ]
+OnNonfinite = Annotated[
+    str,
+    typer.Option(
+        metavar="flag|fail",
+        help="What follows when the training reports NaN or infinity: only show it, or fail the attempt as "
+        "diverged.",
+        rich_help_panel=_PANEL,
+    ),
+]
+NonfiniteMetrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--nonfinite-metric",
+        metavar="PATTERN",
+        help="A metric that counts for --on-nonfinite fail, such as loss or 'val/*'. Default: '*loss*'. "
+        "Repeatable.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
+def number_policy(on_nonfinite: str, metrics: Sequence[str] | None) -> NumberPolicy | None:
+    """Build the message; None if no option is given."""
+    policy = NumberPolicy(on_nonfinite=on_nonfinite, metrics=metrics or ())
+    return policy if policy.ListFields() else None
 
 
 def retry_policy(

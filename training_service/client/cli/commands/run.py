@@ -106,6 +106,8 @@ def run(
     label: pods.Labels = None,
     annotation: pods.Annotations = None,
     request_key: submission.RequestKey = None,
+    on_nonfinite: policy_options.OnNonfinite = "",
+    nonfinite_metric: policy_options.NonfiniteMetrics = None,
 ) -> None:
     """Run a program of your own: upload the working folder, run it as a job, and show its output.
 
@@ -152,6 +154,7 @@ def run(
                 deadlines=policy_options.deadlines(
                     queue_deadline, start_deadline, run_deadline, progress_deadline
                 ),
+                number_policy=policy_options.number_policy(on_nonfinite, nonfinite_metric),
                 on_progress=Progress().show,
             )
         if detach:

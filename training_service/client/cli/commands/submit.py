@@ -47,6 +47,8 @@ def submit(
     start_deadline: policy_options.StartDeadline = None,
     run_deadline: policy_options.RunDeadline = None,
     progress_deadline: policy_options.ProgressDeadline = None,
+    on_nonfinite: policy_options.OnNonfinite = "",
+    nonfinite_metric: policy_options.NonfiniteMetrics = None,
     resource: pods.Resources = None,
     nproc_per_node: pods.ProcessesPerInstance = 1,
     node_selector: pods.NodeSelector = None,
@@ -87,6 +89,7 @@ def submit(
                 deadlines=policy_options.deadlines(
                     queue_deadline, start_deadline, run_deadline, progress_deadline
                 ),
+                number_policy=policy_options.number_policy(on_nonfinite, nonfinite_metric),
                 tags=tag or (),
             )
         submission.report(session, client, job, followed=follow_it)

@@ -64,6 +64,8 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
             yield "Pace", pace
         if status.progress.metrics:
             yield "Metrics", words.metrics(status.progress)
+        if status.progress.nonfinite:
+            yield "Bad numbers", words.nonfinite(status.progress)
     if status.ranks:
         yield "Ranks", words.ranks(status.ranks)
         if slow := words.slow_ranks(status.ranks):
@@ -188,6 +190,8 @@ def explanation(diagnosis: Diagnosis) -> Iterator[Fact]:
     yield "What happened", words.printable(diagnosis.summary)
     if diagnosis.HasField("rank"):
         yield "Where", f"rank {diagnosis.rank}"
+    if diagnosis.cause:
+        yield "Cause", words.printable(diagnosis.cause)
     if diagnosis.detail:
         yield "Detail", "\n".join(words.printable_lines(diagnosis.detail))
     if diagnosis.resolution:

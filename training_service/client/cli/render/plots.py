@@ -13,6 +13,7 @@ from training_service.client.cli.render.words import printable
 from training_service.client.curves import Curve
 
 _COLUMNS = 2
+_COLORS = ("blue", "green", "red", "cyan", "magenta", "yellow")
 FORMATS = (".png", ".svg", ".pdf")
 
 
@@ -25,8 +26,16 @@ def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
         plotext.plotsize(width, 18)
         plotext.title(printable(metric))
         plotext.xlabel("step")
-        for curve in of_jobs:
-            plotext.plot(list(curve.steps), list(curve.values), label=curve.label, marker="braille")
+        low, high = _range(of_jobs)
+        for number, curve in enumerate(of_jobs):
+            style = {"label": curve.label, "color": _COLORS[number % len(_COLORS)]}
+            for steps, values in curve.runs:
+                plotext.plot(list(steps), list(values), marker="braille", **style)
+                style.pop("label", None)  # one entry for all parts of a curve
+            if bad := curve.nonfinite:
+                heights = [high if value == math.inf else low for _, value in bad]
+                style["label"] = " ".join(filter(None, (style.get("label"), _note(bad))))
+                plotext.scatter([step for step, _ in bad], heights, marker="x", **style)
         plots.append(plotext.build())
     return "\n".join(plots)
 
@@ -36,12 +45,28 @@ def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
     check(path, "--output")
     with picture(path, len(curves)) as axes:
         for axis, (metric, of_jobs) in zip(axes, curves.items(), strict=True):
+            low, high = _range(of_jobs)
             for curve in of_jobs:
                 point = "o" if len(curve.steps) == 1 else ""  # a line through one point is invisible
-                axis.plot(curve.steps, curve.values, marker=point, label=plain(curve.label))
+                finite = [value if math.isfinite(value) else math.nan for value in curve.values]
+                (line,) = axis.plot(curve.steps, finite, marker=point, label=plain(curve.label))
+                if bad := curve.nonfinite:
+                    heights = [high if value == math.inf else low for _, value in bad]
+                    steps = [step for step, _ in bad]
+                    axis.scatter(steps, heights, marker="x", color=line.get_color(), label=_note(bad))
             axis.set_title(plain(metric))
             axis.set_xlabel("step")
             axis.legend()
+
+
+def _range(curves: Sequence[Curve]) -> tuple[float, float]:
+    """Return the least and the largest finite value: marks of others are drawn there."""
+    finite = [value for curve in curves for value in curve.values if math.isfinite(value)]
+    return min(finite, default=0.0), max(finite, default=0.0)
+
+
+def _note(bad: Sequence[tuple[int, float]]) -> str:
+    return f"NaN or infinite {'since' if len(bad) > 1 else 'at'} step {bad[0][0]}"
 
 
 def check(path: Path, option: str) -> None:

@@ -35,6 +35,8 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
     words += [*_span(retry, "backoff", "--backoff"), *_span(retry, "max_backoff", "--max-backoff")]
     for state in ("queue", "start", "run", "progress"):
         words += _span(request.deadlines, state, f"--{state}-deadline")
+    words += _given("--on-nonfinite", request.number_policy.on_nonfinite)
+    words += _each("--nonfinite-metric", request.number_policy.metrics)
     words += _pod_words(request.pod_options)
     words += _given("--project", project)
     lacking = [

@@ -4,6 +4,7 @@ All text from the service passes through `printable`: users choose names, and a 
 user's cursor, hide text or fake a line.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
@@ -142,8 +143,27 @@ def pace(progress: Progress) -> str:
 
 def metrics(progress: Progress) -> str:
     """Format the first metrics by name: accuracy 0.88, loss 0.3121."""
-    shown = [f"{printable(name)} {value:.4g}" for name, value in sorted(progress.metrics.items())]
+    shown = [f"{printable(name)} {number(value)}" for name, value in sorted(progress.metrics.items())]
     return ", ".join(_shortened(shown, _METRICS_SHOWN))
+
+
+def nonfinite(progress: Progress) -> str:
+    """Format the metrics that were not finite: loss is NaN since step 5."""
+    shown = []
+    for first in progress.nonfinite:
+        goes_on = not math.isfinite(progress.metrics.get(first.metric, math.nan))
+        rank = f" (rank {first.rank})" if first.HasField("rank") and first.rank else ""
+        value = number(first.value)
+        when = f"is {value} since step {first.step}" if goes_on else f"was {value} at step {first.step}"
+        shown.append(f"{printable(first.metric)} {when}{rank}")
+    return ", ".join(_shortened(shown, _METRICS_SHOWN))
+
+
+def number(value: float) -> str:
+    """Format a number: 0.3121, NaN, infinity or -infinity."""
+    if math.isfinite(value):
+        return f"{value:.4g}"
+    return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
 
 
 def fraction_done(progress: Progress) -> float | None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.timelines import gpipe
 from tests.support.trainctl import HOSTILE_NAME
+from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +40,22 @@ def test_plot_draws_on_a_terminal(trained: ServerInThread, trainctl: Trainctl) -
     assert "job 1" in picture
     assert "job 2" in picture
     assert "\x1b[2J" not in picture
+
+
+@pytest.mark.parametrize("values", [(0.5, "nan", 0.25, "inf", "-inf"), ("nan", "nan")])
+def test_plot_marks_values_that_are_not_finite(
+    training: ServerInThread, trainctl: Trainctl, tmp_path: Path, values: tuple[float | str, ...]
+) -> None:
+    training.set_job(1, status=pb.succeed, metadata=pb.TrainingJobMetadata(name="a"))
+    points = [pb.MetricPoint(step=step, value=float(value)) for step, value in enumerate(values, start=1)]
+    training.service.series[1] = [pb.MetricSeries(job_id=1, name="loss", points=points)]
+    piped = [line.split("\t")[3] for line in trainctl("plot", "1").stdout.splitlines()]
+    assert piped == [str(float(value)) for value in values]
+    picture = trainctl.on_terminal("plot", "1").stdout
+    assert "NaN or infinite since step" in picture
+    assert trainctl("plot", "1", "-o", str(tmp_path / "curves.svg")).exit_code == 0
+    printed = json.loads(trainctl("plot", "1", "--json").stdout, parse_constant=pytest.fail)
+    assert "NaN" in [point["value"] for point in printed["points"]]
 
 
 @pytest.mark.parametrize("kind", ["svg", "png"])

@@ -41,6 +41,7 @@ def test_status_as_json_is_the_message(training: ServerInThread, trainctl: Train
         "detail": "Killed",
         "resolution": "Use less.",
         "retryable": False,
+        "cause": "",
     }
 
 

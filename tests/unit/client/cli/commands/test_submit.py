@@ -30,6 +30,13 @@ def test_submit_on_a_terminal_prints_how_to_follow_the_job(trainctl: Trainctl) -
     assert trainctl.on_terminal(*SUBMIT).stdout == "Submitted job 1. To follow it: trainctl watch 1\n"
 
 
+def test_submit_sends_what_follows_nan(training: ServerInThread, trainctl: Trainctl) -> None:
+    metrics = ("--nonfinite-metric", "val/*", "--nonfinite-metric", "loss")
+    assert trainctl(*SUBMIT, "--on-nonfinite", "fail", *metrics).exit_code == 0
+    [request] = training.service.requests
+    assert request.number_policy == pb.NumberPolicy(on_nonfinite="fail", metrics=["val/*", "loss"])
+
+
 def test_submit_sends_its_options(training: ServerInThread, trainctl: Trainctl) -> None:
     given = ("--name", "nightly", "--instances", "3", "--model", "m", "--request-key", "k")
     assert trainctl(*SUBMIT, *given, "-p", "NOTE=a=b=c", "-p", "EMPTY=").exit_code == 0

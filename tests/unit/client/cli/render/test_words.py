@@ -74,7 +74,16 @@ def test_the_fraction_done_is_known_only_with_a_total(progress: pb.Progress, fra
 
 def test_metrics_may_be_nan_or_infinite() -> None:
     progress = pb.Progress(metrics={"loss": float("nan"), "norm": float("inf")})
-    assert words.metrics(progress) == "loss nan, norm inf"
+    assert words.metrics(progress) == "loss NaN, norm infinity"
+
+
+def test_a_metric_that_is_not_finite_is_named_with_its_first_step() -> None:
+    bad = [
+        pb.NonfiniteMetric(metric="loss", value=float("nan"), step=5, rank=0),
+        pb.NonfiniteMetric(metric="norm", value=float("inf"), step=2, rank=3),
+    ]
+    progress = pb.Progress(metrics={"loss": float("nan"), "norm": 0.5}, nonfinite=bad)
+    assert words.nonfinite(progress) == "loss is NaN since step 5, norm was infinity at step 2 (rank 3)"
 
 
 def test_only_the_first_of_many_metrics_are_shown() -> None:

@@ -1,0 +1,65 @@
+"""Diagnoses a program that failed by itself, from its exit code or signal and the end of its log."""
+
+import signal
+from collections.abc import Mapping
+from dataclasses import replace
+
+from job_tracker.backends.shared.causes import Cause, cause_in, is_lost_peer
+from job_tracker.backends.shared.evidence import signal_name
+from job_tracker.domain.diagnosis import Category, Diagnosis
+
+_READ_THE_LOG = "Read the end of its log, fix the training code or the parameters, and submit the job again."
+_NATIVE = (
+    "The fault is in native code (an extension, a driver, mismatched libraries). Read the end of the "
+    "rank's log: it has the stacks of a Python program."
+)
+_OF_SIGNALS: Mapping[int, str] = {
+    signal.SIGBUS: "The usual cause is a full /dev/shm or disk behind a memory map: raise shm_size, or use "
+    "fewer workers of the DataLoader.",
+    signal.SIGILL: "The program was built for another processor. Use an image or a package for the "
+    "processor of this machine.",
+}
+_SUMMARIES: Mapping[Category, str] = {
+    Category.OUT_OF_MEMORY: "Rank {rank} ran out of memory and exited with code {code}.",
+    Category.PORT_IN_USE: "Rank {rank} could not listen on its port: another program uses it.",
+}
+
+
+def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagnosis:
+    """Diagnose a rank that exited with this code, other than 0.
+
+    `next_port` says what to do if another program has the rank's port, on an engine where the next attempt
+    gets another port.
+    """
+    cause = cause_in(evidence.splitlines()) or Cause("")
+    found = Diagnosis(
+        category=cause.category,
+        summary=_SUMMARIES.get(cause.category, "Rank {rank} exited with code {code}.").format(
+            rank=rank, code=code
+        ),
+        resolution=cause.remedy or _READ_THE_LOG,
+        detail=evidence,
+        rank=rank,
+        cause=cause.text,
+    )
+    if cause.category is Category.PORT_IN_USE and next_port:
+        return replace(found, resolution=next_port, retryable=True)
+    return found
+
+
+def crashed(rank: int, number: int, evidence: str) -> Diagnosis:
+    """Diagnose a rank that crashed with this signal, which came from its own code."""
+    cause = cause_in(evidence.splitlines()) or Cause("")
+    return Diagnosis(
+        category=Category.CRASHED,
+        summary=f"Rank {rank} crashed with {signal_name(number)}.",
+        resolution=_OF_SIGNALS.get(number, _NATIVE),
+        detail=evidence,
+        rank=rank,
+        cause=cause.text,
+    )
+
+
+def only_lost_a_peer(why: Diagnosis) -> bool:
+    """Return whether the failure is a crash that names a lost peer as its cause."""
+    return why.category is Category.CRASHED and is_lost_peer(why.cause)

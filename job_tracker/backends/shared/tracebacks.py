@@ -1,0 +1,195 @@
+"""Finds the exception that ended a Python program in the end of its log.
+
+The log is hostile input: it is read line by line, and no line is searched beyond its beginning.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+LONGEST_LINE = 1000
+"""Characters of a line that are searched."""
+
+_LONGEST_PATH = 40
+
+# Launchers put the process before each line: PyTorch and its elastic agent, Open MPI, Horovod.
+_PROCESS = re.compile(r"\[(?:rank|default)?\d+(?:,\d+)?\](?:: ?|<std(?:err|out)>: ?)")
+_HEADER = "Traceback (most recent call last):"
+_IGNORED = "Exception ignored "
+_IN_A_GROUP = re.compile(r"[ +-]*\| ?")
+_FRAME = re.compile(r'\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?$')
+# The class of an exception, and its message. Without a header before it, the name has to look like one.
+_EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200})(?:: ?(.*))?$")
+_LIKE_AN_EXCEPTION = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Failed|Fault|Timeout|Group)$")
+_GROUP = re.compile(r"(?:[\w.]*\.)?(?:Base)?ExceptionGroup$")
+_DIRECT = "The above exception was the direct cause of the following exception:"
+_CONTEXT = "During handling of the above exception, another exception occurred:"
+
+# Code that its user did not write: frames in it do not say where the mistake is.
+_LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|/trainer_kit/")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A call in a traceback."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    @property
+    def is_of_library(self) -> bool:
+        """Return whether its user did not write this code."""
+        return _LIBRARY.search(self.file) is not None
+
+    def __str__(self) -> str:
+        where = f"{_shortened(self.file)}, line {self.line}"
+        return where if self.function in ("", "<module>") else f"{where}, in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedException:
+    """An exception in a log."""
+
+    at: int
+    """The index of its line."""
+    name: str
+    message: str
+    frames: tuple[Frame, ...] = ()
+    """The calls, the innermost last."""
+    process: str = ""
+    """What a launcher put before the line, such as `[rank1]: `."""
+    after: "RaisedException | None" = None
+    """The exception because of which it was raised, or that was being handled."""
+
+    @property
+    def line(self) -> str:
+        """Return the line with its class and message."""
+        return f"{self.name}: {self.message}" if self.message else self.name
+
+    @property
+    def chain(self) -> Iterator["RaisedException"]:
+        """Yield the exceptions that led to it, the latest first."""
+        earlier = self.after
+        while earlier is not None:
+            yield earlier
+            earlier = earlier.after
+
+    @property
+    def place(self) -> Frame | None:
+        """Return the innermost call in the user's own code, else the innermost call."""
+        own = [frame for frame in self.frames if not frame.is_of_library]
+        return next(iter((*own[-1:], *self.frames[-1:])), None)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The state of reading the lines of one process."""
+
+    frames: list[Frame] = field(default_factory=list)
+    has_header: bool = False
+    is_ignored: bool = False
+    last: RaisedException | None = None
+    follows: bool = False
+    """Whether the next exception was raised after the last one."""
+    in_group: bool = False
+    has_leaf: bool = False
+    """Whether an exception of the group was found. The others in it do not count."""
+
+
+def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) -> RaisedException | None:
+    """Return the exception that says why the program ended; None if there is none.
+
+    That is the last one, unless `is_consequence` says of its line that it only follows from another failure:
+    then an earlier one counts that it was raised after, or that another process of the instance has raised.
+    Of an exception group, the first exception in it counts.
+    """
+    raised = list(exceptions(lines))
+    if not raised:
+        return None
+    last = raised[-1]
+    if not is_consequence(last.line):
+        return last
+    others = [each for each in raised if each.process != last.process]
+    return next((each for each in (*last.chain, *others) if not is_consequence(each.line)), last)
+
+
+def exceptions(lines: Sequence[str]) -> Iterator[RaisedException]:
+    """Yield the exceptions of these lines that were not ignored, in their order."""
+    readings: dict[str, _Reading] = {}
+    for at, raw in enumerate(lines):
+        process, line = without_process(raw[:LONGEST_LINE])
+        reading = readings.setdefault(process, _Reading())
+        if reading.in_group or (line[:1] == " " and "| " in line[:80]):
+            line = _out_of_group(reading, line)
+        if not line.strip():
+            continue
+        if line.endswith(_HEADER):
+            reading.frames.clear()
+            reading.has_header = True
+        elif frame := _FRAME.match(line):
+            reading.frames.append(Frame(frame[1], int(frame[2]), frame[3] or ""))
+            del reading.frames[:-50]
+        elif line.startswith(("  ", "\t")):
+            pass  # a line of source code, or its marks
+        elif line in (_DIRECT, _CONTEXT):
+            reading.follows = True
+        elif line.startswith(_IGNORED):
+            reading.is_ignored = True
+        else:
+            if (found := _exception(reading, line)) and not reading.is_ignored:
+                name, message = found
+                message = (
+                    message if not message.endswith(":") else _with_next(message, lines[at + 1 : at + 2])
+                )
+                after = reading.last if reading.follows else None
+                reading.last = RaisedException(at, name, message, tuple(reading.frames), process, after)
+                reading.follows = False
+                yield reading.last
+            if found:
+                reading.is_ignored = False
+            reading.frames.clear()
+            reading.has_header = False
+
+
+def without_process(line: str) -> tuple[str, str]:
+    """Return what a launcher put before the line, and the line without it."""
+    before = _PROCESS.match(line)
+    return (before[0].strip(), line[before.end() :]) if before else ("", line)
+
+
+def _exception(reading: _Reading, line: str) -> tuple[str, str] | None:
+    """Return the class and the message if the line is the exception of the calls before it."""
+    match = _EXCEPTION.match(line)
+    if not match or not (reading.frames or reading.in_group):
+        return None
+    name, message = match[1], (match[2] or "").strip()
+    if not (reading.has_header and reading.frames) and not _LIKE_AN_EXCEPTION.search(name):
+        return None
+    if reading.in_group:
+        if _GROUP.match(name):
+            reading.has_leaf = False
+            return None
+        if reading.has_leaf:
+            return None
+        reading.has_leaf = True
+    return name, message
+
+
+def _out_of_group(reading: _Reading, line: str) -> str:
+    """Return the line without the marks of an exception group."""
+    bars = _IN_A_GROUP.match(line)
+    reading.in_group = bars is not None or line.lstrip().startswith("+-")
+    return line[bars.end() :] if bars else line
+
+
+def _with_next(message: str, following: Sequence[str]) -> str:
+    more = "".join(without_process(each[:LONGEST_LINE])[1].strip() for each in following)
+    return f"{message} {more}" if more else message
+
+
+def _shortened(path: str) -> str:
+    """Return a long path as the name of its file and of the folder: `…/work/train.py`."""
+    if len(path) <= _LONGEST_PATH:
+        return path
+    return f"…/{'/'.join(path.split('/')[-2:])[-_LONGEST_PATH:]}"
