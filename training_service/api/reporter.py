@@ -55,7 +55,8 @@ class ReporterServicer(TrainingReporterServicer):
     async def Report(self, request: pb.ReportRequest, call: Call) -> pb.ReportResponse:
         attempt = await self._attempt_of(call, request.rank.rank)
         board = self._buffer.ranks
-        report = report_of(request)
+        is_known = request.HasField("rank") and 0 <= request.rank.rank < board.size_of(attempt)
+        report = replace(report_of(request), rank=request.rank.rank if is_known else None)
         if _has_content(request) or not request.HasField("rank"):
             await self._buffer.take(attempt, report, by_call=True)
         else:

@@ -83,11 +83,12 @@ async def test_nan_is_shown_and_fails_the_attempt_only_if_the_request_says_so(se
     )
     failing = (await service.stub.Train(wanted)).job_id
     await service.seen(failing, pb.running)
+    request.rank.rank = 0
     await send(service, request, token=service.tokens.issue(failing, 1))
     failed = await service.seen(failing, pb.failure)
     assert failed.diagnosis.category == "diverged"
     assert failed.message.startswith(
-        "The training diverged: 'loss' is NaN at step 7. Lower the learning rate"
+        "The training diverged: 'loss' is NaN at step 7 on rank 0. Lower the learning rate"
     )
     again = await service.stub.GetTrainingArtifacts(pb.GetTrainingArtifactsRequest(job_id=failing))
     assert again.provenance.request.number_policy == pb.NumberPolicy(on_nonfinite="fail", metrics=["*loss*"])
