@@ -137,7 +137,7 @@ class Admission:
             self._resolver.check_environment(program.requirements, program.python_environment)
             await self._trees.require(project, program.tree, program.requirements)
         retry = self._defaults.retry_of(request.retry)
-        deadlines = self._defaults.deadlines_of(request.deadlines)
+        deadlines = self._defaults.deadlines_of(request.deadlines, algorithm.progress_deadline)
         data_uri, declaration = "", 0
         if has_dataset:
             data_uri, declaration = await self._versions.uri_of(

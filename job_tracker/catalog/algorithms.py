@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, BaseModel, Field, create_model, model_validator
@@ -10,11 +11,11 @@ from pydantic import AfterValidator, BaseModel, Field, create_model, model_valid
 from job_tracker.catalog import templates
 from job_tracker.catalog.groups import GROUP_PARAMETERS, Composer, ElasticRecipe, RoleRecipe
 from job_tracker.catalog.parameters import PARAMETER_NAME, Parameter
-from job_tracker.common.config import Config
+from job_tracker.common.config import Config, Duration
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import GroupSpec, InstanceSpec
-from job_tracker.domain.policies import OnNonfinite
+from job_tracker.domain.policies import MAX_DURATION, OnNonfinite
 from job_tracker.frameworks import FRAMEWORKS
 from job_tracker.frameworks.job_environment import FREE_PARAMETERS
 from job_tracker.frameworks.reserved_names import is_reserved
@@ -102,6 +103,11 @@ class Algorithm(Config):
         default=None,
         description="What follows when training reports a metric that is NaN or infinite, if the request "
         "does not say: `flag` or `fail`. Unset: `numbers.on_nonfinite`.",
+    )
+    progress_deadline: Annotated[Duration, Field(ge=timedelta(0), le=MAX_DURATION)] | None = Field(
+        default=None,
+        description="Time in which a running attempt has to make progress, if the request does not say. 0: "
+        "learned from its steps. Unset: `deadlines.progress`.",
     )
     check: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),

@@ -54,9 +54,16 @@ class JobDefaults:
             policy = replace(policy, retry_on=categories("retry_policy.retry_on", sent["retry_on"]))
         return policy
 
-    def deadlines_of(self, sent: Mapping[str, float]) -> Deadlines:
-        """The deadlines of a job; 0 means none. Raises InvalidField."""
+    def deadlines_of(
+        self, sent: Mapping[str, float], progress_of_algorithm: timedelta | None = None
+    ) -> Deadlines:
+        """The deadlines of a job of an algorithm, which may have its own default for progress; 0 means none.
+
+        Raises InvalidField.
+        """
         durations = {name: _duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
+        if progress_of_algorithm is not None:
+            durations = {"progress": progress_of_algorithm, **durations}
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
 
     def numbers_of(self, sent: Mapping[str, Any], of_algorithm: OnNonfinite | None) -> NumberPolicy:
