@@ -16,6 +16,8 @@ MOST_OF_STACKS = 8 * 1024
 """Characters of the stacks of one process that are kept until the attempt has ended."""
 _REPORTS_A_SECOND = 500
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
+_LEAST_DELAY = 4.0
+"""Seconds by which a report of a healthy process may always be late."""
 _LONGEST_SECONDS = 1e9
 _LARGEST_STEP = 10**15
 
@@ -108,6 +110,8 @@ class Watched:
     """The steps of the processes that had reported to an earlier leader."""
     has_reported: bool = False
     """Whether any report of progress has come."""
+    due: float = math.inf
+    """When a report of some process was due at the latest."""
     asked: float | None = None
     """When the processes were asked for their stacks; None: they are not."""
     restless: bool = False
@@ -213,6 +217,8 @@ class RankBoard:
             return Orders(_LONGEST_PAUSE)
         now = self.clock()
         known = watched.signs.get(report.process)
+        if now > watched.due and watched.deadline is None:
+            watched.moved = now  # all were suspended or cut off, so none of them could show its progress
         if known is None:
             watched.signs[report.process] = Signs(report, now, self._now(), now, now)
         else:
@@ -225,7 +231,9 @@ class RankBoard:
             if report.stacks and watched.asked is not None and not known.stacks:
                 known.stacks = "".join(c for c in report.stacks if c.isprintable() or c == "\n") or "\n"
         wants = watched.asked is not None and not watched.signs[report.process].stacks
-        return Orders(max(watched.pause, self.processes_pause), wants_stacks=wants)
+        pause = max(watched.pause, self.processes_pause)
+        watched.due = now + pause + max(_LEAST_DELAY, pause / 2)
+        return Orders(pause, wants_stacks=wants)
 
     @property
     def processes_pause(self) -> float:

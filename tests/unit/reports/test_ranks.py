@@ -1,6 +1,7 @@
 """What the leader knows of the processes of running attempts, also if they report nonsense."""
 
 import math
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -119,3 +120,19 @@ def test_the_deadline_is_that_of_the_job(board: RankBoard) -> None:
     assert watched(board).deadline == 3600
     board.drop((1, 1))
     assert (list(board.watched()), board.size_of((1, 1))) == ([], 1)
+
+
+def test_after_all_processes_were_suspended_they_get_their_whole_time_again(
+    board: RankBoard, clock: Clock
+) -> None:
+    def take(process: int, after: float) -> float:
+        clock.now += after
+        board.take((1, 1), RankReport(process=process, step=5, place=1))
+        return clock.now - watched(board).moved
+
+    assert [take(0, 0), take(1, 1), take(0, 14), take(1, 1)] == [0, 1, 15, 16]
+    assert take(0, 600) == 0  # a suspended machine, or a service that was out of reach
+    assert take(1, 2) == 2
+    assert [take(0, 12), take(0, 15), take(0, 15)] == [14, 29, 44]  # process 1 alone is frozen
+    board.follow(running(progress=timedelta(seconds=3)))
+    assert take(0, 600) == 644  # the job's own deadline is exact
