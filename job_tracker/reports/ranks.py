@@ -1,7 +1,7 @@
 """Where the processes of each running attempt stand: what they report, in the memory of the leader."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -108,6 +108,12 @@ class Watched:
     signs: dict[int, Signs] = field(default_factory=dict)
     expected: Mapping[int, int | None] = field(default_factory=dict)
     """The steps of the processes that had reported to an earlier leader."""
+    over: Collection[int] = ()
+    """The processes that make no more steps, as an earlier leader knew."""
+    restarts: dict[int, int] = field(default_factory=dict)
+    """How often each rank was restarted, if it was."""
+    anew: set[int] = field(default_factory=set)
+    """The processes of restarted ranks, until their first steps are measured."""
     has_reported: bool = False
     """Whether any report of progress has come."""
     due: float = math.inf
@@ -179,7 +185,20 @@ class RankBoard:
             watched = self._watched[job.id, job.attempt] = Watched(size, trainers, self.clock())
             known = job.progress.ranks if job.progress else ()
             watched.expected = {pace.process: pace.step for pace in known}
+            watched.over = {pace.process for pace in known if pace.activity is Activity.DONE}
         watched.deadline = progress.total_seconds() if progress else None
+        for rank in job.ranks:
+            if rank.restarts != watched.restarts.get(rank.rank, 0):
+                watched.restarts[rank.rank] = rank.restarts
+                self._expect_anew(watched, rank.rank)
+
+    def _expect_anew(self, watched: Watched, rank: int) -> None:
+        """Forget the processes of a restarted rank, which begins anew while the others wait for it."""
+        watched.moved = self.clock()
+        first = rank * watched.per_rank
+        for process in range(first, min(first + watched.per_rank, watched.size)):
+            watched.anew.add(process)
+            watched.signs.pop(process, None)
 
     def drop(self, attempt: Attempt) -> None:
         """Forget an attempt that has ended."""
@@ -230,6 +249,8 @@ class RankBoard:
                 known.active = now
             if report.stacks and watched.asked is not None and not known.stacks:
                 known.stacks = "".join(c for c in report.stacks if c.isprintable() or c == "\n") or "\n"
+        if report.longest_step > 0:
+            watched.anew.discard(report.process)
         wants = watched.asked is not None and not watched.signs[report.process].stacks
         pause = max(watched.pause, self.processes_pause)
         watched.due = now + pause + max(_LEAST_DELAY, pause / 2)

@@ -36,6 +36,8 @@ def stall_of(watched: Watched, now: float) -> Stall | None:
     signs = watched.signs.values()
     if any(each.last.activity is Activity.DONE for each in signs):
         return None
+    if any(process not in watched.signs for process in watched.over):
+        return None
     stepping = [each for each in signs if each.last.step is not None]
     if not stepping and watched.deadline is None:
         return None
@@ -53,7 +55,7 @@ def _limit(watched: Watched, stepping: Sequence[Signs], now: float) -> float:
     longest = [each.last.longest_step for each in stepping if each.last.longest_step > 0]
     usual = statistics.median(longest) if longest else 0.0
     limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
-    has_begun = bool(longest) if watched.signs else watched.has_reported
+    has_begun = (bool(longest) if watched.signs else watched.has_reported) and not watched.anew
     is_aside = any(each.last.activity is not Activity.TRAINING for each in watched.signs.values())
     is_busy = watched.deadline is None and any(now - each.active <= limit for each in stepping)
     return limit if has_begun and not is_aside and not is_busy else max(limit, ASIDE_SECONDS)

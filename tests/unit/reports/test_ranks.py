@@ -1,14 +1,17 @@
 """What the leader knows of the processes of running attempts, also if they report nonsense."""
 
 import math
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from job_tracker.domain.job import Job, JobState
-from job_tracker.domain.pace import Activity
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.domain.job import Job, JobState, Progress
+from job_tracker.domain.pace import Activity, RankPace
 from job_tracker.domain.policies import Deadlines
 from job_tracker.reports.ranks import MOST_OF_STACKS, Orders, RankBoard, RankReport, Watched, rank_report
 from tests.support.jobs import NOON, job_of, spec
@@ -136,3 +139,31 @@ def test_after_all_processes_were_suspended_they_get_their_whole_time_again(
     assert [take(0, 12), take(0, 15), take(0, 15)] == [14, 29, 44]  # process 1 alone is frozen
     board.follow(running(progress=timedelta(seconds=3)))
     assert take(0, 600) == 644  # the job's own deadline is exact
+
+
+def test_a_restarted_rank_is_expected_to_begin_anew(board: RankBoard, clock: Clock) -> None:
+    for process in (0, 1):
+        board.take((1, 1), RankReport(process=process, step=5, longest_step=0.5))
+    clock.now += 8
+    failed = Diagnosis(category=Category.CRASHED, summary="It crashed.", resolution="")
+    ranks = (RankStatus(0, Phase.RUNNING), RankStatus(1, Phase.FAILED))
+    again = replace(running(), ranks=ranks).restarting(1, failed, NOON)
+    board.follow(again)
+    assert (set(watched(board).signs), watched(board).anew, watched(board).moved) == ({0}, {1}, clock.now)
+    clock.now += 10
+    board.take((1, 1), RankReport(process=1))
+    board.take((1, 1), RankReport(process=0, step=6, longest_step=0.5))
+    board.follow(again)
+    assert (watched(board).anew, watched(board).moved) == ({1}, clock.now - 10)
+    board.take((1, 1), RankReport(process=1, step=7, longest_step=0.5))
+    assert not watched(board).anew
+    board.open()  # another leader, which does not know whether the rank is still loading
+    board.follow(again)
+    assert watched(board).anew == {1}
+
+
+def test_a_later_leader_knows_which_processes_make_no_more_steps(board: RankBoard) -> None:
+    paces = (RankPace(0, 9), RankPace(1, 9, Activity.DONE))
+    board.open()
+    board.follow(replace(running(), progress=Progress(ranks=paces)))
+    assert (watched(board).expected, watched(board).over) == ({0: 9, 1: 9}, {1})

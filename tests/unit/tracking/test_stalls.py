@@ -70,6 +70,20 @@ def test_without_reports_of_steps_only_a_deadline_stops_the_attempt() -> None:
     assert stall_of(replace(printing, deadline=99, has_reported=False), NOW) is None  # it may still start
 
 
+def test_the_others_may_wait_for_a_restarted_rank() -> None:
+    waiting = group([signs(still=600, waiting=True), signs(1, still=600, step=None, longest_step=0)])
+    assert stall_of(waiting, NOW) is not None
+    assert stall_of(replace(waiting, anew={1}), NOW) is None
+    for_long = group([signs(still=ASIDE_SECONDS + 1), signs(1, still=600, step=None, longest_step=0)])
+    assert stall_of(replace(for_long, anew={1}), NOW) is not None
+
+
+def test_no_attempt_stalls_after_a_process_was_done_also_if_only_an_earlier_leader_heard_that() -> None:
+    saving = group([signs(still=600)])
+    assert stall_of(replace(saving, over={1}), NOW) is None
+    assert stall_of(replace(saving, over={0}), NOW) is not None  # it trains again
+
+
 def test_any_report_of_the_attempt_counts_as_progress() -> None:
     assert stall_of(group([signs(still=600)], moved=NOW - 5), NOW) is None
 
