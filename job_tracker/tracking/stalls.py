@@ -12,7 +12,9 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 STEPS_ALLOWED = 3
 """An attempt may always take so many times its longest recent step."""
 ASIDE_SECONDS = 1800.0
-"""How long an attempt may stay in declared phases, before its first steps, or busy elsewhere."""
+"""How long an attempt may stay in declared phases, or before its first steps."""
+BUSY_SECONDS = 86_400.0
+"""How long an attempt may make no step while the main thread of a process moves through the program."""
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
 """A process is slow if its own work takes so many times that of the median process, until it is faster."""
 _LINE = re.compile(r":\d+ in ")
@@ -57,8 +59,9 @@ def _limit(watched: Watched, stepping: Sequence[Signs], now: float) -> float:
     limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
     has_begun = (bool(longest) if watched.signs else watched.has_reported) and not watched.anew
     is_aside = any(each.last.activity is not Activity.TRAINING for each in watched.signs.values())
-    is_busy = watched.deadline is None and any(now - each.active <= limit for each in stepping)
-    return limit if has_begun and not is_aside and not is_busy else max(limit, ASIDE_SECONDS)
+    if watched.deadline is None and any(now - each.active <= limit for each in stepping):
+        return max(limit, BUSY_SECONDS)  # for example in an epoch, the only step that this training has
+    return limit if has_begun and not is_aside else max(limit, ASIDE_SECONDS)
 
 
 def silent(watched: Watched, now: float) -> set[int]:

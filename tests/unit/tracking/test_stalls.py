@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.pace import Activity
 from job_tracker.reports.ranks import RankReport, Signs, Watched
-from job_tracker.tracking.stalls import ASIDE_SECONDS, explained, missing, slowness, stall_of
+from job_tracker.tracking.stalls import ASIDE_SECONDS, BUSY_SECONDS, explained, missing, slowness, stall_of
 from tests.support.jobs import NOON
 
-NOW = 10_000.0
+NOW = 100_000.0
 
 
 def signs(process: int = 0, *, still: float = 0.0, unheard: float = 0.0, **values: Any) -> Signs:
@@ -48,6 +48,9 @@ def group(members: Sequence[Signs], *, deadline: float | None = None, moved: flo
         ([signs(still=ASIDE_SECONDS + 1, activity=Activity.COMPILING)], 3.0, True),
         ([signs(still=9e6), signs(1, still=9e6, activity=Activity.DONE)], 3.0, False),
         ([signs(still=600, inactive=5)], None, False),  # an evaluation that is not declared
+        ([signs(still=ASIDE_SECONDS + 1, inactive=5)], None, False),  # or a very long one
+        ([signs(still=7200, inactive=5, step=1, longest_step=0)], None, False),  # steps are epochs of hours
+        ([signs(still=BUSY_SECONDS + 1, inactive=5)], None, True),
         ([signs(still=600, inactive=5)], 3.0, True),  # the job's own deadline is exact
         ([signs(still=600, unheard=60), signs(1, still=600, unheard=60)], None, False),  # the network is gone
         ([signs(still=600, unheard=60), signs(1, still=600)], None, True),
