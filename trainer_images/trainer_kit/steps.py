@@ -51,7 +51,13 @@ class Steps:
         self._phase = TRAINING
 
     def step(self, number: int) -> None:
-        """Note that this many steps are done. A number that was noted before changes nothing."""
+        """Note that this many steps are done. A number that was noted before changes nothing.
+
+        A step after the end is one of another training in this process.
+        """
+        if self._phase == DONE:
+            self._phase, self._step, self._began = TRAINING, None, None
+            self._recent.clear()
         if number == self._step:
             return
         now = self._clock()

@@ -6,7 +6,7 @@ import pytest
 from trainer_kit import steps
 from trainer_kit.progress import Reporter
 from trainer_kit.report_sinks import NullSink
-from trainer_kit.steps import Steps
+from trainer_kit.steps import Standing, Steps
 
 
 class Clock:
@@ -57,6 +57,20 @@ def test_only_recent_steps_count(clock: Clock) -> None:
         signs.step(step)
         clock.now += 1000 if step == 50 else 1
     assert signs.standing().longest_step == 1
+
+
+def test_a_process_may_train_again_after_the_end(clock: Clock) -> None:
+    signs = Steps(clock)
+    for step in range(10):
+        clock.now += 7
+        signs.step(step)
+    signs.end()
+    clock.now += 600
+    signs.step(9)
+    assert signs.standing() == Standing(9, 0, 0, 0, waiting=False, phase="training")
+    clock.now += 2
+    signs.step(10)
+    assert signs.standing().longest_step == 2
 
 
 def test_a_phase_that_does_not_exist_is_refused_and_a_failed_one_is_over(clock: Clock) -> None:
