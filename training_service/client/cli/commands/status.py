@@ -15,9 +15,10 @@ def status(context: typer.Context, job: Job) -> None:
     session = session_of(context)
     with session.client() as client:
         answer = client.status(job)
+    now = datetime.now(UTC)
     session.output.show(
         answer,
-        lines.situation,
-        partial(panels.situation, now=datetime.now(UTC)),
+        partial(lines.situation, now=now),
+        partial(panels.situation, now=now),
         brief=lambda shown: words.status_word(shown.status),
     )

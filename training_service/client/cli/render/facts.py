@@ -17,6 +17,7 @@ from training_service._generated.training_service_pb2 import (
 from training_service.client.cli.render import words
 
 Fact = tuple[str, str]
+_SILENT_SECONDS = 600
 
 
 def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
@@ -51,7 +52,7 @@ def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
         yield "Model URI", words.printable(status.model_uri)
 
 
-def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
+def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact]:
     """Yield the job's present state."""
     if status.status == TrainingStatus.queuing and not status.HasField("next_attempt_at"):
         yield "Queue", words.queue_position(status.positionInQueue)
@@ -70,12 +71,26 @@ def situation(status: GetTrainingStatusResponse) -> Iterator[Fact]:
         yield "Ranks", words.ranks(status.ranks)
         if slow := words.slow_ranks(status.ranks):
             yield "Slow", slow
+    if silent := silence(status, now):
+        yield "Silent", silent
     if status.ending:
         yield "Ending", "the outcome is decided; the remaining processes are being stopped"
     if status.message and not _says_it_again(status):
         yield "Message", words.printable(status.message)
     if status.status == TrainingStatus.succeed and status.model_uri and may_have_model(status):
         yield "Model URI", words.printable(status.model_uri)
+
+
+def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
+    """Return for how long a running job has reported nothing, or "" if that is not long."""
+    if status.status != TrainingStatus.running or status.ending or not status.HasField("started_at"):
+        return ""
+    heard = [status.started_at]
+    if status.progress.HasField("reported_at"):
+        heard.append(status.progress.reported_at)
+    heard += [rank.pace.heard_at for rank in status.ranks if rank.pace.HasField("heard_at")]
+    seconds = min(words.seconds_between(at, now) for at in heard)
+    return f"no progress reported for {words.duration(seconds)}" if seconds >= _SILENT_SECONDS else ""
 
 
 def _says_it_again(status: GetTrainingStatusResponse) -> bool:

@@ -1,5 +1,7 @@
 """Plain text for pipes and files: stable, and never truncated."""
 
+from datetime import datetime
+
 from training_service._generated.training_service_pb2 import (
     Artifact,
     GetTrainingArtifactsResponse,
@@ -32,12 +34,12 @@ def row(status: GetTrainingStatusResponse) -> str:
     )
 
 
-def situation(status: GetTrainingStatusResponse) -> str:
+def situation(status: GetTrainingStatusResponse, now: datetime) -> str:
     """Return how a job is now, as `label: value` lines.
 
     Continuation lines are indented. Times are in UTC.
     """
-    labelled = [*_named(status), *facts.situation(status), *_times(status)]
+    labelled = [*_named(status), *facts.situation(status, now), *_times(status)]
     if status.HasField("diagnosis"):
         labelled += facts.explanation(status.diagnosis)
     return "\n".join(_labelled(*fact) for fact in labelled)

@@ -56,7 +56,7 @@ def jobs_table(
             Text(words.printable(status.metadata.name)),
             *([Text(words.tags(status.tags))] if with_tags else []),
             str(status.instances or ""),
-            Text(_detail(status)),
+            Text(_detail(status, now)),
             _age(status.submitted_at, now) if status.HasField("submitted_at") else "",
             facts.run_time(status, now),
         )
@@ -65,7 +65,7 @@ def jobs_table(
 
 def situation(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
     """Return how a job is now."""
-    shown = [*facts.identity(status), *facts.situation(status), *_times(status, now)]
+    shown = [*facts.identity(status), *facts.situation(status, now), *_times(status, now)]
     return Group(_title(status), *_bar(status), _grid(shown), *_explanation(status))
 
 
@@ -86,7 +86,7 @@ def live(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
             Text(facts.run_time(status, now)),
         ]
     )
-    return Group(title, *_bar(status), _grid(facts.situation(status)), *_explanation(status))
+    return Group(title, *_bar(status), _grid(facts.situation(status, now)), *_explanation(status))
 
 
 def artifacts(made: GetTrainingArtifactsResponse) -> RenderableType:
@@ -111,7 +111,7 @@ def _word(status: GetTrainingStatusResponse) -> Text:
     return Text(words.status_word(status.status), style=_STYLES.get(status.status, ""))
 
 
-def _detail(status: GetTrainingStatusResponse) -> str:
+def _detail(status: GetTrainingStatusResponse, now: datetime) -> str:
     """Return the most important fact, for a list."""
     if status.HasField("diagnosis"):
         return words.printable(status.diagnosis.summary)
@@ -119,7 +119,7 @@ def _detail(status: GetTrainingStatusResponse) -> str:
         return words.waits_to_retry(status.attempt)
     if status.status == TrainingStatus.queuing:
         return words.queue_position(status.positionInQueue)
-    return words.steps(status.progress)
+    return ", ".join(filter(None, (words.steps(status.progress), facts.silence(status, now))))
 
 
 def _age(at: Timestamp, now: datetime) -> str:

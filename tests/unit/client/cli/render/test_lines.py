@@ -48,7 +48,7 @@ def test_a_description_in_a_pipe_has_labelled_lines() -> None:
 
 
 def test_a_situation_in_a_pipe_has_labelled_lines() -> None:
-    assert lines.situation(RUNNING).splitlines() == [
+    assert lines.situation(RUNNING, NOW).splitlines() == [
         "job: 3",
         "status: running",
         "algorithm: bert",
@@ -68,15 +68,17 @@ def test_no_sentence_is_said_twice() -> None:
     failed.MergeFrom(FAILED)
     failed.message = f"{summary} {advice}"
     for said in (summary, advice):
-        assert lines.situation(failed).count(said) == drawn(panels.situation(failed, NOW)).count(said) == 1
+        assert (
+            lines.situation(failed, NOW).count(said) == drawn(panels.situation(failed, NOW)).count(said) == 1
+        )
     assert (
         lines.description(failed).count(summary) == drawn(panels.description(failed, NOW)).count(summary) == 1
     )
     done = Status(status=pb.succeed, model_uri="file:///m", message="Training succeeded; it is at file:///m.")
-    assert lines.situation(done).count("file:///m") == 1
+    assert lines.situation(done, NOW).count("file:///m") == 1
     waiting = Status(status=pb.queuing, positionInQueue=3, message="Queueing, there are 3 training jobs …")
-    assert "Queueing" not in lines.situation(waiting)
-    assert "message: Alone." in lines.situation(Status(status=pb.running, message="Alone."))
+    assert "Queueing" not in lines.situation(waiting, NOW)
+    assert "message: Alone." in lines.situation(Status(status=pb.running, message="Alone."), NOW)
 
 
 def test_an_update_is_one_line() -> None:

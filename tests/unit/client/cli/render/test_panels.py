@@ -23,7 +23,7 @@ from training_service.client.cli.render import lines, panels
 def test_values_of_a_newer_service_are_shown_by_number() -> None:
     newer = Status(job_id=1, status=17, ranks=[pb.RankStatus(role="master", phase=18)])  # type: ignore[arg-type]
     assert "status 17" in lines.description(newer)
-    assert "phase 18" in lines.situation(newer)
+    assert "phase 18" in lines.situation(newer, NOW)
     assert "status 17" in drawn(panels.description(newer, NOW))
 
 
@@ -79,7 +79,7 @@ def test_a_job_between_two_attempts_shows_its_history_and_next_attempt() -> None
     ):
         assert re.search(line, picture), (line, picture)
     assert "Queue" not in picture
-    assert "\nattempt: 2 of 3\n" in lines.situation(RETRYING)
+    assert "\nattempt: 2 of 3\n" in lines.situation(RETRYING, NOW)
     text = lines.description(RETRYING)
     assert "\nhistory: 2025-11-21T11:51:00Z submitted\n    2025-11-21T11:52:00Z launch\n" in text
     assert lines.update(RETRYING) == "job 5: queuing, attempt 2 failed, waiting to retry"

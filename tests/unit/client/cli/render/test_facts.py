@@ -1,0 +1,44 @@
+"""Facts that follow from several values of a status."""
+
+import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tests.support.statuses import NOW, Status, before_now, drawn
+from training_service._generated import training_service_pb2 as pb
+from training_service.client.cli.render import facts, lines, panels
+
+
+def running(reported: Timestamp | None = None, heard: Timestamp | None = None, **values: bool) -> Status:
+    return Status(
+        job_id=1,
+        status=pb.running,
+        started_at=before_now(hours=3),
+        progress=pb.Progress(step=4, reported_at=reported),
+        ranks=[pb.RankStatus(role="master"), pb.RankStatus(role="worker", pace=pb.RankPace(heard_at=heard))],
+        **values,
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (running(), "no progress reported for 3h 00m"),
+        (running(before_now(minutes=12)), "no progress reported for 12m 00s"),
+        (running(before_now(minutes=12), before_now(minutes=11)), "no progress reported for 11m 00s"),
+        (running(before_now(minutes=9)), ""),
+        (running(before_now(minutes=12), before_now(seconds=9)), ""),  # a call of a rank is a sign, too
+        (running(before_now(minutes=-9)), ""),  # the clock of this machine is late
+        (running(ending=True), ""),
+        (Status(status=pb.running), ""),
+        (Status(status=pb.succeed, started_at=before_now(hours=3)), ""),
+    ],
+)
+def test_a_running_job_is_silent_if_nothing_was_reported_for_long(status: Status, said: str) -> None:
+    assert facts.silence(status, NOW) == said
+
+
+def test_a_silent_job_is_shown_as_such() -> None:
+    silent = running(before_now(minutes=12))
+    assert "\nsilent: no progress reported for 12m 00s\n" in lines.situation(silent, NOW)
+    assert "no progress reported for 12m 00s" in drawn(panels.situation(silent, NOW))
+    assert "step 4, no progress reported for 12m 00s" in drawn(panels.jobs_table([silent], NOW), 250)
