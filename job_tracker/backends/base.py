@@ -1,7 +1,7 @@
 """The protocol of a backend and its data types, which do not depend on an engine."""
 
 from collections.abc import AsyncGenerator, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
@@ -29,6 +29,8 @@ class RankObservation:
     """Seconds since 1970, if the time is known."""
     last_lines: str = ""
     """The end of the log of a rank that ended with exit code 0, if it is known."""
+    machine: str = field(default="", compare=False)
+    """The machine on which the rank runs. Empty if it is unknown, or if the engine has only one."""
 
 
 @dataclass(frozen=True, slots=True)

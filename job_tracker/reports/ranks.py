@@ -1,7 +1,7 @@
 """Where the processes of each running attempt stand: what they report, in the memory of the leader."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -110,6 +110,8 @@ class Watched:
     """The steps of the processes that had reported to an earlier leader."""
     over: Collection[int] = ()
     """The processes that make no more steps, as an earlier leader knew."""
+    machines: Sequence[str] = ()
+    """The machine of each rank; empty texts, or none at all, if they are unknown."""
     restarts: dict[int, int] = field(default_factory=dict)
     """How often each rank was restarted, if it was."""
     anew: set[int] = field(default_factory=set)
@@ -122,6 +124,11 @@ class Watched:
     """When the processes were asked for their stacks; None: they are not."""
     restless: bool = False
     """Whether nothing has moved for a while, so that reports should come often."""
+
+    def machine_of(self, process: int) -> str:
+        """Return the machine of a process, or "" if it is unknown."""
+        rank = process // self.per_rank
+        return self.machines[rank] if rank < len(self.machines) else ""
 
     @property
     def calm_pause(self) -> float:
@@ -175,8 +182,8 @@ class RankBoard:
         self._watched.clear()
         self._leads = False
 
-    def follow(self, job: Job) -> None:
-        """Watch the job's attempt, by the job's current deadline."""
+    def follow(self, job: Job, machines: Sequence[str] = ()) -> None:
+        """Watch the job's attempt, by the job's current deadline, with ranks on these machines."""
         progress = job.spec.deadlines.progress
         watched = self._watched.get((job.id, job.attempt))
         if watched is None:
@@ -186,6 +193,7 @@ class RankBoard:
             known = job.progress.ranks if job.progress else ()
             watched.expected = {pace.process: pace.step for pace in known}
             watched.over = {pace.process for pace in known if pace.activity is Activity.DONE}
+        watched.machines = machines
         watched.deadline = progress.total_seconds() if progress else None
         for rank in job.ranks:
             if rank.restarts != watched.restarts.get(rank.rank, 0):

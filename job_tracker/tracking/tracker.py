@@ -337,7 +337,8 @@ class Tracker:
             )
             if job.state is JobState.RUNNING and not self._stops.has_ended(job.group):
                 self._followers.follow(job)
-                self.progress.follow(job)
+                seen = self._seen.get(job.group)
+                self.progress.follow(job, [rank.machine for rank in seen.ranks] if seen else ())
             match step:
                 case Launch():
                     job = await self._launch(job)

@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from job_tracker.common.clock import utc_now
+from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.domain.pace import RankPace
 from job_tracker.reports import ReportBuffer
 from job_tracker.reports.ranks import Attempt, RankBoard, Watched
+from job_tracker.tracking.machines import slow_machines
 from job_tracker.tracking.stalls import NO_LONGER_SLOW, SLOW, explained, slowness, stall_of
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,8 @@ class ProgressWatch:
         self._shown: dict[Attempt, float] = {}
         self.slow_processes = 0
         """Number of processes that were slow at the last look."""
+        self.slow_machines: dict[str, int] = {}
+        """The machines that were slow for several jobs at the last look, and for how many."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -67,10 +71,11 @@ class ProgressWatch:
                 log.exception("the progress of job %d cannot be watched", attempt[0])
             slow += sum(signs.slow_since is not None for signs in watched.signs.values())
         self.slow_processes = slow
+        self._note_slow_machines()
 
-    def follow(self, job: Job) -> None:
-        """Watch the attempt of a running job."""
-        self._board.follow(job)
+    def follow(self, job: Job, machines: Sequence[str] = ()) -> None:
+        """Watch the attempt of a running job, whose ranks are on these machines, as far as they are known."""
+        self._board.follow(job, machines)
 
     def stall_of(self, group: GroupRef) -> Diagnosis | None:
         """Return why the group has stalled; None if it has not."""
@@ -135,6 +140,16 @@ class ProgressWatch:
                 )
             elif signs.slow_since is not None and process in factors and factor < NO_LONGER_SLOW:
                 signs.slow_since = None
+
+    def _note_slow_machines(self) -> None:
+        slow = slow_machines(watched for _, watched in self._board.watched())
+        for machine in slow.keys() - self.slow_machines.keys():
+            log.warning(
+                "machine %s is slow for %d jobs: none of their processes there is as fast as those elsewhere",
+                quoted(machine),
+                slow[machine],
+            )
+        self.slow_machines = slow
 
 
 def paces_of(watched: Watched) -> tuple[RankPace, ...]:

@@ -6,6 +6,7 @@ jobs are left out, and `training_service_store_up` is 0.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 _STORE_SECONDS = 1.0
 MOST_PROJECTS = 100
 """Projects with a label of their own, in the order of their names."""
+MOST_MACHINES = 20
 OTHERS = "other projects"
 """The label of the jobs of all other projects together. It is not the name of a project."""
 
@@ -140,7 +142,15 @@ class TrackerState(Collector):
             "training_service_slow_processes",
             "Training processes whose own work on a step takes much longer than that of the median process",
         )
+        machines = GaugeMetricFamily(
+            "training_service_slow_machine_jobs",
+            f"Jobs for which a machine is slow, of the {MOST_MACHINES} machines with the most of them",
+            labels=["machine"],
+        )
         if (tracker := self.tracker) is not None:
+            slowest = Counter(tracker.progress.slow_machines)
+            for machine, jobs in slowest.most_common(MOST_MACHINES):
+                machines.add_metric([machine], jobs)
             slow.add_metric([], tracker.progress.slow_processes)
             health = tracker.queue_health
             depth.add_metric([], health.depth)
@@ -148,7 +158,7 @@ class TrackerState(Collector):
             longest.add_metric([], health.longest_seconds)
             looked_at.add_metric([], tracker.looked_at.timestamp())
             retries.add_metric([], health.retries)
-        yield from (depth, oldest, longest, looked_at, retries, slow)
+        yield from (depth, oldest, longest, looked_at, retries, slow, machines)
 
 
 class WatchState(Collector):

@@ -66,7 +66,8 @@ def observe_rank(
             return _failed(rank, _never_started(rank, pod))
     if "running" in _training_state(pod):
         if not _node_is_silent(pod):
-            return RankObservation(RankStatus(rank, Phase.RUNNING))
+            machine = pod["spec"].get("nodeName") or ""
+            return RankObservation(RankStatus(rank, Phase.RUNNING), machine=machine)
         # Kubernetes deletes such pods after a while, unless most nodes of a zone are silent.
         since = _moment(_condition(pod, "Ready").get("lastTransitionTime")) or now
         if now - since >= node_grace:

@@ -24,7 +24,7 @@ from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.jobs import spec
 from tests.support.leadership import elected
 from training_service.metrics import Metrics
-from training_service.metrics.states import MOST_PROJECTS
+from training_service.metrics.states import MOST_MACHINES, MOST_PROJECTS
 
 Samples = dict[tuple[str, str], float]
 
@@ -155,6 +155,10 @@ async def test_the_tracker_is_shown_only_while_it_runs(store: MoodyStore, metric
         assert {name: seen[f"tracker_{name}", ""] for name in names} == dict.fromkeys(names, 0)
         looked_at = seen["tracker_last_look_timestamp_seconds", ""]
         assert looked_at == pytest.approx(time.time(), abs=10)
+        tracker.progress.slow_machines = {f"node-{n}": 2 + n for n in range(MOST_MACHINES + 1)}
+        shown = {label: n for (name, label), n in (await scraped(metrics)).items() if "machine" in name}
+        assert len(shown) == MOST_MACHINES
+        assert (max(shown.values()), min(shown.values())) == (2 + MOST_MACHINES, 3)
     assert not [name for name, _ in await scraped(metrics) if name.startswith("tracker_")]
 
 

@@ -1,6 +1,7 @@
 """The watch of the leader: it asks for stacks before it calls an attempt stalled."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -137,3 +138,20 @@ async def test_a_slow_process_is_noted_until_it_is_faster(watch: ProgressWatch) 
     assert slow_since() == [None, NOON]
     report(watch, [1], step_seconds=1.05)
     assert slow_since() == [None, None]
+
+
+async def test_a_machine_that_is_slow_for_two_jobs_is_named_once(
+    watch: ProgressWatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for job in (JOB, replace(JOB, id=2)):
+        watch.follow(job, ["node-1", "node-2"])
+        for process, seconds in ((0, 1.0), (1, 1.5)):
+            report = RankReport(process=process, step=5, longest_step=0.1, step_seconds=seconds)
+            watch._board.take((job.id, 1), report)
+    watch.look()
+    watch.look()
+    assert watch.slow_machines == {"node-2": 2}
+    assert caplog.text.count("machine 'node-2' is slow for 2 jobs") == 1
+    watch.forget(JOB.group)
+    watch.look()
+    assert watch.slow_machines == {}

@@ -151,6 +151,10 @@ def test_a_node_that_is_silent_for_too_long_is_lost() -> None:
     assert "no contact since" in seen.diagnosis.detail
 
 
+def test_a_running_rank_names_its_machine() -> None:
+    assert observed(pod("Running", container({"running": {}}))).machine == "node-1"
+
+
 def test_a_pod_that_is_not_created_yet_is_not_missing() -> None:
     group = all_observed(3, {0: pod("Running", container(RUNNING))}, launching=True)
     assert [status.phase for status in group.statuses] == [Phase.RUNNING, Phase.PENDING, Phase.PENDING]

@@ -1,0 +1,29 @@
+"""Finds the machines that are slow for several jobs: a pure function of what is known."""
+
+from collections.abc import Iterable
+
+from job_tracker.reports.ranks import Watched
+
+SEVERAL = 2
+"""A machine is slow if it is for so many jobs: one may be slow there because of its share of the data."""
+
+
+def slow_machines(attempts: Iterable[Watched]) -> dict[str, int]:
+    """Return the number of jobs for which a machine is slow, by machine; only where these are several.
+
+    It is slow for a job if all of the job's processes there are slow, and a process elsewhere is not.
+    """
+    jobs: dict[str, int] = {}
+    for watched in attempts:
+        slow = {process for process, each in watched.signs.items() if each.slow_since is not None}
+        if not slow:
+            continue
+        machines: dict[str, set[int]] = {}
+        for process, each in watched.signs.items():
+            if each.last.step_seconds > 0 and (machine := watched.machine_of(process)):
+                machines.setdefault(machine, set()).add(process)
+        guilty = [machine for machine, members in machines.items() if members <= slow]
+        if len(guilty) < len(machines):
+            for machine in guilty:
+                jobs[machine] = jobs.get(machine, 0) + 1
+    return {machine: count for machine, count in jobs.items() if count >= SEVERAL}
