@@ -8,14 +8,16 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.client.cli.render import facts, lines, panels
 
 
-def running(reported: Timestamp | None = None, heard: Timestamp | None = None, **values: bool) -> Status:
+def running(
+    reported: Timestamp | None = None, heard: Timestamp | None = None, *, ending: bool = False
+) -> Status:
     return Status(
         job_id=1,
         status=pb.running,
         started_at=before_now(hours=3),
         progress=pb.Progress(step=4, reported_at=reported),
         ranks=[pb.RankStatus(role="master"), pb.RankStatus(role="worker", pace=pb.RankPace(heard_at=heard))],
-        **values,
+        ending=ending,
     )
 
 
