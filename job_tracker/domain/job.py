@@ -198,6 +198,11 @@ class Progress:
     """The first value of each metric that is not finite, in the order of their reports."""
 
     @property
+    def has_all_steps(self) -> bool:
+        """Return whether all steps that were announced are done."""
+        return 0 < self.total_steps <= self.step
+
+    @property
     def seconds_left(self) -> float | None:
         """Return the remaining time in seconds at this speed; None while unknown."""
         return max(0, self.total_steps - self.step) / self.speed if self.speed and self.total_steps else None

@@ -79,7 +79,7 @@ class ReportBuffer:
         page.artifacts += report.artifacts
         del page.points[:-_MOST_WAITING_POINTS]
         self._note_change(attempt)
-        self.ranks.has_moved(attempt)
+        self.ranks.has_moved(attempt, has_all_steps=page.progress.has_all_steps)
 
     def show_ranks(self, attempt: Attempt, ranks: tuple[RankPace, ...]) -> None:
         """Write with the next reports where the processes of an attempt stand."""

@@ -118,6 +118,8 @@ class Watched:
     """The processes of restarted ranks, until their first steps are measured."""
     has_reported: bool = False
     """Whether any report of progress has come."""
+    has_all_steps: bool = False
+    """Whether the attempt has reported all steps that it has announced."""
     due: float = math.inf
     """When a report of some process was due at the latest."""
     asked: float | None = None
@@ -192,6 +194,7 @@ class RankBoard:
             watched = self._watched[job.id, job.attempt] = Watched(size, trainers, self.clock())
             known = job.progress.ranks if job.progress else ()
             watched.expected = {pace.process: pace.step for pace in known}
+            watched.has_all_steps = bool(job.progress and job.progress.has_all_steps)
             watched.over = {pace.process for pace in known if pace.activity is Activity.DONE}
         watched.machines = machines
         watched.deadline = progress.total_seconds() if progress else None
@@ -230,10 +233,11 @@ class RankBoard:
         """Number of processes that have reported."""
         return sum(len(watched.signs) for watched in self._watched.values())
 
-    def has_moved(self, attempt: Attempt) -> None:
-        """Note that the attempt has reported progress, a metric or an artifact."""
+    def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False) -> None:
+        """Note that the attempt has reported progress, a metric or an artifact, and if its steps are done."""
         if watched := self._watched.get(attempt):
             watched.moved, watched.has_reported = self.clock(), True
+            watched.has_all_steps = has_all_steps
 
     def take(self, attempt: Attempt, report: RankReport) -> Orders:
         """Note the report of a process, and return what it shall do. Of a wrong process, nothing is noted."""

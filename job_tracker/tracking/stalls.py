@@ -59,6 +59,8 @@ def _limit(watched: Watched, stepping: Sequence[Signs], now: float) -> float:
     limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
     has_begun = (bool(longest) if watched.signs else watched.has_reported) and not watched.anew
     is_aside = any(each.last.activity is not Activity.TRAINING for each in watched.signs.values())
+    # Training without a declared phase after its last step probably saves its model.
+    is_aside |= watched.has_all_steps and watched.deadline is None
     if watched.deadline is None and any(now - each.active <= limit for each in stepping):
         return max(limit, BUSY_SECONDS)  # for example in an epoch, the only step that this training has
     return limit if has_begun and not is_aside else max(limit, ASIDE_SECONDS)

@@ -64,6 +64,21 @@ async def test_a_silent_attempt_is_forgotten_and_may_report_again(store: SqliteS
     assert (await store.get(jobs[1].id)).progress.total_steps == 9  # type: ignore[union-attr]
 
 
+async def test_the_watch_knows_when_all_announced_steps_are_done(store: SqliteStore) -> None:
+    job = await running(store)
+    book = ReportBuffer(store, Clock())
+    book.ranks.open()
+    book.ranks.follow(job)
+    [(attempt, watched)] = book.ranks.watched()
+    for counts, is_done in (({"step": 9}, False), ({"total_steps": 10}, False), ({"step": 10}, True)):
+        await book.take(attempt, Report(counts))
+        assert watched.has_all_steps is is_done
+    await book.write()
+    book.ranks.open()  # another leader
+    book.ranks.follow(await store.get(job.id))
+    assert next(known.has_all_steps for _, known in book.ranks.watched())
+
+
 async def test_an_attempt_may_be_closed_during_a_write(store: SqliteStore) -> None:
     clock, job = Clock(), await running(store)
     book = ReportBuffer(store, clock)

@@ -87,6 +87,14 @@ def test_no_attempt_stalls_after_a_process_was_done_also_if_only_an_earlier_lead
     assert stall_of(replace(saving, over={0}), NOW) is not None  # it trains again
 
 
+def test_after_the_last_step_there_is_time_to_save_the_model() -> None:
+    saving = replace(group([signs(still=600), signs(1, still=600, waiting=True)]), has_all_steps=True)
+    assert stall_of(saving, NOW) is None
+    assert stall_of(replace(saving, deadline=3.0), NOW) is not None
+    hangs = replace(group([signs(still=ASIDE_SECONDS + 1)]), has_all_steps=True)
+    assert stall_of(hangs, NOW) is not None
+
+
 def test_any_report_of_the_attempt_counts_as_progress() -> None:
     assert stall_of(group([signs(still=600)], moved=NOW - 5), NOW) is None
 
