@@ -105,7 +105,7 @@ class Reader:
             if any(part in ("", ".", "..") for part in name.split("/")) or not name.isprintable():
                 raise InvalidField(
                     f"{FIELD}.files",
-                    f"{quoted(name)} is not allowed; allowed: relative paths without .. and control characters",
+                    f"{quoted(name)} is not allowed; allowed: printable relative paths without ..",
                 )
         return dataset
 
