@@ -90,6 +90,6 @@ async def test_datasets_with_one_folder_are_checked_for_their_own_files(storage:
     some, more = Dataset(uri=folder), Dataset(uri=folder, files=("examples.csv", "more.csv"))
     versions = DatasetVersions(FixedCatalog({}, {"some": some, "more": more}))
     found = await uri_for(versions, "a", "some", "v1")
-    with pytest.raises(UnknownReference, match="there is no .*more.csv"):
+    with pytest.raises(UnknownReference, match=r"there is no .*more\.csv"):
         await uri_for(versions, "a", "more", "v1")
     assert found.endswith("/versionedDatasets/1/v1")
