@@ -120,8 +120,8 @@ class Watched:
     """Whether any report of progress has come."""
     has_all_steps: bool = False
     """Whether the attempt has reported all steps that it has announced."""
-    due: float = math.inf
-    """When a report of some process was due at the latest."""
+    due: float = 0.0
+    """When the last of the reports that are expected is due, with its delay; 0 before the first report."""
     asked: float | None = None
     """When the processes were asked for their stacks; None: they are not."""
     restless: bool = False
@@ -248,7 +248,7 @@ class RankBoard:
             return Orders(_LONGEST_PAUSE)
         now = self.clock()
         known = watched.signs.get(report.process)
-        if now > watched.due and watched.deadline is None:
+        if 0 < watched.due < now and watched.deadline is None:
             watched.moved = now  # all were suspended or cut off, so none of them could show its progress
         if known is None:
             watched.signs[report.process] = Signs(report, now, self._now(), now, now)
@@ -265,7 +265,7 @@ class RankBoard:
             watched.anew.discard(report.process)
         wants = watched.asked is not None and not watched.signs[report.process].stacks
         pause = max(watched.pause, self.processes_pause)
-        watched.due = now + pause + max(_LEAST_DELAY, pause / 2)
+        watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
         return Orders(pause, wants_stacks=wants)
 
     @property

@@ -137,8 +137,11 @@ def test_after_all_processes_were_suspended_they_get_their_whole_time_again(
     assert take(0, 600) == 0  # a suspended machine, or a service that was out of reach
     assert take(1, 2) == 2
     assert [take(0, 12), take(0, 15), take(0, 15)] == [14, 29, 44]  # process 1 alone is frozen
+    watched(board).restless = True
+    assert take(0, 1) == 45  # this one reports every second now, and is frozen, too
+    assert take(1, 10) == 55  # this one was not late
     board.follow(running(progress=timedelta(seconds=3)))
-    assert take(0, 600) == 644  # the job's own deadline is exact
+    assert take(0, 600) == 655  # the job's own deadline is exact
 
 
 def test_a_restarted_rank_is_expected_to_begin_anew(board: RankBoard, clock: Clock) -> None:
