@@ -3,7 +3,8 @@
 `{NAME}` is the value of a parameter. `{NAME?TEXT}`, as a whole argument, is TEXT if the `bool` parameter NAME
 is true; otherwise the argument is left out. `{{NAME}}` stands for the text `{NAME}`. All other braces are as
 they are, also those of `${NAME}`, which are a shell's. An argument with a parameter that has no value is left
-out. If the argument is nothing but that place, the option before it is left out, too.
+out. If the argument is nothing but that place, the option before it is left out, too. Code that an
+interpreter runs, as after `python -c`, has no places.
 
 Admission fills commands in, so no backend knows of places. A value is always one argument, or a part of one.
 """
@@ -69,19 +70,20 @@ _INTERPRETERS = (
 
 def places(command: Sequence[str]) -> frozenset[str]:
     """The names of the parameters that the command has places for."""
-    return frozenset(name for argument in command for name in _names(argument))
+    return frozenset(name for argument in _without_code(command) for name in _names(argument))
 
 
 def is_template(command: Sequence[str]) -> bool:
     """Return whether `filled` may change the command."""
-    return any(_FLAG.fullmatch(argument) or _PLACE.search(argument) for argument in command)
+    return any(_FLAG.fullmatch(argument) or _PLACE.search(argument) for argument in _without_code(command))
 
 
 def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str | None:
     """What is wrong with the places of a command for these parameters; None if nothing is."""
     for number, argument in enumerate(command):
+        is_code = _is_code(command, number)
         begin = _BEGIN_OF_FLAG.search(argument)
-        if begin and begin[1] in parameters and not _FLAG.fullmatch(argument):
+        if begin and begin[1] in parameters and not is_code and not _FLAG.fullmatch(argument):
             return (
                 f"argument {number}, {quoted(argument)}: {{{begin[1]}?TEXT}} has to be a whole argument, "
                 "with no braces in TEXT"
@@ -89,6 +91,8 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
         for name in _names(argument):
             where = f"argument {number}, {quoted(argument)}: "
             if name not in parameters and name != DATA_URI:
+                if is_code:
+                    continue  # braces have a meaning of their own there, as in {n} of an f-string
                 allowed = ", ".join([*sorted(parameters)[:20], DATA_URI])
                 return (
                     f"{where}{quoted(name)} is not a parameter of the algorithm; allowed: {allowed}; for the "
@@ -96,7 +100,7 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
                 )
             if number == 0:
                 return f"{where}the program itself cannot be a parameter"
-            if _is_code(command, number):
+            if is_code:
                 return (
                     f"{where}a parameter is not allowed in text that {quoted(command[0])} runs as code; give "
                     "it as an argument of its own, or read the variable of its name"
@@ -116,7 +120,11 @@ def filled(
     """
     arguments: list[str] = []
     option = False  # whether the last argument is an option without a place
-    for argument in command:
+    for number, argument in enumerate(command):
+        if _is_code(command, number):
+            arguments.append(argument)
+            option = False
+            continue
         names = list(_names(argument))
         if flag := _FLAG.fullmatch(argument):
             if values.get(flag[1]) in ("true", "1"):
@@ -143,6 +151,10 @@ def _names(argument: str) -> Iterator[str]:
     for place in _PLACE.finditer(argument):
         if place[2]:
             yield place[2]
+
+
+def _without_code(command: Sequence[str]) -> Iterator[str]:
+    return (argument for number, argument in enumerate(command) if not _is_code(command, number))
 
 
 def _is_code(command: Sequence[str], number: int) -> bool:

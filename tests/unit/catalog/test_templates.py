@@ -51,6 +51,13 @@ def test_without_a_value_the_argument_and_its_option_are_left_out(
     assert fill(*arguments) == expected
 
 
+def test_braces_in_code_stay_as_they_are() -> None:
+    command = ("python", "-c", "n = 3; print(f'{n} {{n}} {n:02}')", "--lr", "{LR}")
+    assert problem(command, PARAMETERS) is None
+    assert filled(command, PARAMETERS, {"LR": "1"}) == (*command[:-1], "1")
+    assert places(command) == {"LR"}
+
+
 def test_the_program_is_never_left_out() -> None:
     assert filled(("-odd", "{NAME}"), PARAMETERS, {}) == ("-odd",)
 
