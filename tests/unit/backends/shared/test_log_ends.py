@@ -95,6 +95,10 @@ def test_the_evidence_is_bounded_and_ends_with_the_log() -> None:
     assert evidence_of("") == line_of_cause("") == failure_in("") == ""
 
 
+def test_the_evidence_has_no_colours() -> None:
+    assert evidence_of("\x1b[1;35mValueError\x1b[0m: \x1b[35mx\x1b[0m\x1b[K") == "ValueError: x"
+
+
 def test_a_failure_begins_with_its_traceback() -> None:
     assert failure_in(f"all have passed the barrier\n{TRACEBACK}") == TRACEBACK
     assert failure_in("no traceback") == "no traceback"
