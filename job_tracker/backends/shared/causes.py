@@ -23,8 +23,8 @@ from job_tracker.domain.diagnosis import Category
 LONGEST_CAUSE = 300
 """Characters of a line in a message."""
 _SEARCHED_LINES = 20
-# A report of progress, or a line about a step: after an error, it shows that the training went on. Bars are not
-# among them, since programs draw them once more as they end.
+# A report of progress, or a line about a step: after an error, it shows that the training went on. Bars do not
+# count, since programs draw them once more as they end.
 _WENT_ON = re.compile(
     r"::progress:: |(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)\b[ :=#\[]{1,3}\d(?!.{0,200}(?:%\||it/s|s/it|\dit \[))"
@@ -198,7 +198,7 @@ _UNKNOWN = _kind("", "")
 _PROGRAM_ERROR = re.compile(r"[\w./-]{1,80}: error: ")
 # What the C library and assert() print before they end a program.
 _ABORT = re.compile(
-    r"(?:\w{1,40}\(\): |double free or|corrupted |\*\*\* stack smashing)|.{1,300}: Assertion `.{1,300}' failed"
+    r"\w{1,40}\(\): |double free or|corrupted |\*\*\* stack smashing|.{1,300}: Assertion `.{1,300}' failed"
 )
 _FATAL = re.compile(r"Fatal Python error: (.{1,100})")
 _WHAT = re.compile(r"\s{0,8}what\(\):\s{1,8}(.{1,500})")

@@ -119,7 +119,7 @@ def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) 
 
 
 def _before(lines: Sequence[str], raised: Sequence[RaisedException]) -> RaisedException | None:
-    """Return the exception of the same process that was printed right before the last one, if there is one."""
+    """Return the exception of the same process that was printed right before the last one, if any."""
     last = raised[-1]
     earlier = next((each for each in reversed(raised[:-1]) if each.process == last.process), None)
     if earlier is None:

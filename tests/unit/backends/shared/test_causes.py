@@ -151,9 +151,7 @@ def test_a_line_about_a_later_step_shows_that_the_training_went_on(went_on: str)
     assert cause_in(["checkpoint: No such file or directory", went_on, "bye"]) is None
 
 
-@pytest.mark.parametrize(
-    "ends", ["Epoch 0:  3%|#  | 1/32 [00:00<00:01, 9it/s]", "Epoch 0: 3it [00:01, 2it/s]"]
-)
+@pytest.mark.parametrize("ends", ["Epoch 0:  3%|#  | 1/32 [00:01, 9it/s]", "Epoch 0: 3it [00:01, 2it/s]"])
 def test_a_bar_that_is_drawn_again_at_the_end_does_not_hide_the_cause(ends: str) -> None:
     cause = cause_in([*f"{FRAME}KeyError: 'label'".splitlines(), ends])
     assert cause is not None
