@@ -23,8 +23,8 @@ from job_tracker.domain.diagnosis import Category
 LONGEST_CAUSE = 300
 """Characters of a line in a message."""
 _SEARCHED_LINES = 20
-# A report of progress, or a line about a step: after an error, it shows that the training went on. Bars do not
-# count, since programs draw them once more as they end.
+# A report of progress, or a line about a step: after an error, it shows that the training went on. Bars do
+# not count, since programs draw them once more as they end.
 _WENT_ON = re.compile(
     r"::progress:: |(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)\b[ :=#\[]{1,3}\d(?!.{0,200}(?:%\||it/s|s/it|\dit \[))"
