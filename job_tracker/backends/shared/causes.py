@@ -23,10 +23,11 @@ from job_tracker.domain.diagnosis import Category
 LONGEST_CAUSE = 300
 """Characters of a line in a message."""
 _SEARCHED_LINES = 20
-# A report of progress, or a line about a step: after an error, it shows that the training went on. Bars do
-# not count, since programs draw them once more as they end.
+_PROGRESS = "::progress:: "
+"""A report of progress (see reports): after an error, it shows that the training went on."""
+# A line about a step shows the same. Bars do not, since programs draw them once more as they end.
 _WENT_ON = re.compile(
-    r"::progress:: |(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
+    r"(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)\b[ :=#\[]{1,3}\d(?!.{0,200}(?:%\||it/s|s/it|\dit \[))"
 )
 _WARNING = re.compile(r".{0,60}\bWARN(?:ING)?\b|\S{1,200}:\d{1,9}: \w{0,40}Warning: ")
@@ -96,6 +97,11 @@ _KINDS = (
         r"DataLoader worker .{0,60}(?:killed|exited)|bus error encountered in worker|out of shared memory",
         "A process that loads data has died, usually for lack of shared memory or memory. Raise shm_size "
         "(/dev/shm) or the memory, or use fewer workers. With num_workers=0 its own error shows.",
+    ),
+    _kind(
+        r"java\.lang\.OutOfMemoryError",
+        "The heap of Java is too small: raise it (-Xmx), or use less memory.",
+        Category.OUT_OF_MEMORY,
     ),
     Kind(
         MEMORY_OF_A_GPU,
@@ -222,19 +228,19 @@ def cause_in(lines: Sequence[str]) -> Cause | None:
     if raised is not None:
         return _of_exception(raised)
     beginning = max(0, len(lines) - _SEARCHED_LINES)
+    went_on = False
     for at in range(len(lines) - 1, beginning - 1, -1):
         line = without_process(lines[at][:LONGEST_LINE])[1].strip()
         if what := _WHAT.match(lines[at][:LONGEST_LINE]):
             line = what[1]
-        elif _WARNING.match(line):
+        elif went_on or _WARNING.match(line):
             continue
         if (found := _kind_of(line)) is not None:
             kind, name = found
             return Cause(safe(line), kind.remedy.format(safe(name)), kind.category, at)
         if what or _PROGRAM_ERROR.match(line) or _ABORT.match(line):
             return Cause(safe(line), at=at)
-        if _WENT_ON.match(line):
-            break
+        went_on = went_on or line.startswith(_PROGRESS) or _WENT_ON.match(line) is not None
     return None
 
 
@@ -269,11 +275,15 @@ def _of_exception(raised: RaisedException) -> Cause:
 
 
 def _went_on(lines: Sequence[str], process: str) -> bool:
-    """Return whether one of these lines shows that the training of this process went on."""
-    return any(
-        of == process and _WENT_ON.match(line)
-        for of, line in (without_process(each[:LONGEST_LINE]) for each in lines)
-    )
+    """Return whether these lines, which follow an error, show that the training of this process went on.
+
+    Steps at the very end do not, since they may be of a thread, or of a process that writes to the same log.
+    """
+    split = (without_process(each[:LONGEST_LINE]) for each in lines)
+    own = [line for of, line in split if of == process and line.strip()]
+    if any(line.startswith(_PROGRESS) for line in own):
+        return True
+    return any(map(_WENT_ON.match, own)) and not _WENT_ON.match(own[-1])
 
 
 def _kind_of(line: str) -> tuple[Kind, str] | None:

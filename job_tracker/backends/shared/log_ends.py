@@ -25,7 +25,7 @@ _STACK = re.compile(r"(?:Current thread|Thread|Stack) .*\(most recent call first
 # Lines that programs print after the error, as they end.
 _BESIDES = re.compile(
     r"(?:\[rank\d+\]: ?)?\[[WI]\d{4} "  # PyTorch's C++: process groups that were not destroyed
-    r"|Extension modules: |warnings\.warn\(|\S+:\d+: \w*Warning: |[^\w]*$"
+    r"|note: run with `RUST_BACKTRACE|Extension modules: |warnings\.warn\(|\S+:\d+: \w*Warning: |[^\w]*$"
 )
 
 

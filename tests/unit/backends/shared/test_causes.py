@@ -83,6 +83,7 @@ def test_a_real_log_names_the_cause_the_place_and_the_remedy(name: str) -> None:
 
 FRAME = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 3, in <module>\n    step()\n'
 LINES = {
+    "java.lang.OutOfMemoryError: Java heap space": "heap of Java",
     # the last line of a traceback, or a line alone: a part of the remedy
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has": "of the GPU",
     "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while": "of the GPU",
@@ -148,7 +149,7 @@ def test_an_exception_after_which_the_training_went_on_is_not_the_cause() -> Non
 def test_a_line_about_a_later_step_shows_that_the_training_went_on(went_on: str) -> None:
     handled = f"{FRAME}ModuleNotFoundError: No module named 'fast_attention'"
     assert cause_in([*handled.splitlines(), went_on, "ERROR: no folder for checkpoints"]) is None
-    assert cause_in(["checkpoint: No such file or directory", went_on, "bye"]) is None
+    assert cause_in(["checkpoint: No such file or directory", "starting anew", went_on, "bye"]) is None
 
 
 @pytest.mark.parametrize("ends", ["Epoch 0:  3%|#  | 1/32 [00:01, 9it/s]", "Epoch 0: 3it [00:01, 2it/s]"])
@@ -156,6 +157,15 @@ def test_a_bar_that_is_drawn_again_at_the_end_does_not_hide_the_cause(ends: str)
     cause = cause_in([*f"{FRAME}KeyError: 'label'".splitlines(), ends])
     assert cause is not None
     assert cause.text.startswith("KeyError")
+
+
+def test_steps_at_the_very_end_may_be_of_another_thread() -> None:
+    cause = cause_in([*f"{FRAME}KeyError: 'label'".splitlines(), "step 9", "step 10", ""])
+    assert cause is not None
+    assert cause.text.startswith("KeyError")
+    cpp = cause_in(["terminate called", "  what():  std::bad_alloc", "step 9"])
+    assert cpp is not None
+    assert cpp.text == "std::bad_alloc"
 
 
 def test_steps_of_another_process_do_not_hide_the_cause() -> None:

@@ -80,6 +80,7 @@ Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)"""
     [
         "[rank0]:[W1122 23:01:57.819 ProcessGroupNCCL.cpp:1496] Warning: destroy_process_group() was not",
         "/lib/resource_tracker.py:254: UserWarning: 6 leaked semaphores\n  warnings.warn('x')",
+        "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
         "====================",
         "\n \n",
     ],
