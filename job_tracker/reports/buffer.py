@@ -10,6 +10,7 @@ from typing import Protocol
 from job_tracker.domain.errors import AttemptOver, JobNotFound, StoreUnavailable
 from job_tracker.domain.job import Job, Progress
 from job_tracker.domain.pace import RankPace
+from job_tracker.domain.policies import NumberPolicy
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricPoint
 from job_tracker.reports.ranks import RankBoard
 from job_tracker.reports.report import Report, advanced
@@ -33,6 +34,7 @@ class _Page:
 
     progress: Progress
     heard_at: datetime
+    numbers: NumberPolicy
     has_called: bool = False
     points: list[MetricPoint] = field(default_factory=list)
     artifacts: list[Artifact] = field(default_factory=list)
@@ -74,7 +76,7 @@ class ReportBuffer:
         self._pages[attempt] = self._pages.pop(
             attempt, page
         )  # move the page to the end: pages are in the order of their last reports
-        page.progress = advanced(page.progress, report, page.heard_at)
+        page.progress = advanced(page.progress, report, page.heard_at, page.numbers.forbids)
         page.points += report.points
         page.artifacts += report.artifacts
         del page.points[:-_MOST_WAITING_POINTS]
@@ -177,7 +179,8 @@ class ReportBuffer:
         job = await self.live_job(attempt)
         while len(self._pages) >= _MOST_ATTEMPTS:
             self.close(next(iter(self._pages)))
-        return self._pages.setdefault(attempt, _Page(job.progress or Progress(), self._clock()))
+        page = _Page(job.progress or Progress(), self._clock(), job.spec.numbers)
+        return self._pages.setdefault(attempt, page)
 
     async def live_job(self, attempt: Attempt) -> Job:
         """The job of the attempt. Raises AttemptOver if the attempt is not the job's live attempt."""

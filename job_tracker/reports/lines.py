@@ -6,10 +6,11 @@ A report is one line on standard output: a marker, and a JSON object in which ev
     ::artifact:: {"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 1024}
 
 A metric that is not finite is "NaN", "Infinity" or "-Infinity", or the same without quotes, as Python writes
-it.
+it. The words of C, nan and inf, are read as well.
 """
 
 import json
+import re
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -19,6 +20,10 @@ from job_tracker.reports.report import Report, ReportReader
 
 PROGRESS = "::progress:: "
 ARTIFACT = "::artifact:: "
+
+
+_OF_C = re.compile(r"(?<=[:,\[\s])([+-]?(?:nan|inf))(?=\s{0,8}[,}\]])", re.IGNORECASE)
+"""A number that is not finite, as C and programs that use it write it."""
 
 
 def is_report(line: str) -> bool:
@@ -34,8 +39,12 @@ def parse(line: str, at: datetime, step: int) -> Report | None:
     if not is_report(line):
         return None
     marker = PROGRESS if line.startswith(PROGRESS) else ARTIFACT
+    text = line[len(marker) :]
     try:
-        content = json.loads(line[len(marker) :])
+        try:
+            content = json.loads(text)
+        except ValueError:
+            content = json.loads(_OF_C.sub(r'"\1"', text))
     except (ValueError, RecursionError):
         return None
     if not isinstance(content, dict):

@@ -1,7 +1,7 @@
 """Reports, and the checks that make values from programs safe to store and to show."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -19,8 +19,8 @@ _LARGEST_VALUE = 1e300
 _SMOOTHING = 0.3
 _SHORTEST_MEASUREMENT = 0.5  # seconds
 _DIGITS = frozenset("0123456789abcdef")
-_NONFINITE: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""Numbers that JSON cannot have, as the texts that stand for them in the JSON of Protocol Buffers."""
+_NONFINITE = frozenset(f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity"))
+"""Numbers that JSON cannot have, as texts in lower case: those of Protocol Buffers, Python and C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ReportReader:
 
     def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
         """Add the value of a metric. NaN and infinity are allowed, also as the texts of _NONFINITE."""
-        value = _NONFINITE.get(value, value) if isinstance(value, str) else value
+        value = float(value) if isinstance(value, str) and value.lower() in _NONFINITE else value
         if not _is_name(name):
             self._refuse(f"metric {name!r:.40}: the name must have 1 to {_LONGEST_NAME} printable characters")
         elif not _is_number(value):
@@ -102,16 +102,19 @@ class ReportReader:
             self._problems.append(problem)
 
 
-def advanced(last: Progress, report: Report, at: datetime) -> Progress:
+def advanced(
+    last: Progress, report: Report, at: datetime, forbids: Callable[[str], bool] = lambda _: False
+) -> Progress:
     """The progress after a report.
 
     The report replaces only the values that it contains. `at` is the time when it arrived. Printed lines have
-    their own times, since a follower that catches up reads many at once.
+    their own times, since a follower that catches up reads many at once. `forbids` says whether an attempt
+    fails if this metric is not finite.
     """
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)
     now = replace(last, **counts, metrics=metrics, reported_at=report.at or at)
-    return _measured(last, replace(now, nonfinite=_first_nonfinite(last.nonfinite, report)))
+    return _measured(last, replace(now, nonfinite=_first_nonfinite(last.nonfinite, report, forbids)))
 
 
 def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[str, float]:
@@ -122,11 +125,15 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
     return metrics
 
 
-def _first_nonfinite(known: tuple[Nonfinite, ...], report: Report) -> tuple[Nonfinite, ...]:
-    """The first value of each metric that is not finite, at most MOST_METRICS of them."""
+def _first_nonfinite(
+    known: tuple[Nonfinite, ...], report: Report, forbids: Callable[[str], bool]
+) -> tuple[Nonfinite, ...]:
+    """The first value of each metric that is not finite, at most MOST_METRICS and a forbidden one."""
     names = {each.metric for each in known}
     for point in report.points:
-        if not math.isfinite(point.value) and point.name not in names and len(names) < MOST_METRICS:
+        if math.isfinite(point.value) or point.name in names:
+            continue
+        if len(names) < MOST_METRICS or (forbids(point.name) and not any(map(forbids, names))):
             names.add(point.name)
             known += (Nonfinite(point.name, point.value, point.step, point.at, report.rank),)
     return known

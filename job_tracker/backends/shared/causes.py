@@ -24,7 +24,13 @@ LONGEST_CAUSE = 300
 """Characters of a line in a message."""
 _SEARCHED_LINES = 20
 _PROGRESS = "::progress:: "
-"""A report of progress (see reports): after an exception, it shows that the training went on."""
+"""A report of progress (see reports): after an error, it shows that the training went on."""
+# A line about a step shows the same. Bars do not, since programs draw them once more as they end.
+_WENT_ON = re.compile(
+    r"(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
+    r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)\b[ :=#\[]{1,3}\d(?!.{0,200}(?:%\||it/s|s/it|\dit \[))"
+)
+_WARNING = re.compile(r".{0,60}\bWARN(?:ING)?\b|\S{1,200}:\d{1,9}: \w{0,40}Warning: ")
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]{1,200}@")
 
 INSTALL = (
@@ -62,6 +68,10 @@ def _kind(pattern: str, remedy: str, category: Category = Category.CRASHED) -> K
 # The first kind that fits counts. What is searched is one line: of an exception its class and message.
 _KINDS = (
     _kind(
+        r"CalledProcessError: Command ",
+        "A command that the program started has failed. What it printed is in the log before this error.",
+    ),
+    _kind(
         r"(?:Syntax|Indentation|Tab)Error\b",
         "Correct the syntax there. If it is right, the job runs an older version of Python than it needs.",
     ),
@@ -87,6 +97,11 @@ _KINDS = (
         r"DataLoader worker .{0,60}(?:killed|exited)|bus error encountered in worker|out of shared memory",
         "A process that loads data has died, usually for lack of shared memory or memory. Raise shm_size "
         "(/dev/shm) or the memory, or use fewer workers. With num_workers=0 its own error shows.",
+    ),
+    _kind(
+        r"java\.lang\.OutOfMemoryError",
+        "The heap of Java is too small: raise it (-Xmx), or use less memory.",
+        Category.OUT_OF_MEMORY,
     ),
     Kind(
         MEMORY_OF_A_GPU,
@@ -139,9 +154,14 @@ _KINDS = (
         "The rank has no GPU. Ask for one (resources, for example nvidia.com/gpu=1), or train on the CPU.",
     ),
     _kind(
-        r"loss is (?:nan|not finite)|[Nn]on-?finite|contains? (?:nan|NaN)|FloatingPointError",
+        r"loss is (?:nan|not finite)",
         "The training has diverged: lower the learning rate, clip gradients, or use bf16 or a gradient "
         "scaler.",
+    ),
+    _kind(
+        r"[Nn]on-?finite|contains? (?:nan|NaN)\b|FloatingPointError",
+        "A number is NaN, infinite or out of range. If it is in the data, correct that. If the training has "
+        "diverged, lower the learning rate, clip gradients, or use bf16 or a gradient scaler.",
     ),
     _kind(
         r"[Ww]atchdog caught collective|[Tt]imed out waiting \d{1,12} ?ms for (?:recv|send)|"
@@ -171,7 +191,7 @@ _KINDS = (
         "The program does not take these arguments. Correct the command or the parameters of the job.",
     ),
     _kind(
-        r"([^\s:]{1,80}): (?:command )?not found$",
+        r"([^\s:]{1,80}): command not found$|: (?:line )?\d{1,9}: ([^\s:]{1,80}): not found$",
         "The program {0} is not installed where the job runs: add it to the image, or to process.path.",
     ),
 )
@@ -180,7 +200,12 @@ _VARIABLE = Kind(
     "The variable {0} is not set: send it as a parameter of the job (-p {0}=VALUE), or give the algorithm a "
     "default for it.",
 )
+_UNKNOWN = _kind("", "")
 _PROGRAM_ERROR = re.compile(r"[\w./-]{1,80}: error: ")
+# What the C library and assert() print before they end a program.
+_ABORT = re.compile(
+    r"\w{1,40}\(\): |double free or|corrupted |\*\*\* stack smashing|.{1,300}: Assertion `.{1,300}' failed"
+)
 _FATAL = re.compile(r"Fatal Python error: (.{1,100})")
 _WHAT = re.compile(r"\s{0,8}what\(\):\s{1,8}(.{1,500})")
 _STACK = re.compile(r"(?:Current thread|Thread|Stack) .{0,60}\(most recent call first\):$")
@@ -194,21 +219,28 @@ def is_lost_peer(line: str) -> bool:
 
 def cause_in(lines: Sequence[str]) -> Cause | None:
     """Return the cause of the failure of a program that printed these lines last; None if it is unknown."""
-    if (crash := _native_crash(lines)) is not None:
-        return crash
     raised = last_exception(lines, is_lost_peer)
-    if raised is not None and not any(line.startswith(_PROGRESS) for line in lines[raised.at :]):
+    if raised is not None and _went_on(lines[raised.at + 1 :], raised.process):
+        raised = None
+    crash = _native_crash(lines)
+    if crash is not None and (raised is None or crash.is_fatal or raised.at < crash.cause.at):
+        return crash.cause
+    if raised is not None:
         return _of_exception(raised)
     beginning = max(0, len(lines) - _SEARCHED_LINES)
+    went_on = False
     for at in range(len(lines) - 1, beginning - 1, -1):
         line = without_process(lines[at][:LONGEST_LINE])[1].strip()
         if what := _WHAT.match(lines[at][:LONGEST_LINE]):
             line = what[1]
+        elif went_on or _WARNING.match(line):
+            continue
         if (found := _kind_of(line)) is not None:
             kind, name = found
             return Cause(safe(line), kind.remedy.format(safe(name)), kind.category, at)
-        if what or _PROGRAM_ERROR.match(line):
+        if what or _PROGRAM_ERROR.match(line) or _ABORT.match(line):
             return Cause(safe(line), at=at)
+        went_on = went_on or line.startswith(_PROGRESS) or _WENT_ON.match(line) is not None
     return None
 
 
@@ -236,9 +268,22 @@ def _of_exception(raised: RaisedException) -> Cause:
                 text = f"{text}, after {safe(earlier.line)}"
                 break
         else:
-            return Cause(text, at=raised.at)
+            first = next(reversed(list(raised.chain)), None)
+            return Cause(f"{text}, after {safe(first.line)}" if first else text, at=raised.at)
     kind, name = found
     return Cause(text, kind.remedy.format(safe(name)), kind.category, raised.at)
+
+
+def _went_on(lines: Sequence[str], process: str) -> bool:
+    """Return whether these lines, which follow an error, show that the training of this process went on.
+
+    Steps at the very end do not, since they may be of a thread, or of a process that writes to the same log.
+    """
+    split = (without_process(each[:LONGEST_LINE]) for each in lines)
+    own = [line for of, line in split if of == process and line.strip()]
+    if any(line.startswith(_PROGRESS) for line in own):
+        return True
+    return any(map(_WENT_ON.match, own)) and not _WENT_ON.match(own[-1])
 
 
 def _kind_of(line: str) -> tuple[Kind, str] | None:
@@ -249,8 +294,17 @@ def _kind_of(line: str) -> tuple[Kind, str] | None:
     return None
 
 
-def _native_crash(lines: Sequence[str]) -> Cause | None:
-    """Return the innermost Python call of a crash in native code, which faulthandler has printed."""
+@dataclass(frozen=True, slots=True)
+class _NativeCrash:
+    """A stack that faulthandler has printed."""
+
+    cause: Cause
+    is_fatal: bool
+    """Whether it certainly shows a crash. A program may also print its stack and go on."""
+
+
+def _native_crash(lines: Sequence[str]) -> _NativeCrash | None:
+    """Return the innermost Python call of a crash in native code, and the error of C++ if there is one."""
     stacks = [
         at for at, line in enumerate(lines[:-1]) if _STACK.match(without_process(line[:LONGEST_LINE])[1])
     ]
@@ -262,7 +316,20 @@ def _native_crash(lines: Sequence[str]) -> Cause | None:
     frames = [Frame(call[1], int(call[2]), call[3]) for call in takewhile(bool, calls) if call]
     if not frames:
         return None
-    fatal = next((f"{found[1]} in " for line in plain[:current] if (found := _FATAL.match(line))), "")
+    fatal = next((found for line in plain[:current] if (found := _FATAL.match(line))), None)
     own = next((frame for frame in frames if not frame.is_of_library), frames[0])
     caller = f", called from {own}" if own is not frames[0] else ""
-    return Cause(safe(f"{fatal}{frames[0]}{caller}"), at=current + 1)
+    place = f"{frames[0]}{caller}"
+    if fatal is None:
+        return _NativeCrash(Cause(safe(place), at=current + 1), is_fatal=False)
+    if fatal[1] == "Aborted" and (what := _last_what(plain[:current])):
+        kind, name = _kind_of(what) or (_UNKNOWN, "")
+        text = f"{safe(what)} ({safe(place)})"
+        cause = Cause(text, kind.remedy.format(safe(name)), kind.category, current + 1)
+        return _NativeCrash(cause, is_fatal=True)
+    return _NativeCrash(Cause(safe(f"{fatal[1]} in {place}"), at=current + 1), is_fatal=True)
+
+
+def _last_what(lines: Sequence[str]) -> str:
+    """Return the message of the last C++ exception; "" if there is none."""
+    return next((found[1] for line in reversed(lines) if (found := _WHAT.match(line))), "")

@@ -50,10 +50,11 @@ def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagn
 def crashed(rank: int, number: int, evidence: str) -> Diagnosis:
     """Diagnose a rank that crashed with this signal, which came from its own code."""
     cause = cause_in(evidence.splitlines()) or Cause("")
+    remedy = cause.remedy if number == signal.SIGABRT else ""  # C++ aborts after an error of any kind
     return Diagnosis(
         category=Category.CRASHED,
         summary=f"Rank {rank} crashed with {signal_name(number)}.",
-        resolution=_OF_SIGNALS.get(number, _NATIVE),
+        resolution=remedy or _OF_SIGNALS.get(number, _NATIVE),
         detail=evidence,
         rank=rank,
         cause=cause.text,

@@ -11,6 +11,7 @@ _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
 """Lines that are kept around a cause that is not among the last lines, and characters of those after it."""
 
+_COLOURS = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
 _TRACEBACK = "Traceback (most recent call last):"
 # If torchrun has started several processes, it fails after they have failed. Its log lines, its traceback and
 # a table then follow the error of the training.
@@ -24,15 +25,17 @@ _STACK = re.compile(r"(?:Current thread|Thread|Stack) .*\(most recent call first
 # Lines that programs print after the error, as they end.
 _BESIDES = re.compile(
     r"(?:\[rank\d+\]: ?)?\[[WI]\d{4} "  # PyTorch's C++: process groups that were not destroyed
-    r"|Extension modules: |warnings\.warn\(|\S+:\d+: \w*Warning: |[^\w]*$"
+    r"|note: run with `RUST_BACKTRACE|Extension modules: |warnings\.warn\(|\S+:\d+: \w*Warning: |[^\w]*$"
 )
 
 
 def evidence_of(log_end: str) -> str:
     """Return the last lines that the training printed, or those of its launcher if there are no others.
 
+    Colours are left out.
     If the line that names the cause is not among them, the lines before it and some of the last ones.
     """
+    log_end = _COLOURS.sub("", log_end)
     lines = _of_training(log_end.splitlines()) or log_end.splitlines()
     return "\n".join(_around_cause(lines))[-_KEPT_CHARACTERS:]
 

@@ -15,6 +15,7 @@ _LONGEST_PATH = 40
 # Launchers put the process before each line: PyTorch and its elastic agent, Open MPI, Horovod.
 _PROCESS = re.compile(r"\[(?:rank|default)?\d+(?:,\d+)?\](?:: ?|<std(?:err|out)>: ?)")
 _HEADER = "Traceback (most recent call last):"
+_COMMAND_FAILED = "subprocess.CalledProcessError"
 _IGNORED = "Exception ignored "
 _IN_A_GROUP = re.compile(r"[ +-]*\| ?")
 _FRAME = re.compile(r'\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?$')
@@ -102,16 +103,29 @@ def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) 
 
     That is the last one, unless `is_consequence` says of its line that it only follows from another failure:
     then an earlier one counts that it was raised after, or that another process of the instance has raised.
-    Of an exception group, the first exception in it counts.
+    Of an exception group, the first exception in it counts. If a command failed that the program had started,
+    the exception counts that the command printed at its end.
     """
     raised = list(exceptions(lines))
     if not raised:
         return None
     last = raised[-1]
+    if last.name == _COMMAND_FAILED and last.after is None and (of_command := _before(lines, raised)):
+        return of_command
     if not is_consequence(last.line):
         return last
     others = [each for each in raised if each.process != last.process]
     return next((each for each in (*last.chain, *others) if not is_consequence(each.line)), last)
+
+
+def _before(lines: Sequence[str], raised: Sequence[RaisedException]) -> RaisedException | None:
+    """Return the exception of the same process that was printed right before the last one, if any."""
+    last = raised[-1]
+    earlier = next((each for each in reversed(raised[:-1]) if each.process == last.process), None)
+    if earlier is None:
+        return None
+    following = next((line for line in lines[earlier.at + 1 :] if line.strip()), "")
+    return earlier if without_process(following)[1] == _HEADER else None
 
 
 def exceptions(lines: Sequence[str]) -> Iterator[RaisedException]:

@@ -1,6 +1,7 @@
 """The buffer of reports forgets attempts that no longer report, also if another replica saw their end."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,9 +10,11 @@ import pytest
 
 from job_tracker.domain.errors import AttemptOver
 from job_tracker.domain.job import Ending, Job, JobState
-from job_tracker.domain.telemetry import AttemptReport
+from job_tracker.domain.policies import NumberPolicy, OnNonfinite
+from job_tracker.domain.telemetry import AttemptReport, MetricPoint
 from job_tracker.reports import Report, ReportBuffer
 from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking.decisions import divergence
 from tests.support.jobs import NOON, spec
 
 
@@ -46,6 +49,19 @@ async def test_an_attempt_ended_by_another_replica_is_forgotten_and_refused(stor
     assert book.reporters == 0
     with pytest.raises(AttemptOver):
         await book.take((job.id, 1), Report({"step": 3}))
+
+
+async def test_a_forbidden_number_is_kept_after_many_others_that_are_not_finite(store: SqliteStore) -> None:
+    fails = spec(numbers=NumberPolicy(on_nonfinite=OnNonfinite.FAIL))
+    job = await store.submit(fails, NOON, None, 100)
+    job = await store.update((await store.update(job.admitted(NOON))).running(NOON))
+    book = ReportBuffer(store, Clock())
+    names = [*(f"accuracy of class {number}" for number in range(80)), "loss"]
+    await book.take((job.id, 1), Report(points=[MetricPoint(name, 1, NOON, math.nan) for name in names]))
+    await book.write()
+    diverged = divergence(await store.get(job.id))
+    assert diverged is not None
+    assert "'loss' is NaN" in diverged.summary
 
 
 async def test_a_silent_attempt_is_forgotten_and_may_report_again(store: SqliteStore) -> None:

@@ -83,6 +83,14 @@ def test_invalid_metrics_are_dropped_and_named(text: str, problem: str) -> None:
     [
         *(("NaN", "nan"), ('"NaN"', "nan"), ("Infinity", "inf"), ('"Infinity"', "inf"), ("1e999", "inf")),
         *(("-Infinity", "-inf"), ('"-Infinity"', "-inf")),
+        *(
+            ("nan", "nan"),
+            ("-nan", "nan"),
+            ("inf", "inf"),
+            ("-inf", "-inf"),
+            ('"nan"', "nan"),
+            ('"INF"', "inf"),
+        ),
     ],
 )
 def test_nan_and_infinity_are_kept_and_their_first_step_is_known(text: str, value: str) -> None:
@@ -97,7 +105,12 @@ def test_nan_and_infinity_are_kept_and_their_first_step_is_known(text: str, valu
 
 
 def test_the_number_of_metrics_that_are_not_finite_is_bounded() -> None:
-    assert len(after(line({"metrics": {f"m{n}": "NaN" for n in range(1_000)}})).nonfinite) == MOST_METRICS
+    many = after(line({"metrics": {f"m{n}": "NaN" for n in range(1_000)}}))
+    assert len(many.nonfinite) == MOST_METRICS
+    losses = read(line({"metrics": {f"loss{n}": "NaN" for n in range(9)}}))
+    assert advanced(many, losses, NOON).nonfinite == many.nonfinite
+    forbidden = advanced(many, losses, NOON, lambda name: "loss" in name)
+    assert [each.metric for each in forbidden.nonfinite[MOST_METRICS:]] == ["loss0"]
 
 
 def test_the_number_of_metrics_is_bounded_and_known_ones_are_updated() -> None:

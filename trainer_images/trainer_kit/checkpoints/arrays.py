@@ -12,7 +12,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any
+from typing import Any, cast
 
 from trainer_kit.checkpoints import durable, random_state, tree
 from trainer_kit.checkpoints.exchange import Alone, Exchange
@@ -138,14 +138,27 @@ def _read(folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest) 
         try:
             document = json.loads(text)
             values, count = document["values"], int(document["arrays"])
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise DamagedError(f"its values are malformed: {error}") from error
         with folder.filesystem.open(f"{path}/{ARRAYS}", "rb") as file:
             arrays = tree.read_arrays(file, count)
     content = tree.decode(values, arrays)
-    if not isinstance(content, dict) or content.keys() != {"kept", "state", "of_each"}:
+    if not _is_of_training(content):
         raise DamagedError("its values are malformed: they are not those of a training")
-    return content
+    return cast(dict[str, Any], content)
+
+
+def _is_of_training(content: object) -> bool:
+    """Return whether the content can be restored. Another job may have written it."""
+    match content:
+        case {"kept": {"steps": int(steps), "values": dict()}, "state": dict(), "of_each": list(of_each)}:
+            return steps >= 0 and all(
+                isinstance(each, dict)
+                and isinstance(each.get("own"), dict)
+                and isinstance(each.get("random"), dict)
+                for each in of_each
+            )
+    return False
 
 
 @contextmanager

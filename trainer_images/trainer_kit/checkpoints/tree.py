@@ -5,7 +5,9 @@ are refused when they are saved.
 """
 
 import base64
+import copy
 import sys
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
@@ -54,16 +56,24 @@ def put_back(present: Any, saved: Any, place: str) -> Any:
     """Return `saved` in the form of `present`, the value at the same place of the running training.
 
     Objects with `load_state_dict` and variables with `assign` get their saved content. Arrays of JAX get
-    their present sharding, and named tuples their type. Raises UnfitError if a shape or length differs.
+    their present sharding. Named tuples, Counter, OrderedDict and defaultdict keep their type. Raises
+    UnfitError if a shape or length differs.
     """
     if hasattr(present, "load_state_dict"):
         present.load_state_dict(saved)
         return present
     if isinstance(present, dict) and isinstance(saved, dict):
-        return {
-            **saved,
-            **{key: put_back(present[key], saved[key], f"{place}.{key}") for key in present if key in saved},
-        }
+        return _of_type_of(
+            present,
+            {
+                **saved,
+                **{
+                    key: put_back(present[key], saved[key], f"{place}.{key}")
+                    for key in present
+                    if key in saved
+                },
+            },
+        )
     if isinstance(present, list | tuple) and isinstance(saved, list | tuple):
         return _sequence_put_back(present, saved, place)
     if isinstance(saved, np.ndarray) and hasattr(present, "shape"):
@@ -110,7 +120,7 @@ def _array_encoded(value: Any, place: str, arrays: list[Array]) -> dict[str, Any
             f"{place} cannot be saved: {error}. Keep an array that this process has as a whole, of a type "
             "that NumPy knows"
         ) from error
-    if array.dtype.hasobject:
+    if array.dtype.hasobject or isinstance(value, np.ma.MaskedArray):  # the mask would be lost
         raise _untrusted(value, place)
     if isinstance(value, np.generic):
         encoded["kind"] = "number"
@@ -141,6 +151,17 @@ def _decoded(value: Any, arrays: list[Array]) -> Any:
             raise UnfitError("the checkpoint has tensors of PyTorch, which this training does not use")
         return torch.from_numpy(array)
     return array[()] if value.get("kind") == "number" else array
+
+
+def _of_type_of(present: dict[Any, Any], saved: dict[Any, Any]) -> dict[Any, Any]:
+    """Return `saved` as a Counter, OrderedDict, or defaultdict with its default, if `present` is one."""
+    if not isinstance(present, Counter | OrderedDict | defaultdict):
+        return saved
+    restored = copy.copy(present)
+    restored.clear()
+    for key, value in saved.items():
+        restored[key] = value
+    return restored
 
 
 def _sequence_put_back(present: Any, saved: Any, place: str) -> Any:

@@ -83,6 +83,7 @@ def test_a_real_log_names_the_cause_the_place_and_the_remedy(name: str) -> None:
 
 FRAME = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 3, in <module>\n    step()\n'
 LINES = {
+    "java.lang.OutOfMemoryError: Java heap space": "heap of Java",
     # the last line of a traceback, or a line alone: a part of the remedy
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has": "of the GPU",
     "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while": "of the GPU",
@@ -100,6 +101,8 @@ LINES = {
     "ConnectionRefusedError: [Errno 111] Connection refused": "log of rank 0",
     "socket.gaierror: [Errno -2] Name or service not known": "log of rank 0",
     "ValueError: loss is nan at step 5": "diverged",
+    "ValueError: Input X contains NaN.": "in the data",
+    "subprocess.CalledProcessError: Command '['cat', 'x']' returned non-zero exit status 1.": "A command",
     "trainer_kit.errors.GroupError: rank 2 could not reach the master": "log of rank 0",
 }
 
@@ -138,6 +141,97 @@ def test_an_exception_after_which_the_training_went_on_is_not_the_cause() -> Non
     assert cause_in([*handled.splitlines(), '::progress:: {"step": 9}', "bye"]) is None
     assert cause_in(["step 1", "step 2"]) is None
     assert cause_in([]) is None
+
+
+@pytest.mark.parametrize(
+    "went_on", ["step 9 loss 0.4", "Epoch 3/10", "INFO:root:step 9", "2026-11-23 10:00:00 [INFO] iter: 9"]
+)
+def test_a_line_about_a_later_step_shows_that_the_training_went_on(went_on: str) -> None:
+    handled = f"{FRAME}ModuleNotFoundError: No module named 'fast_attention'"
+    assert cause_in([*handled.splitlines(), went_on, "ERROR: no folder for checkpoints"]) is None
+    assert cause_in(["checkpoint: No such file or directory", "starting anew", went_on, "bye"]) is None
+
+
+@pytest.mark.parametrize("ends", ["Epoch 0:  3%|#  | 1/32 [00:01, 9it/s]", "Epoch 0: 3it [00:01, 2it/s]"])
+def test_a_bar_that_is_drawn_again_at_the_end_does_not_hide_the_cause(ends: str) -> None:
+    cause = cause_in([*f"{FRAME}KeyError: 'label'".splitlines(), ends])
+    assert cause is not None
+    assert cause.text.startswith("KeyError")
+
+
+def test_steps_at_the_very_end_may_be_of_another_thread() -> None:
+    cause = cause_in([*f"{FRAME}KeyError: 'label'".splitlines(), "step 9", "step 10", ""])
+    assert cause is not None
+    assert cause.text.startswith("KeyError")
+    cpp = cause_in(["terminate called", "  what():  std::bad_alloc", "step 9"])
+    assert cpp is not None
+    assert cpp.text == "std::bad_alloc"
+
+
+def test_steps_of_another_process_do_not_hide_the_cause() -> None:
+    raised = [f"[rank1]: {line}" for line in f"{FRAME}KeyError: 'label'".splitlines()]
+    cause = cause_in([*raised, "step 9", '::progress:: {"step": 9}'])
+    assert cause is not None
+    assert cause.text.startswith("KeyError")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "WARNING: Permission denied for the cache",
+        "2026-11-23 10:00:00 WARN Connection refused",
+        "/home/me/t.py:3: UserWarning: No space left on device",
+        "user mary: not found",
+    ],
+)
+def test_a_warning_or_a_similar_word_is_not_the_cause(line: str) -> None:
+    assert cause_in([line, "the accuracy is too low"]) is None
+
+
+@pytest.mark.parametrize("line", ["sh: 1: nvcc: not found", "bash: line 2: nvcc: command not found"])
+def test_a_program_that_a_shell_has_not_found_is_named(line: str) -> None:
+    cause = cause_in([line])
+    assert cause is not None
+    assert "The program nvcc is not installed" in cause.remedy
+
+
+STACK = 'Current thread 0x7f (most recent call first):\n  File "/home/me/train.py", line 9 in step\n'
+
+
+def test_a_stack_that_a_program_prints_before_it_fails_is_not_the_cause() -> None:
+    cause = cause_in(f"{STACK}too slow\n{FRAME}KeyError: 'label'".splitlines())
+    assert cause is not None
+    assert cause.text.startswith("KeyError")
+    crashed = cause_in(f"Fatal Python error: Segmentation fault\n\n{STACK}{FRAME}KeyError: 'x'".splitlines())
+    assert crashed is not None
+    assert crashed.text == "Segmentation fault in /home/me/train.py, line 9, in step"
+
+
+def test_an_error_of_cpp_that_aborts_python_is_named_with_its_remedy() -> None:
+    log = f"terminate called\n  what():  std::bad_alloc\nFatal Python error: Aborted\n\n{STACK}"
+    cause = cause_in(log.splitlines())
+    assert cause is not None
+    assert cause.text == "std::bad_alloc (/home/me/train.py, line 9, in step)"
+    assert "memory limit" in cause.remedy
+    unknown = cause_in(log.replace("std::bad_alloc", "index 7").splitlines())
+    assert unknown is not None
+    assert (unknown.text, unknown.remedy) == ("index 7 (/home/me/train.py, line 9, in step)", "")
+
+
+@pytest.mark.parametrize(
+    "line", ["free(): invalid pointer", "train: model.cc:42: void load(): Assertion `n > 0' failed."]
+)
+def test_the_c_library_names_the_cause_of_an_abort(line: str) -> None:
+    cause = cause_in(["mkdir: Permission denied", line])
+    assert cause is not None
+    assert (cause.text, cause.remedy) == (line, "")
+
+
+def test_the_first_exception_of_a_chain_is_named() -> None:
+    context = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    cause = cause_in(f"{FRAME}KeyError: 'label'\n{context}{FRAME}OSError: cannot flush".splitlines())
+    assert cause is not None
+    assert cause.text == "OSError: cannot flush (/home/me/train.py, line 3), after KeyError: 'label'"
 
 
 def test_the_cause_is_kept_as_evidence_before_many_other_lines() -> None:

@@ -48,6 +48,12 @@ def test_the_diagnosis_is_the_same_on_each_engine(log: str, code: int) -> None:
     assert process == on_docker(code, log) == kubernetes.ended(1, {"message": log}, code)
 
 
+def test_an_abort_after_an_error_of_a_known_kind_has_its_remedy() -> None:
+    log = "terminate called\n  what():  std::bad_alloc"
+    assert "memory limit" in crashed(1, signal.SIGABRT, log).resolution
+    assert "native code" in crashed(1, signal.SIGSEGV, log).resolution
+
+
 def test_another_port_follows_only_where_the_engine_gives_one() -> None:
     log = f"{FRAME}OSError: [Errno 98] Address already in use"
     process = diagnose(1, ExitRecord(code=1, at=0.0, stopped=False, oom_kills=0), log, "python")

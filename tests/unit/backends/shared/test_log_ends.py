@@ -80,6 +80,7 @@ Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)"""
     [
         "[rank0]:[W1122 23:01:57.819 ProcessGroupNCCL.cpp:1496] Warning: destroy_process_group() was not",
         "/lib/resource_tracker.py:254: UserWarning: 6 leaked semaphores\n  warnings.warn('x')",
+        "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace",
         "====================",
         "\n \n",
     ],
@@ -93,6 +94,10 @@ def test_the_evidence_is_bounded_and_ends_with_the_log() -> None:
     assert evidence_of("\n".join(lines)).splitlines() == lines[-20:]
     assert len(evidence_of("x" * 100_000)) == 4096
     assert evidence_of("") == line_of_cause("") == failure_in("") == ""
+
+
+def test_the_evidence_has_no_colours() -> None:
+    assert evidence_of("\x1b[1;35mValueError\x1b[0m: \x1b[35mx\x1b[0m\x1b[K") == "ValueError: x"
 
 
 def test_a_failure_begins_with_its_traceback() -> None:

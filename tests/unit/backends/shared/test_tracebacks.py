@@ -69,6 +69,18 @@ def test_the_process_that_failed_by_itself_counts_and_not_those_that_lost_it() -
     assert last_exception([], lost_peer) is None
 
 
+def test_the_exception_of_a_command_counts_that_the_program_has_started() -> None:
+    command = 'Traceback (most recent call last):\n  File "child.py", line 1, in <module>\nKeyError: 1\n'
+    parent = (
+        'Traceback (most recent call last):\n  File "train.py", line 2, in <module>\n'
+        "subprocess.CalledProcessError: Command 'python child.py' returned non-zero exit status 1.\n"
+    )
+    for between, name in (("", "KeyError"), ("went on\n", "subprocess.CalledProcessError")):
+        found = last_exception(f"{command}{between}{parent}".splitlines(), lambda _: False)
+        assert found is not None
+        assert found.name == name
+
+
 def test_the_first_exception_of_a_group_counts() -> None:
     lines = """  + Exception Group Traceback (most recent call last):
   |   File "/home/me/train.py", line 2, in <module>

@@ -1,5 +1,7 @@
 """A training without PyTorch's checkpoints resumes with its arrays, position and random numbers."""
 
+import hashlib
+import json
 import random
 import signal
 from collections.abc import Iterator
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from trainer_kit import progress
-from trainer_kit.checkpoints import Kept, arrays, groups
+from trainer_kit.checkpoints import Kept, arrays, groups, tree
 from trainer_kit.checkpoints.folder import CheckpointFolder
 from trainer_kit.errors import SupersededError, UnfitError, UntrustedTypeError
 from trainer_kit.termination import Terminated
@@ -124,6 +126,41 @@ def test_a_checkpoint_with_other_parts_is_skipped(start: Start) -> None:
     manifest.write_text(manifest.read_text().replace(arrays.VALUES, "model"))
     with start.attempt(2) as second:
         assert second.run.steps == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(3, {"kept": {}, "state": {}, "of_each": []}, {"kept": 1, "state": 2, "of_each": 3}),
+        {"kept": {"steps": "x", "values": {}}, "state": {}, "of_each": []},
+        {"kept": {"steps": -1, "values": {}}, "state": {}, "of_each": []},
+        {"kept": {"steps": 1, "values": {}}, "state": {}, "of_each": [{"own": {}}]},
+    ],
+    ids=str,
+)
+def test_a_checkpoint_with_the_values_of_something_else_is_skipped(start: Start, content: object) -> None:
+    with start.attempt(1) as training:
+        training.steps(2)
+    values, _ = tree.encode(content)
+    replace_values(start.folder, 2, json.dumps({"values": values, "arrays": 0}).encode())
+    with start.attempt(2) as training:
+        assert training.run.steps == 1
+
+
+def test_values_that_are_nested_too_deeply_are_skipped(start: Start) -> None:
+    with start.attempt(1) as training:
+        training.steps(2)
+    replace_values(start.folder, 2, b'{"values":' + b"[" * 100_000)
+    with start.attempt(2) as training:
+        assert training.run.steps == 1
+
+
+def replace_values(folder: Path, step: int, content: bytes) -> None:
+    """Write other values into a checkpoint, with a manifest that fits."""
+    (parts_of(folder, step) / arrays.VALUES).write_bytes(content)
+    manifest = json.loads(manifest_of(folder, step).read_text())
+    manifest["parts"][arrays.VALUES] = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    manifest_of(folder, step).write_text(json.dumps(manifest))
 
 
 def test_sigterm_saves_after_the_step_and_ends(start: Start) -> None:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections import OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,12 +89,13 @@ def test_a_copy_does_not_change_with_the_training() -> None:
     ("value", "message"),
     [
         ({"best": {1, 2}}, "the state.best is of type builtins.set"),
+        ({"loss": np.ma.array([1, 2], mask=[False, True])}, "the state.loss is of type numpy.ma.MaskedArray"),
         ([np.array([object()])], r"the state\[0\] is of type numpy.ndarray"),
         ({(1, 2): 3}, "a key of the state is of type builtins.tuple"),
         ({"file": io.BytesIO()}, "the state.file is of type _io.BytesIO"),
         ({"half": torch.zeros(2, dtype=torch.bfloat16)}, "the state.half cannot be saved"),
     ],
-    ids=["set", "objects", "key", "file", "type without NumPy"],
+    ids=["set", "mask", "objects", "key", "file", "type without NumPy"],
 )
 def test_other_values_are_refused_by_their_place(value: object, message: str) -> None:
     with pytest.raises(UntrustedTypeError, match=message):
@@ -129,6 +130,19 @@ def test_saved_values_take_the_form_of_the_present_ones() -> None:
     assert back["variables"][0] is variable
     assert variable.value.tolist() == [1, 2]
     assert back["losses"] == [0.5]
+
+
+def test_dictionaries_of_the_standard_library_keep_their_type_and_default() -> None:
+    saved = {"words": Counter("aab"), "scores": defaultdict(list, a=[1]), "order": OrderedDict(b=1, a=2)}
+    present = {"words": Counter("x"), "scores": defaultdict(list), "order": OrderedDict[str, int]()}
+    back = tree.put_back(present, again(saved), "state")
+    assert back == saved
+    assert {name: type(value) for name, value in back.items()} == {
+        name: type(value) for name, value in saved.items()
+    }
+    back["words"]["c"] += 1
+    back["scores"]["b"].append(2)
+    assert present["words"] == Counter("x")
 
 
 @pytest.mark.parametrize(
