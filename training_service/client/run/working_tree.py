@@ -104,8 +104,8 @@ def read_folder(
         largest = sorted(found, key=lambda file: -file.size)[:_NAMED]
         named = ", ".join(f"{file.path} ({_in_words(file.size)})" for file in largest)
         raise InvalidRequest(
-            f"the files of {root} have {_in_words(total)}; at most {_in_words(max_bytes)} are allowed; "
-            f"{_REMEDY}. The largest are {named}"
+            f"the files of {root} have {_in_words(total)}, {_in_words(total - max_bytes)} more than the "
+            f"{_in_words(max_bytes)} that are allowed; {_REMEDY}. The largest are {named}"
         )
     return WorkingTree(root, [_read(file) for file in sorted(found, key=lambda file: os.fsencode(file.path))])
 
@@ -151,6 +151,8 @@ def _file(root: Path, place: Path) -> _Found:
     path = place.relative_to(root).as_posix()
     try:
         path.encode()
+        if "\n" in path:  # it would be two lines of the manifest
+            raise InvalidRequest(f"the name of {path!r} has a line break; rename the file")
         if place.is_symlink() and not place.resolve(strict=True).is_relative_to(root):
             raise InvalidRequest(
                 f"{path} is a link to {place.resolve()}, which is not in {root}; leave it out with "
@@ -193,8 +195,10 @@ def _fullest(found: Sequence[_Found]) -> str:
 
 
 def _in_words(size: int) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
+    """Format bytes with three digits: 9 bytes, 31.5 MB, 1.07 GB."""
+    amount, units = float(size), ("bytes", "kB", "MB", "GB", "TB")
+    for unit in units:
+        if amount < 999.5 or unit == units[-1]:
             break
-        size = round(size / 1000)
-    return f"{size} {unit}"
+        amount /= 1000
+    return "1 byte" if size == 1 else f"{amount:.3g} {unit}"

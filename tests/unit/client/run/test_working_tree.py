@@ -71,6 +71,17 @@ def test_a_name_that_is_not_utf_8_is_refused(folder: Path) -> None:
     assert "is not UTF-8; rename the file" in refusal(folder)
 
 
+def test_a_name_with_a_line_break_is_refused_and_makes_no_other_file(folder: Path) -> None:
+    forged = f"a\n644 0 {'0' * 64} forged"
+    (folder / forged).touch()
+    assert refusal(folder) == f"the name of {forged!r} has a line break; rename the file"
+
+
+def test_a_small_excess_is_seen_in_the_message(folder: Path) -> None:
+    message = refusal(folder, max_bytes=sum(file.size for file in read_folder(folder).files) - 1)
+    assert ", 1 byte more than the " in message
+
+
 def test_large_folders_are_refused_before_a_file_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,8 +89,8 @@ def test_large_folders_are_refused_before_a_file_is_read(
         file.truncate(2 << 30)  # it takes no room on the disk
     monkeypatch.setattr("hashlib.file_digest", None)
     message = refusal(folder)
-    assert "have 2 GB; at most 1 GB are allowed; leave files out with .gitignore" in message
-    assert "The largest are model.bin (2 GB), " in message
+    assert "have 2.15 GB, 1.07 GB more than the 1.07 GB that are allowed; leave files out with" in message
+    assert "The largest are model.bin (2.15 GB), " in message
     (folder / "model.bin").unlink()
     assert "has more than 4 files" in refusal(folder, max_files=4)
     assert "The most are in . (4), src (1)" in refusal(folder, max_files=4)
