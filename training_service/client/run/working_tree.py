@@ -3,6 +3,7 @@
 The manifest, and with it the name of the tree, is described in proto/program_service.proto.
 """
 
+import errno
 import hashlib
 import os
 import stat
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 from training_service.client.errors import InvalidRequest
 from training_service.client.run.ignoring import Ignored
@@ -184,8 +186,21 @@ def _has_changed(file: LocalFile) -> bool:
         return True
 
 
+def open_content(place: Path) -> BinaryIO:
+    """Open a file to read it. Raises OSError, also for a pipe that has replaced it: it would block."""
+    content = open(place, "rb", opener=_without_waiting)
+    if stat.S_ISREG(os.fstat(content.fileno()).st_mode):
+        return content
+    content.close()
+    raise OSError(errno.EINVAL, "it is no longer a regular file")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _sha256_of(place: Path) -> tuple[str, int]:
-    with place.open("rb") as file:
+    with open_content(place) as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from job_tracker.trees.manifest import TreeLimits, parsed
+from training_service._generated.program_service_pb2 import MissingContent
 from training_service.client.errors import InvalidRequest
+from training_service.client.run.sending import Sending
 from training_service.client.run.working_tree import read_folder, version_of
 
 
@@ -107,6 +109,16 @@ def test_files_that_have_changed_are_found(folder: Path) -> None:
     (folder / "train.py").write_text("print(1)")
     (folder / "empty").unlink()
     assert files.changed() == ["empty", "train.py"]
+
+
+def test_a_file_that_a_pipe_has_replaced_has_changed_and_is_not_waited_for(folder: Path) -> None:
+    files = read_folder(folder)
+    (folder / "train.py").unlink()
+    os.mkfifo(folder / "train.py")
+    assert files.changed() == ["train.py"]
+    missing = [MissingContent(sha256=files.files[-1].sha256, size=files.files[-1].size)]
+    [message] = Sending(files, None).contents(missing)
+    assert not message.pieces
 
 
 def test_the_version_is_the_commit(folder: Path) -> None:
