@@ -18,6 +18,9 @@ _PATIENCE_SECONDS = 10.0
 _MAX_CHECKS = 64
 _MAX_OF_ONE_CALLER = 48
 
+_Place = tuple[str, tuple[str, ...]]
+"""The URI of a version, and the files that it must have."""
+
 
 class DatasetVersions:
     """Finds versions of the configured datasets ("*" stands for all datasets without an entry).
@@ -37,8 +40,8 @@ class DatasetVersions:
         self._catalog = catalog
         self._patience = patience
         self._turns = turns or FairTurns(_MAX_CHECKS, _MAX_OF_ONE_CALLER)
-        self._seen: dict[str, float] = {}
-        self._checks: dict[str, asyncio.Future[str | None]] = {}
+        self._seen: dict[_Place, float] = {}
+        self._checks: dict[_Place, asyncio.Future[str | None]] = {}
 
     async def uri_of(self, caller: Caller, dataset_id: str, version: str) -> tuple[str, int]:
         """Return the URI of the version, and the version of the dataset's declaration by the API (or 0).
@@ -49,47 +52,49 @@ class DatasetVersions:
         name = dataset_id if dataset_id in datasets or ANY_DATASET not in datasets else ANY_DATASET
         entry, dataset = required("dataset_id", datasets, name)
         uri = dataset.folder(dataset_id, version)
+        # Two datasets may have one folder and need different files of it.
+        place = uri, dataset.files
         # A version never changes once it exists, so a recent check is as good as a new one.
-        if time.monotonic() - self._seen.get(uri, -_SEEN_SECONDS) >= _SEEN_SECONDS:
-            if missing := await self._check(caller, uri, dataset.files):
+        if time.monotonic() - self._seen.get(place, -_SEEN_SECONDS) >= _SEEN_SECONDS:
+            if missing := await self._check(caller, place):
                 raise UnknownReference(
                     "train_data_version_hash",
                     f"version {version!r} of dataset {dataset_id!r} doesn't exist: there is no {missing}",
                 )
-            self._seen.pop(uri, None)  # insert it again, so that the dictionary is in the order of last use
+            self._seen.pop(place, None)  # insert it again, so that the dictionary is in the order of last use
             if len(self._seen) >= _MAX_SEEN:
                 del self._seen[next(iter(self._seen))]
-            self._seen[uri] = time.monotonic()
+            self._seen[place] = time.monotonic()
         return uri, entry.version
 
-    async def _check(self, caller: Caller, uri: str, files: tuple[str, ...]) -> str | None:
+    async def _check(self, caller: Caller, place: _Place) -> str | None:
         """Return the first missing file; None if the version is complete."""
         try:
             async with asyncio.timeout(self._patience):
-                check = self._checks.get(uri) or await self._begin(caller, uri, files)
+                check = self._checks.get(place) or await self._begin(caller, place)
                 return await asyncio.shield(check)
         except TimeoutError as error:
             busy = (
-                "" if uri in self._checks else f"; {self._turns.length} other checks are running or waiting"
+                "" if place in self._checks else f"; {self._turns.length} other checks are running or waiting"
             )
             raise StorageUnavailable(
-                f"the dataset at {uri} cannot be checked: no answer in {self._patience:g} s{busy}"
+                f"the dataset at {place[0]} cannot be checked: no answer in {self._patience:g} s{busy}"
             ) from error
 
-    async def _begin(self, caller: Caller, uri: str, files: tuple[str, ...]) -> asyncio.Future[str | None]:
+    async def _begin(self, caller: Caller, place: _Place) -> asyncio.Future[str | None]:
         """Begin a check once the caller has a turn. The turn ends with the check."""
         await self._turns.take(caller.key)
-        if known := self._checks.get(uri):  # another call began the check in the meantime
+        if known := self._checks.get(place):  # another call began the check in the meantime
             self._turns.give(caller.key)
             return known
         try:
-            check = self._checks[uri] = in_thread(lambda: _missing_file(uri, files), f"check of {uri}")
+            check = self._checks[place] = in_thread(lambda: _missing_file(*place), f"check of {place[0]}")
         except BaseException:
             self._turns.give(caller.key)
             raise
 
         def end(_: object) -> None:
-            del self._checks[uri]
+            del self._checks[place]
             self._turns.give(caller.key)
 
         check.add_done_callback(end)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from job_tracker.common.config import Config
-from job_tracker.common.printable import quoted
+from job_tracker.common.printable import printable, quoted
 from job_tracker.domain.errors import InvalidField
 
 INSTANCES_PARAMETER = "PARALLEL_INSTANCES"
@@ -52,7 +52,8 @@ class Parameter(Config):
                 field, f"{quoted(value)} is not allowed: it contains control characters or line breaks"
             )
         if self.choices and value not in self.choices:
-            raise InvalidField(field, f"{quoted(value)} is not allowed; allowed: {', '.join(self.choices)}")
+            allowed = printable(", ".join(self.choices))
+            raise InvalidField(field, f"{quoted(value)} is not allowed; allowed: {allowed}")
         if not self._is_of_type(value):
             raise InvalidField(field, f"{quoted(value)} is not {self._allowed()}")
 

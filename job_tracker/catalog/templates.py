@@ -3,13 +3,15 @@
 `{NAME}` is the value of a parameter. `{NAME?TEXT}`, as a whole argument, is TEXT if the `bool` parameter NAME
 is true; otherwise the argument is left out. `{{NAME}}` stands for the text `{NAME}`. All other braces are as
 they are, also those of `${NAME}`, which are a shell's. An argument with a parameter that has no value is left
-out. If the argument is nothing but that place, the option before it is left out, too.
+out. If the argument is nothing but that place, the option before it is left out, too. Code that an
+interpreter runs, as after `python -c`, has no places.
 
 Admission fills commands in, so no backend knows of places. A value is always one argument, or a part of one.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from job_tracker.catalog.parameters import Parameter
 from job_tracker.common.printable import quoted
@@ -21,27 +23,69 @@ DATA_URI = "TRAINING_DATA_URI"
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _PLACE = re.compile(rf"\{{\{{({_NAME})\}}\}}|(?<!\$)\{{({_NAME})\}}")
 _FLAG = re.compile(rf"\{{({_NAME})\?([^{{}}]+)\}}")
-# Programs that run the text of an argument. A parameter in such a text could run anything.
-_INTERPRETER = re.compile(r"(?:ba|da|z|k|a|fi|c|tc)?sh|busybox|python[0-9.]*|perl|ruby|node|php|lua")
-_CODE_OPTION = re.compile(r"-[A-Za-z]*[ceEr]|--(?:command|eval|print)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Interpreter:
+    """Programs that run the text of an argument. A parameter in such a text could run anything."""
+
+    names: str
+    code: str
+    """The letters of options before code, such as `-c`. They may be together with others, such as `-ec`."""
+    with_value: str = "$^"
+    """Options whose value is the next argument, such as `-o pipefail`."""
+
+    def runs_as_code(self, before: Sequence[str], argument: str) -> bool:
+        """Return whether the program, with the arguments `before`, runs the next one as code.
+
+        That is the first text after an option such as `-c`, or the text in such an option itself.
+        """
+        is_code = is_value = False
+        for each in before:
+            if is_value:
+                is_value = False
+            elif not each.startswith(("-", "+")):
+                return False  # the code, or a file with it: what follows are its arguments
+            elif re.fullmatch(self.with_value, each):
+                is_value = True
+            elif re.fullmatch(f"-[A-Za-z]*[{self.code}][A-Za-z]*|{_LONG}", each):
+                is_code = True
+        has_code = re.match(f"-[A-Za-z]*[{self.code}]|{_LONG}=", argument)
+        return not is_value and (is_code or bool(has_code))
+
+
+_LONG = "--(?:command|eval|print)"
+_INTERPRETERS = (
+    _Interpreter("(?:ba|da|z|k|a|fi|c|tc)?sh", "c", "[-+][A-Za-z]*[oO]|--(?:rcfile|init-file)"),
+    _Interpreter("(?:python|pypy)[0-9.]*", "c", "-[A-Za-z]*[WX]"),
+    _Interpreter("perl", "eE", "-I"),
+    _Interpreter("ruby", "e", "-[rIC]"),
+    _Interpreter("node", "ep", "-r|--require|--import"),
+    _Interpreter("php", "rBRE", "-[cd]"),
+    _Interpreter("lua", "e", "-l"),
+    _Interpreter("R|Rscript|julia", "eE"),
+)
 
 
 def places(command: Sequence[str]) -> frozenset[str]:
     """The names of the parameters that the command has places for."""
-    return frozenset(name for argument in command for name in _names(argument))
+    return frozenset(name for argument in _without_code(command) for name in _names(argument))
 
 
 def is_template(command: Sequence[str]) -> bool:
     """Return whether `filled` may change the command."""
-    return any(_FLAG.fullmatch(argument) or _PLACE.search(argument) for argument in command)
+    return any(_FLAG.fullmatch(argument) or _PLACE.search(argument) for argument in _without_code(command))
 
 
 def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str | None:
     """What is wrong with the places of a command for these parameters; None if nothing is."""
     for number, argument in enumerate(command):
+        is_code = _is_code(command, number)
         for name in _names(argument):
             where = f"argument {number}, {quoted(argument)}: "
             if name not in parameters and name != DATA_URI:
+                if is_code:
+                    continue  # braces have a meaning of their own there, as in {n} of an f-string
                 allowed = ", ".join([*sorted(parameters)[:20], DATA_URI])
                 return (
                     f"{where}{quoted(name)} is not a parameter of the algorithm; allowed: {allowed}; for the "
@@ -49,7 +93,7 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
                 )
             if number == 0:
                 return f"{where}the program itself cannot be a parameter"
-            if _is_code(command, number):
+            if is_code:
                 return (
                     f"{where}a parameter is not allowed in text that {quoted(command[0])} runs as code; give "
                     "it as an argument of its own, or read the variable of its name"
@@ -69,7 +113,11 @@ def filled(
     """
     arguments: list[str] = []
     option = False  # whether the last argument is an option without a place
-    for argument in command:
+    for number, argument in enumerate(command):
+        if _is_code(command, number):
+            arguments.append(argument)
+            option = False
+            continue
         names = list(_names(argument))
         if flag := _FLAG.fullmatch(argument):
             if values.get(flag[1]) in ("true", "1"):
@@ -98,14 +146,18 @@ def _names(argument: str) -> Iterator[str]:
             yield place[2]
 
 
+def _without_code(command: Sequence[str]) -> Iterator[str]:
+    return (argument for number, argument in enumerate(command) if not _is_code(command, number))
+
+
 def _is_code(command: Sequence[str], number: int) -> bool:
-    """Return whether an interpreter runs the argument as code: it follows an option such as `-c`."""
-    for position in range(number - 2, -1, -1):
-        if not command[position + 1].startswith("-"):
-            return False
-        if _INTERPRETER.fullmatch(command[position].rpartition("/")[2]):
-            return bool(_CODE_OPTION.fullmatch(command[number - 1]))
-    return False
+    """Return whether an interpreter runs the argument, or a part of it, as code."""
+    return any(
+        re.fullmatch(interpreter.names, command[position].rpartition("/")[2])
+        and interpreter.runs_as_code(command[position + 1 : number], command[number])
+        for position in range(number)
+        for interpreter in _INTERPRETERS
+    )
 
 
 def _check_no_option(name: str, parameter: Parameter | None, text: str) -> None:

@@ -132,8 +132,9 @@ class DeclaredCatalog:
             if name in files.names(kind) and not files.is_shipped(kind, name):
                 log.error(
                     "%s %s is declared in a file and by the API%s; the file counts. Remove it from the file, "
-                    "or by `trainctl %s rm %s`",
-                    *(kind, name, f" in project {project}" if project else "", kind, name),
+                    "or by `trainctl %s%s rm %s`",
+                    *(kind, name, f" in project {project}" if project else ""),
+                    *(f"--project {project} " if project else "", kind, name),
                 )
                 continue
             if project and not images:

@@ -94,6 +94,7 @@ class Declarations:
         Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
         """
         self._check_right(caller, "set_algorithm", project)
+        self._check_project(project)
         await self._set(caller, Kind.ALGORITHM, name, project, definition)
         return _present(self._catalog.algorithms(project), Kind.ALGORITHM, name)
 
@@ -103,6 +104,7 @@ class Declarations:
         Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
         """
         self._check_right(caller, "set_dataset", project)
+        self._check_project(project)
         await self._set(caller, Kind.DATASET, name, project, definition)
         return _present(self._catalog.datasets(project), Kind.DATASET, name)
 
@@ -117,17 +119,24 @@ class Declarations:
         await self._remove(caller, Kind.DATASET, name, project)
 
     def _check_right(self, caller: Caller, operation: str, project: str) -> None:
-        if not project:
+        if project:
+            self._guard.check(caller, operation, project)
+        else:
             self._guard.check_everywhere(caller, operation)
-            return
-        self._guard.check(caller, operation, project)
-        if self._projects.get(project) is None:
+
+    def _check_project(self, project: str) -> None:
+        # Not before a removal: a project that was in a file may be gone, and what it declared is still there.
+        if project and self._projects.get(project) is None:
             raise UnknownReference("project", f"{quoted(project)} doesn't exist")
 
     async def _set(self, caller: Caller, kind: Kind, name: str, project: str, definition: str) -> None:
         pattern, rule = _NAMES[kind]
-        if not pattern.fullmatch(name) or (kind is Kind.ALGORITHM and name.casefold() == PROGRAM):
-            raise InvalidField("name", f"{quoted(name)} is not allowed; {rule}; `{PROGRAM}` is taken")
+        if not pattern.fullmatch(name):
+            raise InvalidField("name", f"{quoted(name)} is not allowed; {rule}")
+        if kind is Kind.ALGORITHM and name.casefold() == PROGRAM:
+            raise InvalidField(
+                "name", f"{quoted(name)} is not allowed: it stands for uploaded programs; use another name"
+            )
         wanted = Declaration(
             kind=kind,
             name=name,

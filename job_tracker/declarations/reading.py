@@ -5,6 +5,7 @@ import string
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import unquote
 
 from pydantic import ValidationError
 
@@ -22,6 +23,8 @@ _RECIPE_FIELDS: Final = ("command", "image", "nproc_per_node")
 _IN_TEXT: Final = "\n\t"
 _PLACES: Final = frozenset({"dataset_id", "version"})
 _MOST_FILES: Final = 100
+_LONGEST_URI: Final = 1024
+_DEEPEST: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,14 @@ class Reader:
         """Read a dataset."""
         dataset: Dataset = _validated(Dataset, parsed(definition))
         uri = dataset.uri
+        if len(uri) > _LONGEST_URI:
+            raise InvalidField(
+                f"{FIELD}.uri", f"has {len(uri)} characters; at most {_LONGEST_URI} are allowed"
+            )
+        if not uri.isprintable():
+            raise InvalidField(
+                f"{FIELD}.uri", f"{quoted(uri)} is not allowed: it contains control characters or line breaks"
+            )
         for _, name, form, conversion in string.Formatter().parse(uri):
             if name is not None and (name not in _PLACES or form or conversion):
                 raise InvalidField(
@@ -80,7 +91,7 @@ class Reader:
                     f"{quoted(uri)} is not allowed: only {{dataset_id}} and {{version}} can be filled in",
                 )
         folders = [f"{folder.rstrip('/')}/" for folder in self.dataset_uris]
-        if not any(uri.startswith(folder) for folder in folders) or "::" in uri or ".." in uri.split("/"):
+        if not any(uri.startswith(folder) for folder in folders) or "::" in uri or _leads_out(uri):
             raise InvalidField(
                 f"{FIELD}.uri",
                 f"{quoted(uri)} is not allowed; allowed: folders in {', '.join(folders)} "
@@ -91,11 +102,19 @@ class Reader:
                 f"{FIELD}.files", f"has {len(dataset.files)} entries; at most {_MOST_FILES} are allowed"
             )
         for name in dataset.files:
-            if any(part in ("", ".", "..") for part in name.split("/")):
+            if any(part in ("", ".", "..") for part in name.split("/")) or not name.isprintable():
                 raise InvalidField(
-                    f"{FIELD}.files", f"{quoted(name)} is not allowed; allowed: relative paths without .."
+                    f"{FIELD}.files",
+                    f"{quoted(name)} is not allowed; allowed: printable relative paths without ..",
                 )
         return dataset
+
+
+def _leads_out(uri: str) -> bool:
+    """Return whether a part of the path is `..`. Storages that are reached by HTTP decode it first."""
+    while (decoded := unquote(uri)) != uri:
+        uri = decoded
+    return ".." in uri.split("/")
 
 
 def images_of(algorithm: Algorithm) -> frozenset[str]:
@@ -173,13 +192,16 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """The texts in a value, names included. Raises InvalidField if it is deeper than any definition."""
+    if depth > _DEEPEST:
+        raise InvalidField(FIELD, "it is nested too deeply")
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for key, each in value.items():
             yield key
-            yield from _texts(each)
+            yield from _texts(each, depth + 1)
     elif isinstance(value, list):
         for each in value:
-            yield from _texts(each)
+            yield from _texts(each, depth + 1)

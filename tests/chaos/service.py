@@ -1,5 +1,6 @@
 """A real `training-service serve` that is restarted whenever it ends, as by systemd or Kubernetes."""
 
+import re
 import resource
 import signal
 import subprocess
@@ -18,6 +19,9 @@ _MAX_MEMORY = 2 << 30
 """Bytes of data: if a hostile job exhausts the memory, it harms this service and not the machine."""
 _SERVING = b"serving at"
 _ORDERED = (0, -signal.SIGKILL)
+_REFUSED = 2
+_NO_STORE = re.compile(r"redis://\S+ \(prefix \w+\)(?: does not answer|: cannot be reached)")
+"""A service ends at its start if Redis does not answer, and who started it starts it again."""
 
 
 class Service:
@@ -111,7 +115,7 @@ class Service:
             code = process.wait()
             with self._changed:
                 self._process = None
-                if code not in _ORDERED:
+                if code not in _ORDERED and not (code == _REFUSED and self._found_no_store()):
                     self.by_itself.append(f"{self.name} ended by itself with {code}: {self.log()[-500:]}")
                 self._changed.notify_all()
             time.sleep(0 if self._is_over else _PAUSE_SECONDS)
@@ -132,6 +136,10 @@ class Service:
 
     def _log(self, start: int) -> Path:
         return self._folder / f"{self.name}-{start:04}.log"
+
+    def _found_no_store(self) -> bool:
+        log = self.log()
+        return _SERVING.decode() not in log and bool(_NO_STORE.search(log))
 
     def _is_serving(self) -> bool:
         file = self._log(self.starts)

@@ -86,7 +86,7 @@ def test_a_log_is_read_from_storage_when_the_files_of_the_machine_are_gone(serve
         assert lines_of(client.logs(job, all_ranks=True)) == EXPECTED
 
 
-TALKING = "print(''.join(f'line {n} of many\\n' for n in range(500_000)))"
+TALKING = "print(''.join('line %d of many\\n' % n for n in range(500_000)))"
 """Prints more than a connection can buffer, so the service waits for a reader that does not read."""
 
 

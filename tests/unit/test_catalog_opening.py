@@ -72,6 +72,7 @@ async def test_a_changed_file_counts_without_a_restart(store: Store, file: Confi
     ("content", "reason"),
     [
         (OTHER + "[", "not valid TOML"),
+        (f"x = {'[' * 3000}{']' * 3000}", "not valid TOML (nested too deeply)"),
         (OTHER + '[algorithms.bad]\ncolour = "red"\n', "algorithms.bad.colour: unknown name"),
         (OTHER + '[algorithms.bad.process]\ncommand = ["a", "{X}"]\n', "process.command: argument 1"),
         (OTHER + "[scheduling]\ncapacity = -1\n", "scheduling.capacity"),

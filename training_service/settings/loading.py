@@ -56,8 +56,9 @@ def _from_file(file: Path) -> dict[str, Any]:
         return tomllib.loads(file.read_text())
     except OSError as error:
         raise SettingsError(f"{file}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: not valid TOML ({error})") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise SettingsError(f"{file}: not valid TOML ({reason})") from error
 
 
 def _from_environment() -> dict[str, Any]:

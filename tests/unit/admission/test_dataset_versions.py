@@ -13,7 +13,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.catalog import Dataset, FixedCatalog
 from job_tracker.common.turns import FairTurns
-from job_tracker.domain.errors import StorageUnavailable
+from job_tracker.domain.errors import StorageUnavailable, UnknownReference
 from tests.support.callers import caller_at
 
 
@@ -83,3 +83,13 @@ async def test_calls_for_the_same_version_share_a_check(datasets: dict[str, Data
     async with asyncio.timeout(30):
         while turns.length:
             await asyncio.sleep(0.01)
+
+
+async def test_datasets_with_one_folder_are_checked_for_their_own_files(storage: Path) -> None:
+    folder = f"{storage}/versionedDatasets/1/{{version}}"
+    some, more = Dataset(uri=folder), Dataset(uri=folder, files=("examples.csv", "more.csv"))
+    versions = DatasetVersions(FixedCatalog({}, {"some": some, "more": more}))
+    found = await uri_for(versions, "a", "some", "v1")
+    with pytest.raises(UnknownReference, match=r"there is no .*more\.csv"):
+        await uri_for(versions, "a", "more", "v1")
+    assert found.endswith("/versionedDatasets/1/v1")

@@ -51,6 +51,13 @@ def test_without_a_value_the_argument_and_its_option_are_left_out(
     assert fill(*arguments) == expected
 
 
+def test_braces_in_code_stay_as_they_are() -> None:
+    command = ("python", "-c", "n = 3; print(f'{n} {{n}} {n:02}')", "--lr", "{LR}")
+    assert problem(command, PARAMETERS) is None
+    assert filled(command, PARAMETERS, {"LR": "1"}) == (*command[:-1], "1")
+    assert places(command) == {"LR"}
+
+
 def test_the_program_is_never_left_out() -> None:
     assert filled(("-odd", "{NAME}"), PARAMETERS, {}) == ("-odd",)
 
@@ -92,6 +99,17 @@ def test_a_number_may_be_negative() -> None:
         (("env", "sh", "-c", "{LR}"), "runs as code"),
         (("python3.12", "-c", "print({LR})"), "runs as code"),
         (("perl", "-e", "{NAME}"), "runs as code"),
+        (("bash", "-euo", "pipefail", "-c", "train {LR}"), "runs as code"),
+        (("bash", "-o", "pipefail", "-c", "train {LR}"), "runs as code"),
+        (("bash", "-c", "--", "train {LR}"), "runs as code"),
+        (("bash", "-cx", "train {LR}"), "runs as code"),
+        (("bash", "-c", "-x", "train {LR}"), "runs as code"),
+        (("python", "-W", "ignore", "-c", "print({LR})"), "runs as code"),
+        (("python", "-cprint({LR})"), "runs as code"),
+        (("python", "-O", "-c", "print({LR})"), "runs as code"),
+        (("node", "--eval=f({LR})"), "runs as code"),
+        (("node", "-r", "module", "-e", "f({LR})"), "runs as code"),
+        (("Rscript", "-e", "f({LR})"), "runs as code"),
         (("train", "{LR?--lr}"), "not of type bool"),
     ],
 )
@@ -105,6 +123,12 @@ def test_a_bad_template_is_refused(command: tuple[str, ...], message: str) -> No
         ("train", "-c", "{LR}"),
         ("sh", "-c", 'exec train "$1"', "sh", "{LR}"),
         ("python", "train.py", "-c", "{LR}"),
+        ("python", "-u", "-W", "ignore", "train.py", "-c", "{LR}"),
+        ("python", "-m", "train", "-c", "{LR}"),
+        ("python", "-O", "train.py", "-c", "{LR}"),
+        ("bash", "-euo", "pipefail", "-c", 'exec train "$1"', "bash", "{LR}"),
+        ("bash", "train.sh", "-c{LR}"),
+        ("sh", "-x", "train.sh", "--command", "{LR}"),
     ],
 )
 def test_arguments_of_a_program_are_not_code(command: tuple[str, ...]) -> None:

@@ -145,6 +145,26 @@ async def test_a_name_that_is_not_allowed_is_refused(store: Store, name: str) ->
         await (await replica(store)).set_algorithm(BUILT_IN, name, "", TRAIN)
 
 
+async def test_the_message_about_a_name_says_what_is_wrong_with_this_one(store: Store) -> None:
+    declarations = await replica(store)
+    with pytest.raises(InvalidField, match="'Program' is not allowed: it stands for uploaded programs"):
+        await declarations.set_algorithm(BUILT_IN, "Program", "", TRAIN)
+    with pytest.raises(InvalidField, match=r"do not put two dots in a row$"):
+        await declarations.set_dataset(BUILT_IN, "a/b", "", json.dumps({"uri": "/data/x"}))
+
+
+async def test_what_a_project_declared_can_be_removed_after_the_project(store: Store) -> None:
+    await (await replica(store)).set_algorithm(ADMIN, "own", "vision", TRAIN)
+    without = Projects(store)  # it has not loaded any, as if the project had been in a file
+    declarations = Declarations(store, DeclaredCatalog(store, READER, lambda: FILES), without)
+    with pytest.raises(UnknownReference, match="project: 'vision' doesn't exist"):
+        await declarations.set_algorithm(BUILT_IN, "own", "vision", TRAIN)
+    with pytest.raises(NotPossible, match="own is declared in project vision"):
+        await declarations.set_algorithm(BUILT_IN, "own", "", TRAIN)
+    await declarations.remove_algorithm(BUILT_IN, "own", "vision")
+    assert (await declarations.set_algorithm(BUILT_IN, "own", "", TRAIN)).project == ""
+
+
 @pytest.mark.parametrize("name", ["*", "a/b", "..", "a..b", ""])
 async def test_an_id_of_a_dataset_that_is_not_allowed_is_refused(store: Store, name: str) -> None:
     with pytest.raises(InvalidField, match=r"^name: .* is not allowed"):
