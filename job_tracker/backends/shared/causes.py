@@ -28,8 +28,8 @@ _PROGRESS = "::progress:: "
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]{1,200}@")
 
 INSTALL = (
-    "Install it where the job runs: with --requirements of trainctl run (backend process), in the image, or in "
-    "the algorithm's process.virtual_environment. "
+    "Install it where the job runs: with --requirements of trainctl run (backend process), in the image, or "
+    "in the algorithm's process.virtual_environment. "
     "If it is your own file, check that it is in the folder of the program or on PYTHONPATH."
 )
 

@@ -10,10 +10,11 @@ import stat
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from training_service.client.errors import InvalidRequest
 from training_service.client.run.ignoring import Ignored
@@ -186,13 +187,13 @@ def _has_changed(file: LocalFile) -> bool:
         return True
 
 
-def open_content(place: Path) -> BinaryIO:
+@contextmanager
+def open_content(place: Path) -> Iterator[BufferedReader]:
     """Open a file to read it. Raises OSError, also for a pipe that has replaced it: it would block."""
-    content = open(place, "rb", opener=_without_waiting)
-    if stat.S_ISREG(os.fstat(content.fileno()).st_mode):
-        return content
-    content.close()
-    raise OSError(errno.EINVAL, "it is no longer a regular file")
+    with open(place, "rb", opener=_without_waiting) as content:
+        if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no longer a regular file")
+        yield content
 
 
 def _without_waiting(path: str, flags: int) -> int:
