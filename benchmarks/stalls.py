@@ -188,7 +188,7 @@ def _cost(quick: bool) -> Row:
                         ),
                         metadata=(("authorization", f"Bearer {tokens[job]}"),),
                     )
-                    due[rank] = time.monotonic() + answer.pause.ToTimedelta().total_seconds()
+                    due[rank] = time.monotonic() + answer.quiet_pause.ToTimedelta().total_seconds()
                     calls[job] += 1
 
             process = psutil.Process(server.pid)

@@ -1,5 +1,6 @@
 """Opens the catalog of algorithms and datasets, as the settings want it."""
 
+import stat
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +46,7 @@ async def open_catalog(
     note: EventObserver = ignore_event,
     file: ConfigurationFile | None = None,
 ) -> OpenedCatalog:
-    """Read what was declared. With a `file`, its changes count without a restart.
+    """Read what was declared. With a `file`, its changes count without a restart, unless it is a pipe.
 
     Raises Unusable if a name is in the file, and was declared by the API, too.
     """
@@ -53,7 +54,9 @@ async def open_catalog(
     await catalog.refresh()
     configured = files_of(settings)
     _refuse_both(configured, catalog.stored)
-    catalog.declare(_watched(file, catalog) if file else lambda: configured)
+    # A pipe, such as that of `--config <(…)`, can be read once: the settings have its content.
+    is_watched = file is not None and not _is_special(file.path)
+    catalog.declare(_watched(file, catalog) if file and is_watched else lambda: configured)
     await catalog.refresh()
     return OpenedCatalog(catalog, Declarations(store, catalog, projects, note=note))
 
@@ -101,6 +104,8 @@ def _refusal_of(settings: Settings) -> str:
 
 def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], Files]:
     def read() -> Files:
+        if _is_special(file.path):  # a pipe may never be read to its end
+            raise Unusable(f"algorithms and datasets: {file.path}: cannot be read (not a file)")
         try:
             files = files_of(file.load())
         except SettingsError as error:
@@ -110,6 +115,14 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], 
 
     live = Live("algorithms and datasets", [file.path], read)
     return live.get
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether something else than a file is there, such as a pipe."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False  # nothing is there, or the next reading says why it cannot be read
 
 
 def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:

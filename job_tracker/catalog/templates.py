@@ -23,6 +23,7 @@ DATA_URI = "TRAINING_DATA_URI"
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _PLACE = re.compile(rf"\{{\{{({_NAME})\}}\}}|(?<!\$)\{{({_NAME})\}}")
 _FLAG = re.compile(rf"\{{({_NAME})\?([^{{}}]+)\}}")
+_BEGIN_OF_FLAG = re.compile(rf"(?<![${{])\{{({_NAME})\?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,12 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
     """What is wrong with the places of a command for these parameters; None if nothing is."""
     for number, argument in enumerate(command):
         is_code = _is_code(command, number)
+        begin = _BEGIN_OF_FLAG.search(argument)
+        if begin and begin[1] in parameters and not is_code and not _FLAG.fullmatch(argument):
+            return (
+                f"argument {number}, {quoted(argument)}: {{{begin[1]}?TEXT}} has to be a whole argument, "
+                "with no braces in TEXT"
+            )
         for name in _names(argument):
             where = f"argument {number}, {quoted(argument)}: "
             if name not in parameters and name != DATA_URI:

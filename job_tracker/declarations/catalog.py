@@ -92,6 +92,14 @@ class DeclaredCatalog:
         if declaration.project:
             check_images(algorithm, self._images())
 
+    def algorithm_of(self, declaration: Declaration) -> Entry[Algorithm]:
+        """Return the entry of a stored algorithm, also if it is no longer the newest."""
+        return self._algorithm(declaration, self._images(), None)
+
+    def dataset_of(self, declaration: Declaration) -> Entry[Dataset]:
+        """Return the entry of a stored dataset, also if it is no longer the newest."""
+        return self._dataset(declaration, None)
+
     async def refresh(self) -> None:
         """Look for changes of files and by the API. Raises StoreUnavailable."""
         async with self._loading:

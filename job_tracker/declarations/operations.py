@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from job_tracker.admission.programs import PROGRAM
 from job_tracker.catalog import Algorithm, Dataset, Entry
@@ -18,8 +19,6 @@ from job_tracker.domain.declaration import Declaration, Kind
 from job_tracker.domain.errors import InvalidField, NotPossible, UnknownReference
 from job_tracker.domain.guard import Guard
 from job_tracker.store.declarations import DeclarationStore
-
-T = TypeVar("T", Algorithm, Dataset)
 
 _TRIES: Final = 20
 _NAMES: Final = {
@@ -95,8 +94,7 @@ class Declarations:
         """
         self._check_right(caller, "set_algorithm", project)
         self._check_project(project)
-        await self._set(caller, Kind.ALGORITHM, name, project, definition)
-        return _present(self._catalog.algorithms(project), Kind.ALGORITHM, name)
+        return self._catalog.algorithm_of(await self._set(caller, Kind.ALGORITHM, name, project, definition))
 
     async def set_dataset(self, caller: Caller, name: str, project: str, definition: str) -> Entry[Dataset]:
         """Declare a dataset for a project, or for all if it is empty; or change it.
@@ -105,8 +103,7 @@ class Declarations:
         """
         self._check_right(caller, "set_dataset", project)
         self._check_project(project)
-        await self._set(caller, Kind.DATASET, name, project, definition)
-        return _present(self._catalog.datasets(project), Kind.DATASET, name)
+        return self._catalog.dataset_of(await self._set(caller, Kind.DATASET, name, project, definition))
 
     async def remove_algorithm(self, caller: Caller, name: str, project: str) -> None:
         """Remove a declared algorithm. Raises UnknownReference and NotPossible."""
@@ -129,7 +126,8 @@ class Declarations:
         if project and self._projects.get(project) is None:
             raise UnknownReference("project", f"{quoted(project)} doesn't exist")
 
-    async def _set(self, caller: Caller, kind: Kind, name: str, project: str, definition: str) -> None:
+    async def _set(self, caller: Caller, kind: Kind, name: str, project: str, definition: str) -> Declaration:
+        """Store a definition, and return it as stored. Others may have changed it again by then."""
         pattern, rule = _NAMES[kind]
         if not pattern.fullmatch(name):
             raise InvalidField("name", f"{quoted(name)} is not allowed; {rule}")
@@ -151,12 +149,13 @@ class Declarations:
             seen, stored = await self._store.declarations()
             self._check_name(wanted, stored)
             before = next((each for each in stored if _place(each) == _place(wanted)), None)
-            if before is None or parsed(before.definition) != parsed(wanted.definition):
-                event = self._event(caller, f"set_{kind}", wanted, f"version {seen + 1}")
-                if not await self._store.put_declaration(wanted, seen, event=event):
-                    continue
-            await self._catalog.refresh()
-            return
+            if before is not None and parsed(before.definition) == parsed(wanted.definition):
+                await self._catalog.refresh()
+                return before
+            event = self._event(caller, f"set_{kind}", wanted, f"version {seen + 1}")
+            if await self._store.put_declaration(wanted, seen, event=event):
+                await self._catalog.refresh()
+                return replace(wanted, version=seen + 1)
         raise _busy(kind)
 
     async def _remove(self, caller: Caller, kind: Kind, name: str, project: str) -> None:
@@ -220,12 +219,6 @@ def _chosen(entries: Mapping[str, Entry[Any]], kind: Kind, name: str) -> Sequenc
     if name not in entries:
         raise UnknownReference("name", f"{kind} {quoted(name)} doesn't exist")
     return [entries[name]]
-
-
-def _present(entries: Mapping[str, Entry[T]], kind: Kind, name: str) -> Entry[T]:
-    if name not in entries:
-        raise _busy(kind)  # it was removed in the meantime
-    return entries[name]
 
 
 def _place(declaration: Declaration) -> tuple[Kind, str, str]:

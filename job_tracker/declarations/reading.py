@@ -125,12 +125,14 @@ def images_of(algorithm: Algorithm) -> frozenset[str]:
 
 def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
     """Raise InvalidField unless all images are known. An operator decides which images a project may run."""
-    for image in sorted(images_of(algorithm) - frozenset(known)):
-        raise InvalidField(
-            f"{FIELD}.image",
-            f"{quoted(image)} is not allowed in a project, since no algorithm of all projects uses it; ask "
-            "an operator to declare one, or use one of their images",
-        )
+    for backend, recipe in algorithm.recipes.items():
+        image = getattr(recipe, "image", "")
+        if image and image not in known:
+            raise InvalidField(
+                f"{FIELD}.{backend}.image",
+                f"{quoted(image)} is not allowed in a project, since no algorithm of all projects uses it; "
+                "ask an operator to declare one, or use one of their images",
+            )
 
 
 def parsed(definition: str) -> dict[str, Any]:

@@ -114,7 +114,9 @@ def test_a_pod_whose_files_cannot_be_fetched_says_why_and_what_to_do(
     with on_cluster.start("-s", "retry.max_attempts=1") as client:
         client.wait(run(client, folder, ["true"]), timeout=120)
         (folder / "train.py").write_bytes(b"print(1)")
-        client.cancel(run(client, folder, ["true"]))  # uploads it
+        other = run(client, folder, ["true"])  # uploads it
+        client.cancel(other)
+        client.wait(other, timeout=120)  # a pod that finds a damaged file removes it
         [blob] = [each for each in server_blobs(on_cluster) if each.read_bytes() == b"print(1)"]
         blob.write_bytes(b"print(2)")
         ended = client.wait(run(client, folder, ["true"]), timeout=120)

@@ -1,6 +1,8 @@
 """The catalog as the settings want it, and the file of the settings, which is watched."""
 
+import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -92,6 +94,31 @@ async def test_a_broken_change_is_refused_as_a_whole_and_logged(
     change(file, OWN + OTHER)
     await catalog.catalog.refresh()
     assert names(catalog) == {"own", "other"}
+
+
+async def test_a_configuration_from_a_pipe_stays_as_it_was_read(store: Store) -> None:
+    reader, writer = os.pipe()
+    try:
+        os.write(writer, OWN.encode())
+        os.close(writer)
+        path = Path(f"/dev/fd/{reader}")
+        catalog = await opened(store, ConfigurationFile(path, partial(load, path)))
+    finally:
+        os.close(reader)
+    await catalog.catalog.refresh()
+    assert names(catalog) == {"own"}
+
+
+async def test_a_file_that_became_a_pipe_is_refused(
+    store: Store, file: ConfigurationFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    catalog = await opened(store, file)
+    file.path.unlink()
+    os.mkfifo(file.path)
+    async with asyncio.timeout(30):
+        await catalog.catalog.refresh()
+    assert names(catalog) == {"own"}
+    assert "my.toml: cannot be read (not a file); the content from before stays in use" in caplog.text
 
 
 async def test_a_file_cannot_take_a_name_of_the_api(

@@ -101,7 +101,7 @@ class GrpcSink:
         pause = _FIRST_PAUSE
         while self._steps is not None or self._news.wait():
             closing = self._closing.is_set()
-            least = 0.0
+            least = quiet = 0.0
             has_news = self._news.is_set()
             self._news.clear()
             request, metrics, artifacts = self._request(has_news=has_news)
@@ -117,7 +117,8 @@ class GrpcSink:
                 pause = min(2 * pause, _LONGEST_PAUSE) * random.uniform(0.8, 1)  # noqa: S311
                 least = min(_retry_after(error), _LONGEST_PAUSE)
             else:
-                pause = max(_FIRST_PAUSE, answer.pause.seconds + answer.pause.nanos / 1e9)
+                pause = max(_FIRST_PAUSE, _seconds(answer.pause))
+                quiet = _seconds(answer.quiet_pause)
                 for problem in answer.problems:
                     log.warning("the service dropped part of a report: %s", problem)
                 if answer.wants_stacks and not self._stacks and not closing:
@@ -135,6 +136,8 @@ class GrpcSink:
                 pause = _PAUSE_AT_END  # `close` waits for the last reports
                 if self._metrics or self._artifacts:
                     time.sleep(least)
+            elif self._steps is not None:
+                self._news.wait(quiet - pause)  # `close` is news, too
         return False
 
     @property
@@ -197,6 +200,10 @@ def _written_stacks(rank: int) -> str:
     sys.stderr.write(f"rank {rank} makes no progress; its threads, innermost call last:\n{found}")
     sys.stderr.flush()
     return found
+
+
+def _seconds(duration: Any) -> float:
+    return float(duration.seconds + duration.nanos / 1e9)
 
 
 def _retry_after(error: Any) -> float:

@@ -273,17 +273,26 @@ class ReportResponse(_message.Message):
     PROBLEMS_FIELD_NUMBER: _builtins.int
     WANTS_STACKS_FIELD_NUMBER: _builtins.int
     RECONNECT_FIELD_NUMBER: _builtins.int
+    QUIET_PAUSE_FIELD_NUMBER: _builtins.int
     wants_stacks: _builtins.bool
     """True if the service wants the stacks of the process, with its next report."""
     reconnect: _builtins.bool
     """True if this replica of the service does not watch ranks. Connect anew: another one does."""
     @_builtins.property
     def pause(self) -> _duration_pb2.Duration:
-        """The time to wait before the next report. It grows with the number of reporting processes."""
+        """The time to wait before the next report, if there is something new to report. It grows with the number of
+        reporting processes.
+        """
 
     @_builtins.property
     def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The values of the report that were dropped, each with the reason. At most 10. Empty: all were accepted."""
+
+    @_builtins.property
+    def quiet_pause(self) -> _duration_pb2.Duration:
+        """The time after which a process that is watched reports where it stands, though nothing is new. Absent: it is not
+        watched.
+        """
 
     def __init__(
         self,
@@ -292,10 +301,11 @@ class ReportResponse(_message.Message):
         problems: _abc.Iterable[_builtins.str] | None = ...,
         wants_stacks: _builtins.bool = ...,
         reconnect: _builtins.bool = ...,
+        quiet_pause: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause", "quiet_pause", b"quiet_pause"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause", "problems", b"problems", "reconnect", b"reconnect", "wants_stacks", b"wants_stacks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pause", b"pause", "problems", b"problems", "quiet_pause", b"quiet_pause", "reconnect", b"reconnect", "wants_stacks", b"wants_stacks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

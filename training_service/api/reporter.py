@@ -8,7 +8,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from job_tracker.common import log_context
@@ -66,8 +65,8 @@ class ReporterServicer(TrainingReporterServicer):
         if request.HasField("rank"):
             orders = board.take(attempt, rank_report(request.rank, has_step=request.rank.HasField("step")))
             answer.wants_stacks, answer.reconnect = orders.wants_stacks, orders.reconnect
-            seconds = max(seconds, orders.pause)
-        answer.pause.CopyFrom(Duration(seconds=int(seconds), nanos=int(seconds % 1 * 1e9)))
+            answer.quiet_pause.FromNanoseconds(int(1e9 * max(seconds, orders.pause)))
+        answer.pause.FromNanoseconds(int(1e9 * seconds))
         return answer
 
     async def FetchProgram(

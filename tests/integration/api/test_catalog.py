@@ -160,10 +160,14 @@ async def test_trainctl_lists_declares_and_removes(service: Service, tmp_path: P
     assert "removed algorithm own" in await trainctl("algorithm", "rm", "own")
     assert "'own' doesn't exist there" in await trainctl("algorithm", "rm", "own", code=3)
 
+    file.write_text('[algorithms.a]\n[algorithms.b]\ncheck = ["x"]\n')
+    assert "algorithms.b: definition.check: not" in await trainctl("algorithm", "set", str(file), code=2)
+    assert "a\tapi\t-\t4\t" in await trainctl("algorithms"), "what was before the error is declared"
+
     uri = f"{service.settings.storage.root}/versionedDatasets/x/{{version}}"
     file.write_text(f'[datasets.x]\nuri = "{uri}"\nfiles = []\n')
     await trainctl("--project", "vision", "dataset", "set", str(file))
-    assert await trainctl("--project", "vision", "datasets", "x") == f"x\tapi\tvision\t4\t{uri}\t-\n"
+    assert await trainctl("--project", "vision", "datasets", "x") == f"x\tapi\tvision\t5\t{uri}\t-\n"
     await trainctl("--project", "vision", "dataset", "rm", "x")
 
 

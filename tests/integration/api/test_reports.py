@@ -55,6 +55,7 @@ async def test_a_report_is_shown_in_the_status_and_kept_as_series(service: Servi
     request = reporter_pb.ReportRequest(step=7, total_steps=70, metrics=values(loss=0.5, accuracy=0.25))
     answer = await send(service, request, token=token)
     assert (list(answer.problems), answer.pause.seconds) == ([], 1)
+    assert not answer.HasField("quiet_pause")
     async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
         if status.progress.step == 7:
             break
@@ -297,7 +298,8 @@ async def test_the_status_shows_where_each_rank_stands(service: Service) -> None
     await service.seen(job_id, pb.running)
     token = service.tokens.issue(job_id, 1)
     for rank in (0, 1, 2, -1):  # the group has only the first two
-        await send(service, standing(rank, 5, phase="saving"), token=token)
+        answer = await send(service, standing(rank, 5, phase="saving"), token=token)
+        assert (answer.pause.seconds, answer.quiet_pause.seconds) == (1, 15)
     async for status in service.stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
         if status.ranks and status.ranks[1].HasField("pace"):
             break

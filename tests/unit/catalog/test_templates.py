@@ -69,8 +69,19 @@ def test_a_flag_is_there_if_its_parameter_is_true(value: str, expected: tuple[st
 
 
 def test_other_braces_stay_as_they_are() -> None:
-    texts = ("{{LR}}", "${LR}", "{}", '{"a": {"b": 1}}', "{1}", "{{ LR }}", "${{LR}}", "{ LR }")
-    assert fill(*texts, LR="1") == ("{LR}", *texts[1:6], "${LR}", "{ LR }")
+    texts = (
+        "{{LR}}",
+        "${LR}",
+        "{}",
+        '{"a": {"b": 1}}',
+        "{1}",
+        "{{ LR }}",
+        "${{LR}}",
+        "{ LR }",
+        "${AMP?x}",
+        "{OTHER?x y}z",
+    )
+    assert fill(*texts, LR="1") == ("{LR}", *texts[1:6], "${LR}", *texts[7:])
     assert places(texts) == frozenset()
     assert fill("{{LR}}") == ("{LR}",)
 
@@ -111,6 +122,9 @@ def test_a_number_may_be_negative() -> None:
         (("node", "-r", "module", "-e", "f({LR})"), "runs as code"),
         (("Rscript", "-e", "f({LR})"), "runs as code"),
         (("train", "{LR?--lr}"), "not of type bool"),
+        (("train", "{AMP?--lr={LR}}"), "{AMP?TEXT} has to be a whole argument, with no braces in TEXT"),
+        (("train", "--options={AMP?amp}"), "argument 1, '--options={AMP?amp}': {AMP?TEXT} has to be a whole"),
+        (("train", "{AMP?}"), "has to be a whole argument"),
     ],
 )
 def test_a_bad_template_is_refused(command: tuple[str, ...], message: str) -> None:

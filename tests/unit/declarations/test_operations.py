@@ -81,13 +81,16 @@ async def test_the_same_definition_again_is_no_change(store: Store) -> None:
 
 async def test_replicas_that_change_the_same_one_at_once_lose_nothing(store: Store) -> None:
     replicas = [await replica(store) for _ in range(3)]
-    await asyncio.gather(
+    sent = [json.dumps({"process": {"command": [f"{number}"]}}, separators=(",", ":")) for number in range(3)]
+    answers = await asyncio.gather(
         *(
-            each.set_algorithm(BUILT_IN, name, "", json.dumps({"process": {"command": [f"{number} {name}"]}}))
-            for number, each in enumerate(replicas)
+            each.set_algorithm(BUILT_IN, name, "", text)
+            for each, text in zip(replicas, sent, strict=True)
             for name in ("a", "b")
         )
     )
+    assert [answer.definition for answer in answers] == [text for text in sent for _ in ("a", "b")]
+    assert sorted(answer.version for answer in answers) == list(range(1, 7))
     number, stored = await store.declarations()
     assert number == 6
     assert [each.name for each in stored] == ["a", "b"]

@@ -139,5 +139,7 @@ def test_a_bad_dataset_is_refused_with_the_field(definition: dict[str, Any], mes
 def test_a_project_runs_only_images_that_operators_use() -> None:
     algorithm = algorithm_of(docker={"image": "a:1"}, kubernetes={"image": "b:1"})
     check_images(algorithm, {"a:1", "b:1"})
-    with pytest.raises(InvalidField, match=r"^definition.image: 'b:1' is not allowed in a project"):
+    with pytest.raises(
+        InvalidField, match=r"^definition\.kubernetes\.image: 'b:1' is not allowed in a project"
+    ):
         check_images(algorithm, {"a:1"})

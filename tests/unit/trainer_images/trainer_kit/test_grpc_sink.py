@@ -253,6 +253,21 @@ def test_a_rank_reports_where_it_stands_even_without_news() -> None:
     assert last.rank.phase == "done"
 
 
+def test_progress_does_not_wait_for_the_next_sign_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_sink, "_FIRST_PAUSE", 0.01)
+    quiet = pb.ReportResponse()
+    quiet.quiet_pause.FromTimedelta(timedelta(hours=1))
+    service = Watching(quiet, quiet)
+    reporter = Reporter(GrpcSink("service:51001", "token", service.connect, steps=Steps()))
+    assert service.arrived.acquire(timeout=10)
+    assert not service.arrived.acquire(timeout=0.1), "nothing is new"
+    reporter.report(step=5, loss=0.5)
+    assert service.arrived.acquire(timeout=10)
+    assert service.values == [("loss", 5, 0.5)]
+    reporter.close()
+    assert service.received[-1].rank.phase == "done"
+
+
 def test_stacks_are_sent_and_written_when_the_service_asks(capsys: pytest.CaptureFixture[str]) -> None:
     service = Watching(pb.ReportResponse(wants_stacks=True), pb.ReportResponse(wants_stacks=True))
     sink = GrpcSink("service:51001", "token", service.connect, rank=3, steps=Steps())

@@ -1,13 +1,15 @@
 """trainctl algorithms and datasets; trainctl algorithm and dataset set and rm."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from training_service.client.cli.render import catalog as render
+from training_service.client.cli.render.words import printable
 from training_service.client.cli.session import session_of
 from training_service.client.errors import InvalidRequest
 
@@ -60,7 +62,8 @@ def set_algorithm(context: typer.Context, file: File) -> None:
     tables = _tables(file, "algorithms")
     with session.client() as client:
         for name, definition in tables.items():
-            made = client.catalog.set_algorithm(name, definition, project=session.project)
+            with _about(f"algorithms.{name}"):
+                made = client.catalog.set_algorithm(name, definition, project=session.project)
             session.output.show(made, render.algorithm, render.algorithm, render.name)
 
 
@@ -86,7 +89,8 @@ def set_dataset(context: typer.Context, file: File) -> None:
     tables = _tables(file, "datasets")
     with session.client() as client:
         for name, definition in tables.items():
-            made = client.catalog.set_dataset(name, definition, project=session.project)
+            with _about(f"datasets.{name}"):
+                made = client.catalog.set_dataset(name, definition, project=session.project)
             session.output.show(made, render.dataset, render.dataset, render.name)
 
 
@@ -99,6 +103,15 @@ def remove_dataset(
     with session.client() as client:
         client.catalog.remove_dataset(name, project=session.project)
     session.output.note(f"removed dataset {name}; its data stays")
+
+
+@contextmanager
+def _about(table: str) -> Iterator[None]:
+    """Name the table in the message of an error: a file may have several, and those before it count."""
+    try:
+        yield
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{printable(table)}: {error}") from None
 
 
 def _tables(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
