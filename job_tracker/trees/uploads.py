@@ -81,7 +81,7 @@ class Upload:
             current = self._opened(sha256, offset)
             if current is None:
                 return
-            if offset > current.position or offset + len(content) > size:
+            if not 0 <= offset <= current.position or offset + len(content) > size:
                 raise InvalidField(
                     "pieces.offset",
                     f"{offset} with {len(content)} bytes is not allowed: {current.position} of {size} bytes "

@@ -92,7 +92,7 @@ def test_what_cannot_be_sent_is_said_before_the_service_is_asked(project: Projec
     with (project.folder / "model.bin").open("wb") as file:
         file.truncate(2 << 30)
     code, _, err = project.run("train.py")
-    assert (code, "The largest are model.bin (2 GB)" in err) == (2, True)
+    assert (code, "The largest are model.bin (2.15 GB)" in err) == (2, True)
 
 
 def test_a_queued_program_survives_a_restart_of_the_service(project: Project) -> None:

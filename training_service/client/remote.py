@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from training_service.client.errors import InvalidRequest
 from training_service.client.run import function_runner
@@ -66,7 +66,19 @@ class Remote(Generic[P, R]):
             return client.run(command, folder=files, **{"name": self._function.__name__, **self._options})
 
 
-def remote(*, folder: str | Path | None = None, **options: Any) -> Callable[[Callable[P, R]], Remote[P, R]]:
+@overload
+def remote(function: Callable[P, R], /) -> Remote[P, R]: ...
+
+
+@overload
+def remote(
+    *, folder: str | Path | None = None, **options: Any
+) -> Callable[[Callable[P, R]], Remote[P, R]]: ...
+
+
+def remote(
+    function: Callable[P, R] | None = None, /, *, folder: str | Path | None = None, **options: Any
+) -> Remote[P, R] | Callable[[Callable[P, R]], Remote[P, R]]:
     """Make a function that runs as a job when its `submit` is called.
 
         @remote(instances=3)
@@ -75,14 +87,16 @@ def remote(*, folder: str | Path | None = None, **options: Any) -> Callable[[Cal
         train.submit(lr=0.1)
 
     `folder` goes along; by default, it is the one from which the function's module is imported. The options
-    are those of `TrainingClient.run`.
+    are those of `TrainingClient.run`. Without options, `@remote` is enough.
     """
     known = inspect.signature(TrainingClient.run).parameters.keys() - {"self", "command", "folder"}
     if unknown := sorted(options.keys() - known):
         raise InvalidRequest(
             f"{unknown[0]} is not an option of remote; allowed: folder, {', '.join(sorted(known))}"
         )
-    return lambda function: Remote(function, folder, options)
+    if function is not None:
+        return Remote(function, folder, options)
+    return lambda decorated: Remote(decorated, folder, options)
 
 
 def _module_of(function: Callable[..., Any]) -> tuple[str, Path]:

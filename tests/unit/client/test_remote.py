@@ -79,6 +79,14 @@ def test_the_example_of_the_documentation_runs(write: Write, jobs: Jobs, tmp_pat
     assert output(jobs, tmp_path / "copy", "-B") == "training with 0.1 and [64, 64]\n"
 
 
+def test_the_decorator_needs_no_parentheses(write: Write, jobs: Jobs, tmp_path: Path) -> None:
+    text = "from training_service.client.remote import remote\n@remote\ndef greet(name): print(name)\n"
+    greet = write(greeting=text).greet
+    assert greet.submit("Ada") == 1
+    assert output(jobs, tmp_path / "copy") == "Ada\n"
+    assert output(jobs, tmp_path / "copy", "-B") == "Ada\n"
+
+
 def test_a_function_of_a_package_imports_what_is_in_the_folder(
     write: Write, jobs: Jobs, tmp_path: Path
 ) -> None:

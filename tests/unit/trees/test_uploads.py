@@ -140,6 +140,8 @@ def test_pieces_out_of_order_too_long_or_of_other_files_are_refused(trees: Proje
         upload.write(HASH, 1, b"x")
     with pytest.raises(InvalidField, match=r"pieces\.offset"):
         upload.write(HASH, 0, CONTENT + b"x")
+    with pytest.raises(InvalidField, match=r"pieces\.offset: -1 with 9 bytes"):
+        upload.write(HASH, -1, b"x" * 9)
     for foreign in (sha256_of(b"foreign"), "", "../../etc/passwd"):
         with pytest.raises(InvalidField, match="not the SHA-256 of a file"):
             upload.write(foreign, 0, b"x")

@@ -35,8 +35,8 @@ def _add_stand_ins() -> None:
     sys.modules[_NAMES[-1]].remote = _remote  # type: ignore[attr-defined]
 
 
-def _remote(*_: Any, **__: Any) -> Any:
-    return _unchanged
+def _remote(function: Any = None, /, **_: Any) -> Any:
+    return _unchanged if function is None else _unchanged(function)
 
 
 def _unchanged(function: Any) -> Any:

@@ -11,7 +11,7 @@ from training_service._generated.program_service_pb2 import (
     UploadFilesRequest,
 )
 from training_service.client.errors import InvalidRequest, ServerError
-from training_service.client.run.working_tree import LocalFile, WorkingTree
+from training_service.client.run.working_tree import LocalFile, WorkingTree, open_content
 
 _MESSAGE = 240 * 1024
 """Bytes of content in a message; the service takes 256 KiB."""
@@ -95,7 +95,7 @@ def _pieces_of(file: LocalFile, offset: int) -> Iterator[Piece]:
     if offset == file.size:
         yield Piece(sha256=file.sha256, offset=offset)
         return
-    with suppress(OSError), file.place.open("rb") as content:
+    with suppress(OSError), open_content(file.place) as content:
         content.seek(offset)
         while data := content.read(min(_MESSAGE, file.size - offset)):
             yield Piece(sha256=file.sha256, offset=offset, content=data)

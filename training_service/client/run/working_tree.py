@@ -3,14 +3,17 @@
 The manifest, and with it the name of the tree, is described in proto/program_service.proto.
 """
 
+import errno
 import hashlib
 import os
 import stat
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 
 from training_service.client.errors import InvalidRequest
@@ -104,8 +107,8 @@ def read_folder(
         largest = sorted(found, key=lambda file: -file.size)[:_NAMED]
         named = ", ".join(f"{file.path} ({_in_words(file.size)})" for file in largest)
         raise InvalidRequest(
-            f"the files of {root} have {_in_words(total)}; at most {_in_words(max_bytes)} are allowed; "
-            f"{_REMEDY}. The largest are {named}"
+            f"the files of {root} have {_in_words(total)}, {_in_words(total - max_bytes)} more than the "
+            f"{_in_words(max_bytes)} that are allowed; {_REMEDY}. The largest are {named}"
         )
     return WorkingTree(root, [_read(file) for file in sorted(found, key=lambda file: os.fsencode(file.path))])
 
@@ -151,6 +154,8 @@ def _file(root: Path, place: Path) -> _Found:
     path = place.relative_to(root).as_posix()
     try:
         path.encode()
+        if "\n" in path:  # it would be two lines of the manifest
+            raise InvalidRequest(f"the name of {path!r} has a line break; rename the file")
         if place.is_symlink() and not place.resolve(strict=True).is_relative_to(root):
             raise InvalidRequest(
                 f"{path} is a link to {place.resolve()}, which is not in {root}; leave it out with "
@@ -182,8 +187,21 @@ def _has_changed(file: LocalFile) -> bool:
         return True
 
 
+@contextmanager
+def open_content(place: Path) -> Iterator[BufferedReader]:
+    """Open a file to read it. Raises OSError, also for a pipe that has replaced it: it would block."""
+    with open(place, "rb", opener=_without_waiting) as content:
+        if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is no longer a regular file")
+        yield content
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _sha256_of(place: Path) -> tuple[str, int]:
-    with place.open("rb") as file:
+    with open_content(place) as file:
         return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
 
 
@@ -193,8 +211,10 @@ def _fullest(found: Sequence[_Found]) -> str:
 
 
 def _in_words(size: int) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
+    """Format bytes with three digits: 9 bytes, 31.5 MB, 1.07 GB."""
+    amount, units = float(size), ("bytes", "kB", "MB", "GB", "TB")
+    for unit in units:
+        if amount < 999.5 or unit == units[-1]:
             break
-        size = round(size / 1000)
-    return f"{size} {unit}"
+        amount /= 1000
+    return "1 byte" if size == 1 else f"{amount:.3g} {unit}"

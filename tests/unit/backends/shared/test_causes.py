@@ -115,6 +115,13 @@ def test_an_exception_has_a_remedy_by_its_kind(line: str) -> None:
     assert LINES[line] in cause.remedy
 
 
+def test_a_missing_package_can_be_one_of_trainctl_run_too() -> None:
+    cause = cause_in(["ModuleNotFoundError: No module named 'six'"])
+    assert cause is not None
+    assert "with --requirements of trainctl run" in cause.remedy
+    assert "in the image, or in the algorithm's process.virtual_environment" in cause.remedy
+
+
 @pytest.mark.parametrize(
     ("line", "text", "remedy"),
     [

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from job_tracker.trees.manifest import TreeLimits, parsed
+from training_service._generated.program_service_pb2 import MissingContent
 from training_service.client.errors import InvalidRequest
+from training_service.client.run.sending import Sending
 from training_service.client.run.working_tree import read_folder, version_of
 
 
@@ -71,6 +73,17 @@ def test_a_name_that_is_not_utf_8_is_refused(folder: Path) -> None:
     assert "is not UTF-8; rename the file" in refusal(folder)
 
 
+def test_a_name_with_a_line_break_is_refused_and_makes_no_other_file(folder: Path) -> None:
+    forged = f"a\n644 0 {'0' * 64} forged"
+    (folder / forged).touch()
+    assert refusal(folder) == f"the name of {forged!r} has a line break; rename the file"
+
+
+def test_a_small_excess_is_seen_in_the_message(folder: Path) -> None:
+    message = refusal(folder, max_bytes=sum(file.size for file in read_folder(folder).files) - 1)
+    assert ", 1 byte more than the " in message
+
+
 def test_large_folders_are_refused_before_a_file_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,8 +91,8 @@ def test_large_folders_are_refused_before_a_file_is_read(
         file.truncate(2 << 30)  # it takes no room on the disk
     monkeypatch.setattr("hashlib.file_digest", None)
     message = refusal(folder)
-    assert "have 2 GB; at most 1 GB are allowed; leave files out with .gitignore" in message
-    assert "The largest are model.bin (2 GB), " in message
+    assert "have 2.15 GB, 1.07 GB more than the 1.07 GB that are allowed; leave files out with" in message
+    assert "The largest are model.bin (2.15 GB), " in message
     (folder / "model.bin").unlink()
     assert "has more than 4 files" in refusal(folder, max_files=4)
     assert "The most are in . (4), src (1)" in refusal(folder, max_files=4)
@@ -96,6 +109,16 @@ def test_files_that_have_changed_are_found(folder: Path) -> None:
     (folder / "train.py").write_text("print(1)")
     (folder / "empty").unlink()
     assert files.changed() == ["empty", "train.py"]
+
+
+def test_a_file_that_a_pipe_has_replaced_has_changed_and_is_not_waited_for(folder: Path) -> None:
+    files = read_folder(folder)
+    (folder / "train.py").unlink()
+    os.mkfifo(folder / "train.py")
+    assert files.changed() == ["train.py"]
+    missing = [MissingContent(sha256=files.files[-1].sha256, size=files.files[-1].size)]
+    [message] = Sending(files, None).contents(missing)
+    assert not message.pieces
 
 
 def test_the_version_is_the_commit(folder: Path) -> None:

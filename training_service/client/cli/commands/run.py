@@ -16,6 +16,7 @@ from training_service.client.cli.output import remark
 from training_service.client.cli.render import lines
 from training_service.client.cli.render.ranks import RankPrefixes
 from training_service.client.cli.render.terminal import TerminalText
+from training_service.client.cli.render.words import count
 from training_service.client.cli.session import Session, session_of
 from training_service.client.connection import DEFAULT_ADDRESS
 from training_service.client.errors import InvalidRequest
@@ -160,8 +161,12 @@ def run(
         if detach:
             session.output.show(TrainResponse(job_id=job), lambda answer: str(answer.job_id), _submitted)
             return
-        count = f"{len(files.files)} files of {folder.resolve()}" if files else f"the files of tree {tree}"
-        remark(f"job {job}: {count}")
+        sent = (
+            f"{count(len(files.files), 'file')} of {folder.resolve()}"
+            if files
+            else f"the files of tree {tree}"
+        )
+        remark(f"job {job}: {sent}")
         _follow(session, client, job, all_ranks=(instances or 1) > 1)
 
 
