@@ -66,7 +66,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "retry_on": (),
     },
     NumberPolicy: {"on_nonfinite": "flag", "metrics": ("*loss*",)},
-    Deadlines: {"queue": None, "start": None, "run": None},
+    Deadlines: {"queue": None, "start": None, "run": None, "progress": None},
     Elastic: {"max_restarts": 10},
     RankStatus: {"exit_code": None, "note": "", "restarts": 0},
     Ending: {"diagnosis": None, "at_once": False, "has_model": None},

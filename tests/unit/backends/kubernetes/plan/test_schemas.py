@@ -125,20 +125,22 @@ def test_every_accepted_job_has_a_valid_plan(
             how.resolve({key: value})
         except InvalidField:
             del parameters[key]
-    for key, value in list(pod_options.items()):
-        try:
-            kept = ANY_REQUEST.check({key: value})
-            pod_resolver({}, pod=pod).resolve(Entry(name=name, value=how), ONE, kept)
-            pod_options.update(OPTIONS.dump_python(kept, mode="json", exclude_defaults=True))
+    sent, accepted = {}, InstanceOptions()
+    for key, value in pod_options.items():
+        try:  # together with those before: more processes than GPUs are refused, for example
+            together = ANY_REQUEST.check({**sent, key: value})
+            pod_resolver({}, pod=pod).resolve(Entry(name=name, value=how), ONE, together)
         except InvalidField:
-            del pod_options[key]
+            continue
+        sent[key], accepted = value, together
+    kept = OPTIONS.dump_python(accepted, mode="json", exclude_defaults=True)
     the_job = job_of(
         spec(
             parameters,
             algorithm=name,
             environment=how.resolve(parameters),
             instances=instances,
-            pod_options=json.loads(json.dumps(pod_options)),  # as a store returns them
+            pod_options=json.loads(json.dumps(kept)),  # as a store returns them
         ),
         job_id=job_id,
         attempt=attempt,
