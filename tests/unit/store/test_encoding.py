@@ -9,6 +9,7 @@ import pytest
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
 from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Nonfinite, Program, Progress
+from job_tracker.domain.pace import RankPace
 from job_tracker.domain.policies import Deadlines, Elastic, NumberPolicy, RetryPolicy
 from job_tracker.domain.telemetry import Artifact
 from job_tracker.store.encoding import MOVES, RANKS, text_of
@@ -83,6 +84,16 @@ RELEASED: dict[type, dict[str, Any]] = {
         "measured_at": None,
         "measured_step": 0,
         "nonfinite": (),
+        "ranks": (),
+    },
+    RankPace: {
+        "step": None,
+        "activity": "training",
+        "heard_at": None,
+        "step_seconds": 0.0,
+        "waiting_seconds": 0.0,
+        "slowness": 0.0,
+        "slow_since": None,
     },
     Nonfinite: {"rank": None},
     Artifact: {"kind": "", "size": 0, "sha256": "", "attempt": 0, "at": None},

@@ -125,7 +125,8 @@ def test_every_accepted_job_has_a_valid_plan(
             how.resolve({key: value})
         except InvalidField:
             del parameters[key]
-    sent, accepted = {}, InstanceOptions()
+    sent: dict[str, Any] = {}
+    accepted = InstanceOptions()
     for key, value in pod_options.items():
         try:  # together with those before: more processes than GPUs are refused, for example
             together = ANY_REQUEST.check({**sent, key: value})
