@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from language_model import theory
+from language_model.activation_theory import FLOAT
 from language_model.all_reduce.topology import Topology
 from language_model.choices import Offload
 from language_model.layout import Layout
@@ -147,7 +148,10 @@ def test_the_measured_costs_of_a_step_match_the_formulas(
     is_exact = layout.offload is not Offload.ACTIVATIONS
     assert copied == pytest.approx(theory.offloaded(layout), rel=1e-5 if is_exact else 1e-3)
     if layout.is_layer_by_layer:
-        assert cost["peak_bytes"] == pytest.approx(theory.activations(layout), rel=0.05)
+        # A thread of gloo may hold the gradient that it has summed last a moment longer: at most one of an MLP.
+        held = 4 * layout.width**2 * FLOAT if size > 1 else 0
+        device = theory.activations(layout)
+        assert 0.95 * device <= cost["peak_bytes"] <= 1.05 * device + held
 
 
 @pytest.mark.parametrize(("size", "name"), _cases(EXACT))
