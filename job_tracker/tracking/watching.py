@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from job_tracker.common.clock import utc_now
+from job_tracker.common.clock import AwakeClock, utc_now
 from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.group import GroupRef
@@ -61,8 +61,8 @@ class ProgressWatch:
     def look(self) -> None:
         """Look at all attempts once."""
         clock = self._board.clock
-        if tick := getattr(clock, "tick", None):
-            tick()
+        if isinstance(clock, AwakeClock):
+            clock.tick()
         now, slow = clock(), 0
         for attempt, watched in self._board.watched():
             try:
@@ -97,12 +97,13 @@ class ProgressWatch:
         self._shown.pop(attempt, None)
 
     def _look_at(self, attempt: Attempt, watched: Watched, now: float) -> None:
-        self._note_slow(attempt, watched)
+        factors = slowness(watched)
+        self._note_slow(attempt, watched, factors)
         if watched.signs and now - self._shown.get(attempt, -_SHORTEST_SHOW_SECONDS) >= max(
             _SHORTEST_SHOW_SECONDS, len(watched.signs) / _SHOWN_A_SECOND
         ):
             self._shown[attempt] = now
-            self._reports.show_ranks(attempt, paces_of(watched))
+            self._reports.show_ranks(attempt, paces_of(watched, factors))
         moved = max([watched.moved, *(each.moved for each in watched.signs.values())])
         watched.restless = now - moved > watched.quiet_after
         stall = stall_of(watched, now)
@@ -126,8 +127,7 @@ class ProgressWatch:
         patience = 2 * max(watched.pause, self._board.processes_pause) + 2
         return all(signs.stacks for signs in watched.signs.values()) or now - watched.asked > patience
 
-    def _note_slow(self, attempt: Attempt, watched: Watched) -> None:
-        factors = slowness(watched)
+    def _note_slow(self, attempt: Attempt, watched: Watched, factors: Mapping[int, float]) -> None:
         for process, signs in watched.signs.items():
             factor = factors.get(process, 0.0)
             if signs.slow_since is None and factor >= SLOW:
@@ -152,9 +152,8 @@ class ProgressWatch:
         self.slow_machines = slow
 
 
-def paces_of(watched: Watched) -> tuple[RankPace, ...]:
-    """Return where the processes stand, as it is stored with the job."""
-    factors = slowness(watched)
+def paces_of(watched: Watched, factors: Mapping[int, float]) -> tuple[RankPace, ...]:
+    """Return where the processes stand, as it is stored with the job. `factors` is their slowness."""
     return tuple(
         RankPace(
             process=process,

@@ -13,6 +13,7 @@ from job_tracker.domain.policies import Deadlines
 from job_tracker.reports import ReportBuffer
 from job_tracker.reports.ranks import RankBoard, RankReport
 from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking.stalls import slowness
 from job_tracker.tracking.watching import ProgressWatch, paces_of
 from tests.support.jobs import NOON, job_of, spec
 
@@ -128,7 +129,7 @@ async def test_a_slow_process_is_noted_until_it_is_faster(watch: ProgressWatch) 
     def slow_since() -> list[object]:
         watch.look()
         [(_, watched)] = watch._board.watched()
-        return [pace.slow_since for pace in paces_of(watched)]
+        return [pace.slow_since for pace in paces_of(watched, slowness(watched))]
 
     report(watch, [0], step_seconds=1.3, waiting_seconds=0.3)
     report(watch, [1], step_seconds=1.3)
