@@ -15,9 +15,8 @@ from job_tracker.domain.declaration import Declaration, Kind
 from job_tracker.store.base import Store
 from training_service.auth.live import Live, Unusable
 from training_service.settings import Settings
-from training_service.settings.addresses import is_loopback
 from training_service.settings.loading import SettingsError
-from training_service.settings.protection import is_authenticated
+from training_service.settings.protection import may_send_code
 
 _TABLES: Final = {Kind.ALGORITHM: "algorithms", Kind.DATASET: "datasets"}
 
@@ -94,7 +93,7 @@ def _refusal_of(settings: Settings) -> str:
     name = "catalog.declared_algorithms"
     if wanted is None:
         wanted, name = settings.programs.enabled, "programs.enabled"
-    if wanted is None and not (is_authenticated(settings) or is_loopback(settings.server.address)):
+    if wanted is None and not may_send_code(settings):
         return (
             "this service takes no algorithms by the API, since callers need not prove who they are "
             "(catalog.declared_algorithms)"

@@ -10,8 +10,7 @@ from job_tracker.trees.operations import Programs
 from job_tracker.trees.store import TreeStore
 from job_tracker.trees.sweeping import TreeSweeper
 from training_service.settings import Settings
-from training_service.settings.addresses import is_loopback
-from training_service.settings.protection import is_authenticated
+from training_service.settings.protection import may_send_code
 
 
 def open_trees(settings: Settings) -> TreeStore:
@@ -40,7 +39,7 @@ def refusal_of(settings: Settings) -> str:
             "this service does not have set"
         )
     wanted = settings.programs.enabled
-    if wanted is None and not (is_authenticated(settings) or is_loopback(settings.server.address)):
+    if wanted is None and not may_send_code(settings):
         return (
             "this service runs no uploaded programs, since callers need not prove who they are "
             "(programs.enabled)"

@@ -32,6 +32,11 @@ def is_open(settings: Settings) -> bool:
     return settings.auth.loopback == "open" and (server.insecure or is_loopback(server.address))
 
 
+def may_send_code(settings: Settings) -> bool:
+    """Whether callers may send code by default: all prove who they are, or are on this machine."""
+    return is_authenticated(settings) or is_loopback(settings.server.address)
+
+
 def unprotected(settings: Settings) -> Iterator[Problem]:
     """The settings that open the service to others without protection, and contradictions about TLS."""
     server, reports = settings.server, settings.reports
