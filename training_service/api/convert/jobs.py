@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.group import Phase
-from job_tracker.domain.job import Job, JobState, Progress
+from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.pace import RankPace
+from job_tracker.domain.progress import Progress
 from job_tracker.jobs import JobView
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.sentences import message_of
