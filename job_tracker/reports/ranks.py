@@ -93,6 +93,17 @@ class Signs:
     slow_since: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Where a process stands, as seen from outside. Its texts are printable, and may be wrong: jobs are hostile."""
+
+    standing: str
+    """A part of a sentence about the process, or why nothing is known."""
+    stacks: str = ""
+    is_stopped: bool = False
+    """Whether a signal or a debugger has stopped it."""
+
+
 @dataclass(slots=True)
 class Watched:
     """What is known of the processes of one attempt."""
@@ -124,6 +135,8 @@ class Watched:
     """When the last of the reports that are expected is due, with its delay; 0 before the first report."""
     asked: float | None = None
     """When the processes were asked for their stacks; None: they are not."""
+    outside: Mapping[int, Outside] = field(default_factory=dict)
+    """Where processes stand that do not answer, once they were looked at."""
     restless: bool = False
     """Whether nothing has moved for a while, so that reports should come often."""
 
@@ -131,6 +144,11 @@ class Watched:
         """Return the machine of a process, or "" if it is unknown."""
         rank = process // self.per_rank
         return self.machines[rank] if rank < len(self.machines) else ""
+
+    def stacks_of(self, process: int) -> str:
+        """Return the stacks of a process: those that it has sent, else those seen from outside."""
+        sent = self.signs[process].stacks if process in self.signs else ""
+        return sent or (self.outside[process].stacks if process in self.outside else "")
 
     @property
     def calm_pause(self) -> float:

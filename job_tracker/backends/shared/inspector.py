@@ -1,0 +1,328 @@
+"""Says where the processes of a rank stand, as seen from outside of them. Its text is an argument of python3.
+
+usage: python3 -I -S -c TEXT
+
+It runs with any Python from 3.6 on and nothing else, as the user of the rank: in its container or pod, or beside
+its processes on this machine, of which RANK_PID is the first. It prints one JSON object, and writes the same for
+people into the standard error of the rank, so that its log keeps it. It stops no process, and attaches to none.
+Processes may be hostile: everything that is read is bounded.
+"""
+
+import json
+import os
+import re
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+
+_SECONDS = 8
+"""Seconds after which it ends in any case."""
+_SPY_SECONDS = 3.0
+_SIGNAL_SECONDS = 1.0
+MOST_PROCESSES = 32
+"""Training processes of one instance. A machine has at most 16 accelerators."""
+_MOST_SEEN = 20000
+_MOST_OF_SPY, _MOST_OF_FILE = 16 << 20, 1 << 20
+_MOST_THREADS, _MOST_FRAMES = 64, 40
+_MOST_PRINTED, _MOST_LOGGED = 8 * 1024, 64 * 1024
+_MEMORY = 2 << 30
+_MOST_SPIED_THREADS = 4000  # py-spy gives up at 4,096, after seconds
+_MEMFD = re.compile(r"/memfd:trainer-kit-stacks-(\d\d)-(\d\d) ")
+_CALL = re.compile(r'  File "(.{1,500})", line (\d{1,9}) in (.{1,200})$')
+_STATES = {
+    "T": "is stopped by a signal (state T)",
+    "t": "is stopped by a debugger (state t)",
+    "D": "waits in the kernel, perhaps for a disk or a file server (state D)",
+    "Z": "has ended, but its parent has not noticed it (state Z)",
+    "R": "runs (state R)",
+    "S": "waits (state S)",
+}
+
+
+def main():
+    """Look at the processes of the rank, and print what was found."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_SECONDS)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    root = int(os.environ.get("RANK_PID") or 0)
+    processes = _processes(root)
+    first = root or min(processes, default=0)
+    found = [_look_at(pid, each) for pid, each in _trainers(processes, first)]
+    sys.stdout.write(json.dumps({"processes": [dict(each, stacks=each["stacks"][:_MOST_PRINTED]) for each in found]}))
+    sys.stdout.flush()
+    _write_to_log(first, found)
+
+
+class _Process:
+    def __init__(self, pid, parent, state):
+        self.parent, self.state = parent, state
+        environment = _read("/proc/%d/environ" % pid, _MOST_OF_FILE).split(b"\0")
+        self.number = _number(environment)
+        self.is_elastic = any(each.startswith(b"TORCHELASTIC_RUN_ID=") for each in environment)
+        self.is_python = _is_python(pid)
+
+
+def _processes(root):
+    """Return the processes below `root`, or all but this one and its parents, by number."""
+    stats = {}
+    for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())[:_MOST_SEEN]:
+        # proc(5): "pid (name) state ppid ...". The name may contain any character, even ")".
+        fields = _read("/proc/%d/stat" % pid, 4096).rpartition(b")")[2].split()
+        if len(fields) > 2:
+            stats[pid] = int(fields[1]), fields[0].decode("ascii", "replace")
+    own = set()
+    pid = os.getpid()
+    while not root and pid in stats and pid != 1:
+        own.add(pid)
+        pid = stats[pid][0]
+    children = {}
+    for pid, (parent, _) in stats.items():
+        children.setdefault(parent, []).append(pid)
+    if not root:
+        return {pid: _Process(pid, *each) for pid, each in stats.items() if pid not in own}
+    found, below = {}, [root]
+    while below:
+        pid = below.pop()
+        if pid in stats and pid not in found:
+            found[pid] = _Process(pid, *stats[pid])
+            below += children.get(pid, ())
+    return found
+
+
+def _trainers(processes, first):
+    """Return the processes that train: one for each RANK, else the first that runs Python, else the first.
+
+    Those that torchrun has started have a variable of it. Others with the same RANK are below them: workers that
+    load data, and the shell or the launcher is above.
+    """
+    def depth(pid):
+        steps = 0
+        while pid in processes and steps < 100:
+            pid, steps = processes[pid].parent, steps + 1
+        return steps
+
+    known = [pid for pid, each in processes.items() if each.number is not None and each.is_python]
+    of_torchrun = [pid for pid in known if processes[pid].is_elastic]
+    chosen = {}
+    for pid in sorted(of_torchrun or known, key=lambda pid: (depth(pid), pid)):
+        chosen.setdefault(processes[pid].number, pid)
+    pids = [chosen[number] for number in sorted(chosen)][:MOST_PROCESSES]
+    if not pids:
+        pythons = [pid for pid, each in processes.items() if each.is_python]
+        pids = sorted(pythons, key=lambda pid: (depth(pid), pid))[:1] or [pid for pid in (first,) if pid in processes]
+    return [(pid, processes[pid]) for pid in pids]
+
+
+def _number(environment):
+    value = next((each[5:] for each in environment if each.startswith(b"RANK=")), b"")
+    return int(value) if value.isdigit() and len(value) < 8 else None
+
+
+def _is_python(pid):
+    try:
+        if os.path.basename(os.readlink("/proc/%d/exe" % pid)).startswith("python"):
+            return True
+    except OSError:
+        return False
+    return b"/libpython" in _read("/proc/%d/maps" % pid, _MOST_OF_FILE)
+
+
+def _look_at(pid, process):
+    status = _status(pid)
+    stacks, problem = "", ""
+    if process.is_python:
+        if _small(status.get("Threads")) <= _MOST_SPIED_THREADS:
+            stacks, problem = _spied(pid)
+        else:
+            problem = "py-spy does not read so many threads"
+        if not stacks and process.state not in "TtZ":
+            stacks = _by_signal(pid)
+        problem = "" if stacks else problem
+    where = _read("/proc/%d/wchan" % pid, 200).decode("ascii", "replace").strip("\0\n ")
+    return {
+        "number": process.number,
+        "pid": pid,
+        "name": status.get("Name", "")[:64],
+        "state": process.state,
+        "standing": _STATES.get(process.state, "is in state %s" % process.state),
+        "traced_by": _small(status.get("TracerPid")),
+        "threads": _small(status.get("Threads")),
+        "kernel": where if where != "0" else "",
+        "stacks": stacks,
+        "problem": problem[:500],
+    }
+
+
+def _spied(pid):
+    """Return the stacks of a process by py-spy, which also reads stopped ones, and else why there are none."""
+    spy = _spy()
+    if spy is None:
+        return "", "py-spy is not installed where the rank runs"
+    output, errors = _run([spy, "dump", "--nonblocking", "--json", "--pid", str(pid)], _SPY_SECONDS, _MOST_OF_SPY)
+    try:
+        threads = json.loads(output.decode("utf-8", "replace"))
+        threads.sort(key=lambda thread: (thread["os_thread_id"] != pid, thread["os_thread_id"] or 0))
+        named = [(_name(thread, pid), [_call(frame) for frame in thread["frames"]]) for thread in threads]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        said = [line.strip() for line in errors.decode("utf-8", "replace").splitlines() if line.strip()]
+        known = next((line for line in said if "ermission" in line), said[0] if said else "no answer in time")
+        return "", "py-spy: " + known
+    return _text(named), ""
+
+
+def _spy():
+    folders = [os.path.dirname(sys.executable or ""), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    paths = (os.path.join(folder, "py-spy") for folder in folders if os.path.isabs(folder))
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
+
+
+def _name(thread, pid):
+    return "MainThread" if thread["os_thread_id"] == pid else str(thread.get("thread_name") or "unknown")[:100]
+
+
+def _call(frame):
+    return "%s:%d in %s" % (str(frame["filename"])[:500], int(frame["line"]), str(frame["name"])[:200])
+
+
+def _run(command, seconds, most):
+    """Run a command, and return the beginnings of its output and errors; what takes too long is ended."""
+    def limited():
+        resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
+
+    try:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=limited
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return b"", str(error).encode()
+    end, read = time.monotonic() + seconds, {child.stdout: b"", child.stderr: b""}
+    open_ends = list(read)
+    while open_ends and len(read[child.stdout]) < most and time.monotonic() < end:
+        for pipe in select.select(open_ends, [], [], max(0.0, end - time.monotonic()))[0]:
+            piece = os.read(pipe.fileno(), 1 << 16)
+            if not piece:
+                open_ends.remove(pipe)
+            elif len(read[pipe]) < most:
+                read[pipe] += piece
+    if open_ends:
+        child.kill()
+    child.wait()
+    return read[child.stdout], read[child.stderr]
+
+
+def _by_signal(pid):
+    """Return the stacks that trainer_kit lets faulthandler write on a signal, also while the GIL is held."""
+    try:
+        links = {fd: os.readlink("/proc/%d/fd/%s" % (pid, fd)) for fd in os.listdir("/proc/%d/fd" % pid)[:4096]}
+    except OSError:
+        return ""
+    fd, signals = next(((fd, found) for fd, link in links.items() for found in [_MEMFD.match(link)] if found), ("", None))
+    if signals is None:
+        return ""
+    caught = int(_status(pid).get("SigCgt") or "0", 16)
+    file = "/proc/%d/fd/%s" % (pid, fd)
+    of_all, of_main = (int(number) for number in signals.groups())
+    text = ""
+    for number in (of_all, of_main):  # faulthandler shows 100 threads, and the main one is the last of all
+        if 34 <= number <= 64 and caught >> (number - 1) & 1 and "Current thread" not in text:
+            text = _answer(pid, number, file) + text
+    return _of_faulthandler(text)
+
+
+def _answer(pid, number, file):
+    try:
+        before = os.stat(file).st_size
+        os.kill(pid, number)
+        end, size = time.monotonic() + _SIGNAL_SECONDS, before
+        while time.monotonic() < end:
+            time.sleep(0.05)
+            size, last = os.stat(file).st_size, size
+            if size == last > before:
+                break
+        with open(file, "rb") as opened:
+            opened.seek(before)
+            return opened.read(_MOST_OF_FILE).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _of_faulthandler(text):
+    named = []
+    for line in text.splitlines():
+        call = _CALL.match(line)
+        if call and named:
+            named[-1][1].append("%s:%s in %s" % call.groups())
+        elif line.startswith(("Current thread ", "Thread ", "Stack ")):
+            named.append(("MainThread" if not line.startswith("Thread ") else line.split()[1], []))
+    named.sort(key=lambda each: each[0] != "MainThread")
+    return _text([each for at, each in enumerate(named) if at == 0 or each[0] != "MainThread"])
+
+
+def _text(named):
+    """Return stacks as trainer_kit writes them: the innermost call last."""
+    parts = [
+        "Thread %s:\n%s" % (name, "".join("  %s\n" % call for call in calls[:_MOST_FRAMES][::-1]))
+        for name, calls in named[:_MOST_THREADS]
+    ]
+    if len(named) > _MOST_THREADS:
+        parts.append("%d more threads\n" % (len(named) - _MOST_THREADS))
+    return "".join(parts)[:_MOST_LOGGED]
+
+
+def _write_to_log(first, found):
+    """Write into the pipe of the rank's first process, without waiting for its reader."""
+    text = "".join(_for_people(each) for each in found)[:_MOST_LOGGED]
+    data = "".join(c if c.isprintable() or c == "\n" else "?" for c in text).encode("utf-8", "replace")
+    for fd in (2, 1):
+        path = "/proc/%d/fd/%d" % (first, fd)
+        try:
+            if not os.readlink(path).startswith("pipe:"):
+                continue  # a file may be the user's own
+            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND)
+        except OSError:
+            continue
+        end = time.monotonic() + 1
+        while data and time.monotonic() < end:
+            try:
+                data = data[os.write(pipe, data[:4096]):]
+            except BlockingIOError:
+                time.sleep(0.02)
+            except OSError:
+                return
+        return
+
+
+def _for_people(each):
+    rank = "rank" if each["number"] is None else "rank %d" % each["number"]
+    kernel = ", in the kernel at %s" % each["kernel"] if each["kernel"] else ""
+    traced = ", traced by process %d" % each["traced_by"] if each["traced_by"] else ""
+    head = "%s does not answer; its process %d (%s) %s%s%s" % (
+        rank, each["pid"], each["name"], each["standing"], kernel, traced
+    )
+    if each["stacks"]:
+        return "%s; its threads, innermost call last:\n%s" % (head, each["stacks"])
+    return "%s%s\n" % (head, "; no stacks: %s" % each["problem"] if each["problem"] else "")
+
+
+def _status(pid):
+    lines = _read("/proc/%d/status" % pid, 1 << 16).decode("utf-8", "replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _small(value):
+    return int(value) if value and value.isdigit() and len(value) < 10 else 0
+
+
+def _read(path, most):
+    try:
+        with open(path, "rb") as file:
+            return file.read(most)
+    except (OSError, ValueError):
+        return b""
+
+
+if __name__ == "__main__":
+    main()
