@@ -50,10 +50,11 @@ def main():
     root = int(os.environ.get("RANK_PID") or 0)
     processes = _processes(root)
     first = root or min(processes, default=0)
-    found = [_look_at(pid, each) for pid, each in _trainers(processes, first)]
+    trainers = _trainers(processes, first)
+    found = [_look_at(pid, each) for pid, each in trainers]
     sys.stdout.write(json.dumps({"processes": [dict(each, stacks=each["stacks"][:_MOST_PRINTED]) for each in found]}))
     sys.stdout.flush()
-    _write_to_log(first, found)
+    _write_to_log([first] + [pid for pid, _ in trainers], found)
 
 
 class _Process:
@@ -272,26 +273,27 @@ def _text(named):
     return "".join(parts)[:_MOST_LOGGED]
 
 
-def _write_to_log(first, found):
-    """Write into the pipe of the rank's first process, without waiting for its reader."""
+def _write_to_log(pids, found):
+    """Write into the pipe to which the rank prints, without waiting for its reader."""
     text = "".join(_for_people(each) for each in found)[:_MOST_LOGGED]
     data = "".join(c if c.isprintable() or c == "\n" else "?" for c in text).encode("utf-8", "replace")
-    for fd in (2, 1):
-        path = "/proc/%d/fd/%d" % (first, fd)
+    pipe = next((pipe for pid in pids for fd in (2, 1) for pipe in _pipe_of(pid, fd)), None)
+    end = time.monotonic() + 1
+    while pipe is not None and data and time.monotonic() < end:
         try:
-            if not os.readlink(path).startswith("pipe:"):
-                continue  # a file may be the user's own
-            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND)
+            data = data[os.write(pipe, data[:4096]):]
+        except BlockingIOError:
+            time.sleep(0.02)
         except OSError:
-            continue
-        end = time.monotonic() + 1
-        while data and time.monotonic() < end:
-            try:
-                data = data[os.write(pipe, data[:4096]):]
-            except BlockingIOError:
-                time.sleep(0.02)
-            except OSError:
-                return
+            return
+
+
+def _pipe_of(pid, fd):
+    path = "/proc/%d/fd/%d" % (pid, fd)
+    try:
+        if os.readlink(path).startswith("pipe:"):  # a file may be the user's own
+            yield os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
         return
 
 
