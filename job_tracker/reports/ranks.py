@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from job_tracker.common.clock import AwakeClock, utc_now
 from job_tracker.domain.job import Job
 from job_tracker.domain.pace import Activity
+from job_tracker.reports.collectives import Collective, collectives_of
 
 FLOOR_SECONDS = 30.0
 """An attempt may always take this long for a step, unless its job has a deadline for progress."""
@@ -38,6 +39,7 @@ class RankReport:
     place: int = 0
     stacks: str = ""
     """Any text of at most MOST_OF_STACKS characters."""
+    collectives: tuple[Collective, ...] = ()
 
 
 class _Sent(Protocol):
@@ -52,6 +54,9 @@ class _Sent(Protocol):
     phase: str
     place: int
     stacks: str
+
+    @property
+    def collectives(self) -> Sequence[Any]: ...
 
 
 def rank_report(sent: _Sent, *, has_step: bool) -> RankReport:
@@ -70,6 +75,7 @@ def rank_report(sent: _Sent, *, has_step: bool) -> RankReport:
         activity=activity,
         place=sent.place,
         stacks=sent.stacks[:MOST_OF_STACKS],
+        collectives=collectives_of(sent.collectives),
     )
 
 
@@ -90,12 +96,14 @@ class Signs:
     """When its main thread was last seen at another place."""
     stacks: str = ""
     """Its stacks, since the service has asked for them."""
+    collectives: tuple[Collective, ...] = ()
+    """The last collective operations that it has begun, sent with the stacks."""
     slow_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Where a process stands, as seen from outside. Its texts are printable, and may be wrong: jobs are hostile."""
+    """Where a process stands, seen from outside. Its texts are printable; a hostile job may forge them."""
 
     standing: str
     """A part of a sentence about the process, or why nothing is known."""
@@ -278,6 +286,7 @@ class RankBoard:
             elif report.place != before.place:
                 known.active = now
             if report.stacks and watched.asked is not None and not known.stacks:
+                known.collectives = report.collectives
                 known.stacks = "".join(c for c in report.stacks if c.isprintable() or c == "\n") or "\n"
         if report.longest_step > 0:
             watched.anew.discard(report.process)

@@ -32,7 +32,10 @@ def inspect_by(access: RankAccess) -> Inspect:
     """Return an Inspect that runs the inspector in the place of each rank, many at once."""
 
     async def inspect(group: GroupRef, ranks: Collection[int]) -> Mapping[int, Sequence[Outside]]:
-        turns, found = asyncio.Semaphore(_AT_ONCE), dict[int, Sequence[Outside]](dict.fromkeys(ranks, (_NO_TIME,)))
+        turns, found = (
+            asyncio.Semaphore(_AT_ONCE),
+            dict[int, Sequence[Outside]](dict.fromkeys(ranks, (_NO_TIME,))),
+        )
 
         async def look_at(rank: int) -> None:
             async with turns:

@@ -2,12 +2,13 @@
 
 import re
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.pace import Activity
 from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
+from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
 """An attempt may always take so many times its longest recent step."""
@@ -76,10 +77,10 @@ def silent(watched: Watched, now: float) -> set[int]:
 def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
     """Return the processes that did not arrive where the others wait, as far as it shows; otherwise none.
 
-    Those in `quiet` do not answer; of them, those count that are seen to be stopped, if there are any. Without
-    such, these are the processes that are behind in the collective operations; those with the fewest steps;
-    among equal ones, those that do not wait for others; and then those whose main thread stands elsewhere than
-    that of most others, whichever line of a function that is.
+    First, these are the processes that are seen to be stopped; then those in `quiet`, which do not answer;
+    those that are behind in the collective operations; those with the fewest steps; among equal ones, those
+    that do not wait for others; and then those whose main thread stands elsewhere than that of most others,
+    whichever line of a function that is.
     """
     signs = watched.signs
     stopped = sorted(process for process, each in watched.outside.items() if each.is_stopped)
@@ -87,6 +88,8 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
         return stopped
     if quiet:
         return sorted(quiet) if signs.keys() - quiet else []
+    if late := _late(watched):
+        return sorted(late)
     steps = {process: each.last.step for process, each in signs.items() if each.last.step is not None}
     if steps and min(steps.values()) < max(steps.values()):
         return sorted(process for process, step in steps.items() if step == min(steps.values()))
@@ -100,6 +103,11 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
         places.setdefault(_LINE.sub("", main_thread(each)), []).append(process)
     most = max(places.values(), key=len, default=[])
     return sorted(set(stacks) - set(most)) if 2 * len(most) > len(stacks) else []
+
+
+def _late(watched: Watched) -> Mapping[int, str]:
+    """Return the processes for which others wait in collective operations, each with where it stands."""
+    return behind({process: each.collectives for process, each in watched.signs.items()})
 
 
 def main_thread(stacks: str) -> str:
@@ -130,6 +138,7 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
         else:
             what = "did not arrive where the others wait"
             what += " before its first step" if step is None else f" after step {step}"
+            what += f" ({late[guilty[0]]})" if guilty[0] in (late := _late(watched)) else ""
         if outside is not None:
             what += f" ({outside.standing})"
         who = _named(sorted({process // watched.per_rank for process in guilty}))

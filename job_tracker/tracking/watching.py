@@ -67,7 +67,8 @@ class ProgressWatch:
             while True:
                 self.look()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._again.wait(), _PERIOD_SECONDS)
+                    async with asyncio.timeout(_PERIOD_SECONDS):
+                        await self._again.wait()
                 self._again.clear()
         finally:
             self._board.close()
@@ -139,7 +140,7 @@ class ProgressWatch:
             self._go_on(attempt)
         elif watched.asked is None:
             for signs in watched.signs.values():
-                signs.stacks = ""
+                signs.stacks, signs.collectives = "", ()
             watched.asked, watched.outside = now, {}
         elif attempt not in self._stalls and self._has_answers(watched, now):
             asked = watched.asked

@@ -1,8 +1,8 @@
 """Lets the service read where this process stands from outside, while it cannot answer by itself.
 
-On a signal, Python's faulthandler writes the stacks into a file in memory, also while native code holds the GIL.
-The name of the file says which signals: the first writes all threads, and the second the main thread only, since
-faulthandler writes 100 threads, the newest first. The service reads the file (its inspector).
+On a signal, Python's faulthandler writes the stacks into a file in memory, also while native code holds the
+GIL. The name of the file says which signals: the first writes all threads, and the second the main thread
+only, since faulthandler writes 100 threads, the newest first. The service reads the file (its inspector).
 """
 
 import faulthandler
@@ -15,7 +15,7 @@ _OFFSETS = 11, 12  # real-time signals that no known library uses
 
 
 def answer() -> None:
-    """Answer from now on. Does nothing where the system lacks signals or files in memory, or a second time."""
+    """Answer from now on. Does nothing a second time, or where signals or files in memory are missing."""
     if _files:
         return
     with suppress(AttributeError, OSError, RuntimeError, ValueError):

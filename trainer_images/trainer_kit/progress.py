@@ -55,8 +55,8 @@ def reporting(group: "Group") -> Iterator[Reporter]:
     """Yield a reporter for one training run.
 
     Only the master's progress, metrics and artifacts are sent. If reports are calls, every rank reports where
-    it stands, so that the service notices when one does not arrive (`steps`). From then on, the process can also
-    be looked at from outside (`outside`).
+    it stands, so that the service notices when one does not arrive (`steps`). From then on, the process can
+    also be looked at from outside (`outside`).
     """
     outside.answer()
     sink = _sink(group.rank)

@@ -360,9 +360,7 @@ class KubernetesClient:
     ) -> aiohttp.ClientResponse:
         for first in (True, False):
             rest, url, headers = await self._prepared(method, path, query)
-            answer = await rest.request(
-                method, url, headers=headers, body=body, _request_timeout=timeout
-            )
+            answer = await rest.request(method, url, headers=headers, body=body, _request_timeout=timeout)
             response: aiohttp.ClientResponse = answer.response
             if response.status != 401 or not first or self._credentials is None:
                 break

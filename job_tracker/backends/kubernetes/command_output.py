@@ -19,8 +19,8 @@ async def command_output(
 ) -> AsyncGenerator[bytes, None]:
     """Run the command of the URL, and read its output in pieces, with at most `seconds` between two.
 
-    `rest` has the connections of the client library. Raises ApiError: Forbidden without the right, and Invalid if
-    the container does not run, or lacks the command.
+    `rest` has the connections of the client library. Raises ApiError: Forbidden without the right, and
+    Invalid if the container does not run, or lacks the command.
     """
     if rest.pool_manager is None:
         rest.pool_manager = rest._create_pool_manager()

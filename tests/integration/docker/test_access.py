@@ -4,7 +4,7 @@ import shutil
 
 from job_tracker.domain.group import Phase
 from job_tracker.tracking.inspecting import inspect_by
-from tests.support.backends import DockerGroups, seen, started, text_of
+from tests.support.backends import DockerGroups, started, text_of
 from tests.support.jobs import job
 
 
