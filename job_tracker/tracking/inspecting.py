@@ -107,4 +107,4 @@ def _outside(sent: Mapping[str, Any]) -> Outside:
 
 
 def _words(text: str) -> str:
-    return printable(without_secrets(text))[:_LONGEST_WORDS]
+    return printable(without_secrets(text[:_LONGEST_WORDS]))[:_LONGEST_WORDS]

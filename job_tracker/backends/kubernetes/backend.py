@@ -21,6 +21,7 @@ from job_tracker.backends.kubernetes.groups import Groups, is_running
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import selector
 from job_tracker.backends.kubernetes.launch import Launcher
+from job_tracker.backends.kubernetes.log_ends import LogEnds
 from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
@@ -70,6 +71,7 @@ class KubernetesBackend:
         self.events = EventRecorder(self.client, self._groups, settings)
         self._spool = spool
         spool.lives = lambda ref: self._groups.get(ref) is not None
+        self._log_ends = LogEnds(self.client, self._groups)
         self._logs = PodLogs(self.client, self._groups, spool)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
@@ -182,6 +184,7 @@ class KubernetesBackend:
         return output[:most_bytes]
 
     async def close(self) -> None:
+        await self._log_ends.close()
         await self.events.close()
         await self._services.close()
         await self._stopper.close()
