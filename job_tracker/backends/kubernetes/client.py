@@ -1,6 +1,6 @@
 """The connection to the API server: plain JSON in and out, bounded calls, and our own exceptions.
 
-Only this file and access.py import the client library, so it can be replaced. Its models are not used:
+Only this file, access.py and command_output.py import the client libraries, so they can be replaced. Its models are not used:
 decoding a pod into them takes a hundred times longer than decoding its JSON.
 """
 

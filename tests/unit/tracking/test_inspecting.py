@@ -144,7 +144,7 @@ async def test_an_engine_that_fails_or_hangs_gives_notes_in_time(monkeypatch: py
             await asyncio.sleep(3600)
             raise AssertionError
 
-    found = await inspect_by(Broken())(GROUP, range(40))  # type: ignore[arg-type]
+    found = await inspect_by(Broken())(GROUP, range(40))
     assert [found[rank][0].standing for rank in range(4)] == [
         "could not be looked at: rank 0 does not run",
         "could not be looked at: it is away",
