@@ -1,7 +1,7 @@
 """The connection to the API server: plain JSON in and out, bounded calls, and our own exceptions.
 
-Only this file, access.py and command_output.py import the client libraries, so they can be replaced. Its models are not used:
-decoding a pod into them takes a hundred times longer than decoding its JSON.
+Only this file, access.py and command_output.py import the client libraries, so they can be replaced. Models
+are not used: decoding a pod into one takes a hundred times longer than decoding its JSON.
 """
 
 import asyncio
