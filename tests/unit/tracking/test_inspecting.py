@@ -75,10 +75,10 @@ async def seen(process: subprocess.Popen[str]) -> Outside:
     return one
 
 
-async def test_a_process_with_ten_thousand_threads_whose_lock_is_held_gives_its_main_thread(
+async def test_a_process_with_thousands_of_threads_whose_lock_is_held_gives_its_main_thread(
     started: list[subprocess.Popen[str]],
 ) -> None:
-    process = start(started, 10_000)  # too many for py-spy, so faulthandler answers
+    process = start(started, 5000)  # too many for py-spy, so faulthandler answers
     one = await seen(process)
     assert one.stacks.startswith("Thread MainThread:\n")
     assert "in stuck_in_native_code\n" in one.stacks
