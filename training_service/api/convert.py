@@ -91,6 +91,7 @@ def _program_of(message: pb.Program) -> ProgramRequest:
         version=message.version,
         requirements=message.requirements,
         python_environment=message.python_environment,
+        image=message.image,
     )
 
 
@@ -477,6 +478,7 @@ def _program(spec: JobSpec) -> pb.Program | None:
         version=spec.code_version,
         requirements=spec.program.requirements,
         python_environment=spec.program.python_environment,
+        image=spec.program.image,
     )
 
 

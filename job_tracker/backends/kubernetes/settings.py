@@ -6,13 +6,12 @@ from pathlib import Path
 from pydantic import Field
 
 from job_tracker.backends.kubernetes.options import PodOptions
-from job_tracker.backends.shared.programs import DEFAULT_IMAGE
-from job_tracker.catalog.request_limits import RequestLimits
+from job_tracker.backends.shared.program_images import ProgramImages
 from job_tracker.catalog.syntax import Image, LabelValue, Namespace
 from job_tracker.common.config import Duration
 
 
-class KubernetesSettings(RequestLimits):
+class KubernetesSettings(ProgramImages):
     """The Kubernetes backend."""
 
     kubeconfig: Path | None = Field(
@@ -54,14 +53,10 @@ class KubernetesSettings(RequestLimits):
         description="Put the tokens of each attempt into a Secret instead of into the environment of its "
         "pods. The service then needs permission to create Secrets.",
     )
-    program_image: Image = Field(
-        default=DEFAULT_IMAGE,
-        description="Image of uploaded programs. It has the interpreter and the packages that they need.",
-    )
     fetch_image: Image | None = Field(
         default=None,
         description="Image of the init container that fetches the files of an uploaded program. It needs "
-        "python3 with grpcio, as the image of the service has. Unset: `program_image`.",
+        "python3 with grpcio, as the image of the service has. Unset: the program's own image.",
     )
     pod: PodOptions = Field(
         default=PodOptions(), description="Options of all pods. Those of an algorithm override them."

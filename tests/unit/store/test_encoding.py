@@ -41,7 +41,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "submitted_by": "",
         "program": None,
     },
-    Program: {"environment": {}, "requirements": "", "python_environment": ""},
+    Program: {"environment": {}, "requirements": "", "python_environment": "", "image": ""},
     GroupSpec: {
         "backend": "",
         "framework": "pytorch",
