@@ -55,6 +55,7 @@ def _program_of(message: pb.Program) -> ProgramRequest:
         version=message.version,
         requirements=message.requirements,
         python_environment=message.python_environment,
+        image=message.image,
     )
 
 
@@ -113,6 +114,7 @@ def _program(spec: JobSpec) -> pb.Program | None:
         version=spec.code_version,
         requirements=spec.program.requirements,
         python_environment=spec.program.python_environment,
+        image=spec.program.image,
     )
 
 
