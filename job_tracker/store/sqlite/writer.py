@@ -81,7 +81,7 @@ class GroupCommitter:
         # Only the event loop uses these.
         self._waiting: list[_Pending] = []
         self._expected = 1
-        self._overdue: asyncio.TimerHandle | None = None
+        self._next: asyncio.Handle | None = None
         self._is_committing = False
         self._closed = False
         self._thread = threading.Thread(target=self._write, name="sqlite-writer", daemon=True)
@@ -114,19 +114,24 @@ class GroupCommitter:
     def _commit_if_ready(self) -> None:
         if self._is_committing or not self._waiting:
             return
-        if len(self._waiting) >= self._expected:
-            self._commit_soon()
-        elif self._overdue is None:
-            self._overdue = self._loop.call_later(_PATIENCE, self._commit_soon)
+        if len(self._waiting) < self._expected:
+            self._next = self._next or self._loop.call_later(_PATIENCE, self._commit_soon)
+        elif len(self._waiting) == self._expected or self._next is None:
+            self._forget_next()
+            # Not at once, so that the other callers that the event loop is about to run share the commit.
+            self._next = self._loop.call_soon(self._commit_soon)
 
     def _commit_soon(self) -> None:
         """Pass the waiting operations to the thread."""
-        if self._overdue is not None:
-            self._overdue.cancel()
-            self._overdue = None
+        self._forget_next()
         batch, self._waiting = self._waiting[:_LARGEST_BATCH], self._waiting[_LARGEST_BATCH:]
         self._is_committing = True
         self._batches.put(batch)
+
+    def _forget_next(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
 
     def _committed(self, batch: list[_Pending]) -> None:
         self._is_committing = False
