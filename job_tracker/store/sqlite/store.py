@@ -44,6 +44,10 @@ _MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _STORED = "SELECT 1 FROM projects WHERE name = ?"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
+_QUEUED_OF_CALLER = "SELECT jobs FROM queued_of_callers WHERE caller = ?"
+_QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER = (
+    f"coalesce(({count}), 0) < ?" for count in (_QUEUED, _QUEUED_IN_PROJECT, _QUEUED_OF_CALLER)
+)
 
 
 class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudit):
@@ -99,6 +103,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
         max_queued_in_project: int | None = None,
         tags: tuple[str, ...] = (),
         *,
+        max_queued_of_caller: int | None = None,
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
@@ -109,13 +114,15 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
             "request_key": request_key.key if request_key else None,
             "request_digest": request_key.digest if request_key else None,
         }
-        is_limited = max_queued_in_project is not None
-        statement = _insertion(tuple(values), is_limited, project_must_be_stored)
-        arguments = (*values.values(), max_queued)
-        if is_limited:
-            arguments += (spec.project, max_queued_in_project)
+        conditions: list[tuple[str, tuple[str | int, ...]]] = [(_QUEUED_LESS, (max_queued,))]
+        if max_queued_in_project is not None:
+            conditions.append((_QUEUED_LESS_IN_PROJECT, (spec.project, max_queued_in_project)))
+        if max_queued_of_caller is not None and spec.submitted_by:
+            conditions.append((_QUEUED_LESS_OF_CALLER, (spec.submitted_by, max_queued_of_caller)))
         if project_must_be_stored:
-            arguments += (spec.project,)
+            conditions.append((f"EXISTS ({_STORED})", (spec.project,)))
+        statement = _insertion(tuple(values), tuple(text for text, _ in conditions))
+        arguments = (*values.values(), *(value for _, bound in conditions for value in bound))
 
         def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
             if request_key is not None and (known := _find_submitted(db, request_key)):
@@ -129,7 +136,10 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
                 if queued >= max_queued:
                     raise QueueFull(queued)
                 [queued] = db.execute(_QUEUED_IN_PROJECT, (spec.project,)).fetchone() or [0]
-                raise QueueFull(queued, spec.project)
+                if max_queued_in_project is not None and queued >= max_queued_in_project:
+                    raise QueueFull(queued, spec.project)
+                [queued] = db.execute(_QUEUED_OF_CALLER, (spec.submitted_by,)).fetchone() or [0]
+                raise QueueFull(queued, caller=spec.submitted_by)
             assert cursor.lastrowid is not None
             self._audit.add(event, target_of_job(cursor.lastrowid))
             return replace(fresh, id=cursor.lastrowid), True
@@ -410,20 +420,16 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
 
 
 @cache
-def _insertion(columns: tuple[str, ...], is_limited: bool, must_be_stored: bool) -> str:
-    """The statement that inserts a job with these columns, unless as many jobs are queued as the argument
-    after the columns. If the project `is_limited`, its name and its number of queued jobs follow. If it
-    `must_be_stored`, its name follows.
+def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
+    """Return the statement that inserts a job with these columns if the conditions hold.
 
     It is a single statement, since in each statement the event loop may have to wait for the GIL several
     times.
     """
-    # Only column names of our own are in the text; every value is bound.
+    # Only text of our own is in the statement; every value is bound.
     return (
         f"INSERT INTO jobs ({', '.join(columns)}) SELECT {', '.join('?' * len(columns))} "
-        f"WHERE coalesce(({_QUEUED}), 0) < ?"
-        f"{f' AND coalesce(({_QUEUED_IN_PROJECT}), 0) < ?' if is_limited else ''}"
-        f"{f' AND EXISTS ({_STORED})' if must_be_stored else ''}"
+        f"WHERE {' AND '.join(conditions)}"
     )
 
 
