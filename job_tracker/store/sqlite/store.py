@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +16,8 @@ from job_tracker.domain.audit import AuditEvent, target_of_job
 from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
-    QueueFull,
-    RequestKeyConflict,
     StaleJob,
     StoreUnavailable,
-    UnknownProject,
 )
 from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
@@ -36,18 +33,12 @@ from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
 from job_tracker.store.sqlite.report_keys import SqliteReportKeys
+from job_tracker.store.sqlite.submissions import Submission, find_submitted
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
 _MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
-_QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
-_STORED = "SELECT 1 FROM projects WHERE name = ?"
-_QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
-_QUEUED_OF_CALLER = "SELECT jobs FROM queued_of_callers WHERE caller = ?"
-_QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER = (
-    f"coalesce(({count}), 0) < ?" for count in (_QUEUED, _QUEUED_IN_PROJECT, _QUEUED_OF_CALLER)
-)
 
 
 class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudit):
@@ -107,42 +98,20 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
-        fresh = new_job(0, spec, at, tags)
-        values = {
-            **rows.fixed_columns(fresh),
-            **rows.changing_columns(fresh),
-            "request_key": request_key.key if request_key else None,
-            "request_digest": request_key.digest if request_key else None,
-        }
-        conditions: list[tuple[str, tuple[str | int, ...]]] = [(_QUEUED_LESS, (max_queued,))]
-        if max_queued_in_project is not None:
-            conditions.append((_QUEUED_LESS_IN_PROJECT, (spec.project, max_queued_in_project)))
-        if max_queued_of_caller is not None and spec.submitted_by:
-            conditions.append((_QUEUED_LESS_OF_CALLER, (spec.submitted_by, max_queued_of_caller)))
-        if project_must_be_stored:
-            conditions.append((f"EXISTS ({_STORED})", (spec.project,)))
-        statement = _insertion(tuple(values), tuple(text for text, _ in conditions))
-        arguments = (*values.values(), *(value for _, bound in conditions for value in bound))
+        submission = Submission(
+            *(new_job(0, spec, at, tags), request_key, max_queued),
+            in_project=max_queued_in_project,
+            of_caller=max_queued_of_caller,
+            project_must_be_stored=project_must_be_stored,
+        )
 
         def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
-            if request_key is not None and (known := _find_submitted(db, request_key)):
+            if request_key is not None and (known := find_submitted(db, request_key)):
                 return known, False
             self._marker.reserve(db)
-            cursor = db.execute(statement, arguments)
-            if not cursor.rowcount:
-                if project_must_be_stored and not db.execute(_STORED, (spec.project,)).fetchone():
-                    raise UnknownProject(spec.project)
-                [queued] = db.execute(_QUEUED).fetchone() or [0]
-                if queued >= max_queued:
-                    raise QueueFull(queued)
-                [queued] = db.execute(_QUEUED_IN_PROJECT, (spec.project,)).fetchone() or [0]
-                if max_queued_in_project is not None and queued >= max_queued_in_project:
-                    raise QueueFull(queued, spec.project)
-                [queued] = db.execute(_QUEUED_OF_CALLER, (spec.submitted_by,)).fetchone() or [0]
-                raise QueueFull(queued, caller=spec.submitted_by)
-            assert cursor.lastrowid is not None
-            self._audit.add(event, target_of_job(cursor.lastrowid))
-            return replace(fresh, id=cursor.lastrowid), True
+            job = submission.insert(db)
+            self._audit.add(event, target_of_job(job.id))
+            return job, True
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
@@ -154,7 +123,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
         try:
-            return _find_submitted(self._reader, request_key)
+            return find_submitted(self._reader, request_key)
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the job store cannot read: {error}") from error
 
@@ -417,27 +386,3 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
             return connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the job store cannot read: {error}") from error
-
-
-@cache
-def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
-    """Return the statement that inserts a job with these columns if the conditions hold.
-
-    It is a single statement, since in each statement the event loop may have to wait for the GIL several
-    times.
-    """
-    # Only text of our own is in the statement; every value is bound.
-    return (
-        f"INSERT INTO jobs ({', '.join(columns)}) SELECT {', '.join('?' * len(columns))} "
-        f"WHERE {' AND '.join(conditions)}"
-    )
-
-
-def _find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | None:
-    query = "SELECT * FROM jobs WHERE project = ? AND request_key = ?"
-    row = db.execute(query, (request_key.project, request_key.key)).fetchone()
-    if row is None:
-        return None
-    if row["request_digest"] != request_key.digest:
-        raise RequestKeyConflict(request_key.key, row["id"])
-    return rows.job_of(row)
