@@ -25,6 +25,7 @@ _OPTIONS: dict[str, Any] = {
     "priority_class": None,
     "labels": {},
     "annotations": {},
+    "placement": None,
 }
 
 # The released defaults. Stored jobs lack them, so add to this table, but change nothing.
