@@ -211,6 +211,7 @@ def make_jobs(
         admission,
         ModelFiles(settings.storage.root),
         max_queued=settings.scheduling.max_queued,
+        max_queued_of_caller=settings.scheduling.max_queued_of_caller,
         parameter_check=ParameterCheck(catalog, settings.jobs.check_path),
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
