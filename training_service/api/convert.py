@@ -18,7 +18,7 @@ from job_tracker.domain.caller import Caller
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, Phase
-from job_tracker.domain.job import Job, JobSpec, JobState, Progress
+from job_tracker.domain.job import Job, JobSpec, JobState, ProgramChanges, Progress
 from job_tracker.domain.pace import RankPace
 from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
@@ -91,7 +91,12 @@ def _program_of(message: pb.Program) -> ProgramRequest:
         version=message.version,
         requirements=message.requirements,
         python_environment=message.python_environment,
+        changes=_changes_of(message.changes) if message.HasField("changes") else None,
     )
+
+
+def _changes_of(message: pb.ProgramChanges) -> ProgramChanges:
+    return ProgramChanges(message.tree, max(0, message.added), max(0, message.removed))
 
 
 def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
@@ -477,7 +482,12 @@ def _program(spec: JobSpec) -> pb.Program | None:
         version=spec.code_version,
         requirements=spec.program.requirements,
         python_environment=spec.program.python_environment,
+        changes=_changes(spec.program.changes) if spec.program.changes else None,
     )
+
+
+def _changes(changes: ProgramChanges) -> pb.ProgramChanges:
+    return pb.ProgramChanges(tree=changes.tree, added=changes.added, removed=changes.removed)
 
 
 def _duration(span: timedelta | None) -> Duration:

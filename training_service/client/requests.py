@@ -15,6 +15,7 @@ from training_service._generated.training_service_pb2 import (
     DeleteTrainingRequest,
     FetchTrainingArtifactRequest,
     GetTrainingArtifactsRequest,
+    GetTrainingChangesRequest,
     GetTrainingLogsRequest,
     GetTrainingMetricsRequest,
     GetTrainingStatusRequest,
@@ -22,6 +23,7 @@ from training_service._generated.training_service_pb2 import (
     NumberPolicy,
     PodOptions,
     Program,
+    ProgramChanges,
     RetryPolicy,
     TrainingJobMetadata,
     TrainingStatus,
@@ -127,6 +129,7 @@ def program(
     version: str,
     requirements: str = "",
     python_environment: str = "",
+    changes: ProgramChanges | None = None,
 ) -> Program:
     """Build the program of a submission."""
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
@@ -138,6 +141,7 @@ def program(
         version=version,
         requirements=requirements,
         python_environment=python_environment,
+        changes=changes,
     )
 
 
@@ -307,6 +311,12 @@ def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
 def fetch(job_id: int, name: str) -> FetchTrainingArtifactRequest:
     """Build a request for the content of one artifact."""
     return FetchTrainingArtifactRequest(job_id=job_id, name=name)
+
+
+@_validated
+def changes(job_id: int) -> GetTrainingChangesRequest:
+    """Build a request for the uncommitted changes that were recorded with a job."""
+    return GetTrainingChangesRequest(job_id=job_id)
 
 
 def _timestamp(moment: datetime) -> Timestamp:

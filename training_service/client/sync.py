@@ -36,8 +36,9 @@ from training_service.client.credentials import Credentials
 from training_service.client.errors import DeadlineExceeded, ResourceExhausted, Unavailable, WaitTimedOut
 from training_service.client.programs_sync import Programs
 from training_service.client.requests import Metadata, Parameters
+from training_service.client.run.repository import revision_of
 from training_service.client.run.sending import OnProgress
-from training_service.client.run.working_tree import WorkingTree, read_folder, version_of
+from training_service.client.run.working_tree import WorkingTree, read_folder
 from training_service.client.stream_retry import StreamRetry
 from training_service.client.translation import reading
 from training_service.client.watching import LogReading, Watch, has_ended
@@ -204,18 +205,23 @@ class TrainingClient:
         needs, such as "requirements.txt"; `python_environment` is the name of an environment that the
         operator has configured. `framework` sets up the group, by default "pytorch". `tree` is the
         name of files that were uploaded before, which replace `folder`. `version` is recorded with the job,
-        by default the commit of the folder. `on_progress` is called with the bytes that were sent and those
-        to send. The other options are those of `submit`.
+        by default the commit of the folder, together with the changes of tracked files since.
+        `on_progress` is called with the bytes that were sent and those to send. The other options are those
+        of `submit`.
 
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
         """
+        changes = None
         if not tree:
             files = folder if isinstance(folder, WorkingTree) else read_folder(folder)
             self._programs.upload(files, on_progress, self._in_project)
             tree = files.name
             if version is None:
-                version = version_of(files.folder)
+                revision = revision_of(files)
+                version = revision.version
+                if revision.changes:
+                    changes = self._programs.upload_changes(revision, self._in_project)
         program = requests.program(
             tree,
             command,
@@ -224,6 +230,7 @@ class TrainingClient:
             version=version or "",
             requirements=requirements,
             python_environment=python_environment,
+            changes=changes,
         )
         request = requests.train(
             "",
@@ -472,6 +479,18 @@ class TrainingClient:
         request = requests.fetch(job_id, name)
         with closing(
             self._messages(lambda: self._stub.FetchTrainingArtifact(request, metadata=self._metadata()))
+        ) as pieces:
+            for piece in pieces:
+                yield piece.content
+
+    def changes(self, job_id: int) -> Iterator[bytes]:
+        """Yield the uncommitted changes that were recorded with a job's program, as `git diff` prints them.
+
+        Raises NotFound if there is no such job, or if no changes are recorded.
+        """
+        request = requests.changes(job_id)
+        with closing(
+            self._messages(lambda: self._stub.GetTrainingChanges(request, metadata=self._metadata()))
         ) as pieces:
             for piece in pieces:
                 yield piece.content

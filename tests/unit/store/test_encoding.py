@@ -8,7 +8,16 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
-from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Nonfinite, Program, Progress
+from job_tracker.domain.job import (
+    Ending,
+    JobSpec,
+    JobState,
+    Move,
+    Nonfinite,
+    Program,
+    ProgramChanges,
+    Progress,
+)
 from job_tracker.domain.pace import RankPace
 from job_tracker.domain.policies import Deadlines, Elastic, NumberPolicy, RetryPolicy
 from job_tracker.domain.telemetry import Artifact
@@ -41,7 +50,8 @@ RELEASED: dict[type, dict[str, Any]] = {
         "submitted_by": "",
         "program": None,
     },
-    Program: {"environment": {}, "requirements": "", "python_environment": ""},
+    Program: {"environment": {}, "requirements": "", "python_environment": "", "changes": None},
+    ProgramChanges: {"added": 0, "removed": 0},
     GroupSpec: {
         "backend": "",
         "framework": "pytorch",
