@@ -6,17 +6,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from job_tracker.trees.changes import FILE
-from tests.integration.api.test_programs import TREE, Uploader
 from tests.support.access import failure
 from tests.support.api_service import Service
+from tests.support.uploader import TREE, Uploader
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import AsyncTrainingClient
 from training_service.client.errors import NotFound
 
-TEXT = b"# Changes since commit 1\n" + b"+line\n" * 100_000
+TEXT = b"# Changes since commit 1\n" + b"+line\n" * 30_000
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ async def recorded(service: Service, job_id: int) -> bytes:
 
 async def test_changes_are_recorded_with_a_job_and_read_in_pieces(uploader: Uploader) -> None:
     await uploader.whole()
-    changes = pb.ProgramChanges(tree=await uploader.whole({FILE: TEXT}), added=100_000)
+    changes = pb.ProgramChanges(tree=await uploader.whole({FILE: TEXT}), added=30_000)
     job = (await uploader.run(changes=changes)).job_id
     assert await recorded(uploader.service, job) == TEXT
     made = await uploader.service.stub.GetTrainingArtifacts(pb.GetTrainingArtifactsRequest(job_id=job))
@@ -44,14 +45,17 @@ async def test_a_job_without_changes_has_none_to_read(uploader: Uploader) -> Non
     await uploader.whole()
     job = (await uploader.run()).job_id
     code, details = await failure(recorded(uploader.service, job))
-    assert (code, details) == ("NOT_FOUND", f"job_id: job {job} has no uncommitted changes recorded")
+    assert (code, details) == (
+        grpc.StatusCode.NOT_FOUND,
+        f"job_id: job {job} has no uncommitted changes recorded",
+    )
 
 
 async def test_a_job_whose_changes_were_removed_runs_and_says_so(uploader: Uploader) -> None:
     await uploader.whole()
     job = (await uploader.run(changes=pb.ProgramChanges(tree="a" * 64, added=1))).job_id
     code, details = await failure(recorded(uploader.service, job))
-    assert code == "NOT_FOUND"
+    assert code == grpc.StatusCode.NOT_FOUND
     assert "no longer kept (programs.keep_unused)" in details
 
 
@@ -59,14 +63,14 @@ async def test_a_job_whose_changes_were_removed_runs_and_says_so(uploader: Uploa
 async def test_what_is_not_a_tree_is_refused(uploader: Uploader, tree: str) -> None:
     await uploader.whole()
     code, details = await failure(uploader.run(changes=pb.ProgramChanges(tree=tree)))
-    assert code == "INVALID_ARGUMENT"
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert details.startswith("program.changes.tree: ")
 
 
 async def test_a_tree_of_another_kind_is_refused_as_changes(uploader: Uploader) -> None:
     await uploader.whole()
     code, details = await failure(uploader.run(changes=pb.ProgramChanges(tree=TREE)))
-    assert code == "INVALID_ARGUMENT"
+    assert code == grpc.StatusCode.INVALID_ARGUMENT
     assert f"whose only file is {FILE}" in details
 
 

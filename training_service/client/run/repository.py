@@ -180,7 +180,8 @@ def _is_ignored(place: Path, folder: Path, ignored: Ignored) -> bool:
 
 def _bounded(paths: Iterable[str]) -> tuple[list[str], bool]:
     """Return as many paths as fit into the arguments of a command, and whether there are more."""
-    found, size = [], 0
+    found: list[str] = []
+    size = 0
     for path in paths:
         size += len(os.fsencode(path)) + 1
         if size > _MOST_ARGUMENTS:
