@@ -15,6 +15,7 @@ from job_tracker.backends.docker.images import Images
 from job_tracker.backends.docker.launch import Launcher
 from job_tracker.backends.docker.logs import ContainerLogs
 from job_tracker.backends.docker.plan import plan
+from job_tracker.backends.docker.program_images import ProgramImages
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
@@ -58,8 +59,15 @@ class DockerBackend:
         self._stopper = Stopper(
             self._client, self._cache, self._groups, endings, self._logs, instance=instance
         )
+        self._programs = ProgramImages(
+            *(self._client, trees),
+            instance=instance,
+            keep=settings.keep_programs,
+            most=settings.max_programs,
+        )
         self._launcher = Launcher(
-            self._client, self._cache, self._groups, self._images, self._stopper.remove_lost, trees
+            *(self._client, self._cache, self._groups, self._images, self._stopper.remove_lost),
+            self._programs,
         )
 
     async def connect(self) -> None:
@@ -101,10 +109,11 @@ class DockerBackend:
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend. Also removes networks and endings that a crashed service left."""
+        """See Backend. Also removes networks and endings that a crashed service left, and unused programs."""
         await self._spool.sweep()
         await self._cache.sync()
         await self._stopper.sweep(now, forgotten)
+        await self._programs.sweep(now.timestamp())
         for group in forgotten:
             await self._spool.drop(group)
 

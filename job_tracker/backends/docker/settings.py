@@ -1,5 +1,6 @@
 """Settings of the Docker backend."""
 
+from datetime import timedelta
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
@@ -8,6 +9,7 @@ from job_tracker.backends.docker.options import CONTAINER_RESOURCES, ContainerOp
 from job_tracker.backends.shared.programs import DEFAULT_IMAGE
 from job_tracker.catalog.request_limits import RequestLimits
 from job_tracker.catalog.syntax import Image, LabelValue
+from job_tracker.common.config import Duration
 
 _OptionName = Literal["resources", "nproc_per_node", "labels"]
 _OPTIONS: frozenset[_OptionName] = frozenset({"resources", "nproc_per_node", "labels"})
@@ -56,6 +58,20 @@ class DockerSettings(RequestLimits):
     program_image: Image = Field(
         default=DEFAULT_IMAGE,
         description="Image of uploaded programs. It has the interpreter and the packages that they need.",
+    )
+    keep_programs: Duration = Field(
+        default=timedelta(days=1),
+        ge=timedelta(hours=1),
+        le=timedelta(days=365),
+        description="Time for which the engine keeps the files of an uploaded program after their last use, "
+        "as an image upon `program_image`.",
+    )
+    max_programs: int = Field(
+        default=50,
+        ge=1,
+        le=10_000,
+        description="Largest number of such images. The oldest ones beyond it are removed, except for those "
+        "of containers, and those used within an hour.",
     )
     call_seconds: int = Field(
         default=30, ge=1, le=600, description="Time-out of one call to the engine, in seconds."
