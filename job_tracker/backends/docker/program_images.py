@@ -10,6 +10,7 @@ The time at which an image was last tagged is that of its last use.
 import asyncio
 import hashlib
 import logging
+import math
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
@@ -85,9 +86,12 @@ class ProgramImages:
                 with suppress(Conflict, NotFound):  # a container uses it, or another replica was faster
                     await self._client.remove_image(name)
                     log.info("removed the files of a program from the engine: %s", name)
-        for entry in await self._client.containers(self._labels()):
+        await self._remove_fillings(self._labels(), before=now - _IN_USE_SECONDS)
+
+    async def _remove_fillings(self, labels: list[str], *, before: float) -> None:
+        for entry in await self._client.containers(labels):
             is_filling = any(each.startswith(f"/{_FILLING}") for each in entry.get("Names") or ())
-            if is_filling and float(entry["Created"]) < now - _IN_USE_SECONDS:
+            if is_filling and float(entry["Created"]) < before:
                 with suppress(Conflict, NotFound):
                     await self._client.remove(entry["Id"])
 
@@ -98,6 +102,8 @@ class ProgramImages:
         labels = {MANAGED_BY: MANAGER, INSTANCE: self._instance, PROGRAM_IMAGE: key, BASE_IMAGE: shown}
         name = f"{_FILLING}{key}-{token_hex(4)}"
         try:
+            # What a service has left that was killed. A replica that fills one at this moment begins again.
+            await self._remove_fillings([*ours(self._instance), f"{PROGRAM_IMAGE}={key}"], before=math.inf)
             # A program image may have no command of its own, without which no container is created.
             container = await self._client.create_container(
                 name, {"Image": base, "Labels": labels, "Entrypoint": ["/"]}

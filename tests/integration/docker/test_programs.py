@@ -204,6 +204,7 @@ async def test_two_jobs_at_a_time_share_the_files(here: Programs) -> None:
     names = set(await asyncio.gather(*made))
     assert len(names) == 1
     assert here.world.engine.left() == []  # what was needed to make it is gone
+    put(here.store.of("other"), programs.FILES)
     other = await images.ensure(here.settings.program_image, "other", tree)
     assert other not in names, "projects share nothing"
     await client.close()
