@@ -1,5 +1,7 @@
 """Parameters of algorithms. More about their values: tests/security/test_parameters.py."""
 
+from typing import Any
+
 import pytest
 
 from job_tracker.catalog import Parameter
@@ -19,7 +21,7 @@ def test_the_allowed_values_are_on_one_line() -> None:
         {"minimum": 0, "exclusive_minimum": 3, "maximum": 2},
     ],
 )
-def test_bounds_that_allow_no_number_are_refused(bounds: dict[str, float]) -> None:
+def test_bounds_that_allow_no_number_are_refused(bounds: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="allow no number; raise the maximum"):
         Parameter(type="int", **bounds)
 
