@@ -20,7 +20,7 @@ from job_tracker.domain.audit import (
     target_of_job,
 )
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import NotPossible, StaleJob, UnknownProject
+from job_tracker.domain.errors import NotPossible, StaleJob, UnknownProject, UnknownReference
 from job_tracker.domain.guard import Guard
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
@@ -87,14 +87,16 @@ class Jobs:
         on_save: JobObserver = ignore_job,
         note: EventObserver = ignore_event,
         streams: OpenStreams | None = None,
+        changes_of: Callable[[Job], AsyncGenerator[bytes, None]] | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
         `limits_of` gives the limits of a project, None if the project does not exist. `is_deletable` says
         whether it exists only as long as it is in the store. `note` gets an event of each denial, and of each
-        read of logs and artifacts.
+        read of logs and artifacts. `changes_of` reads the recorded changes of a job's program.
         """
         self._store = store
+        self._changes_of = changes_of
         self._logs = logs
         self._admission = admission
         self._models = models
@@ -272,6 +274,20 @@ class Jobs:
             return self._models.read(job, name)
 
         return self._stream(caller, "fetch", job_id, read)
+
+    def changes(self, caller: Caller, job_id: int) -> AsyncGenerator[bytes, None]:
+        """Yield the text of the uncommitted changes that were recorded with the job.
+
+        Raises JobNotFound, UnknownReference and StorageUnavailable.
+        """
+
+        def read(job: Job) -> AsyncGenerator[bytes, None]:
+            if self._changes_of is None:
+                raise UnknownReference("job_id", "this service runs no uploaded programs")
+            self._note(self._event(caller, "changes", Outcome.READ, job))
+            return self._changes_of(job)
+
+        return self._stream(caller, "changes", job_id, read)
 
     def _stream(
         self, caller: Caller, operation: str, job_id: int, items_of: Callable[[Job], AsyncGenerator[T, None]]

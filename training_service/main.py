@@ -36,6 +36,7 @@ from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
+from job_tracker.trees.changes import RecordedChanges
 from job_tracker.trees.operations import Programs
 from training_service import log_setup as service_logs
 from training_service.access_opening import OpenedAccess, open_access
@@ -218,6 +219,7 @@ def make_jobs(
         is_deletable=projects.is_deletable,
         on_save=metrics.observe_job,
         note=note,
+        changes_of=RecordedChanges(open_trees(settings)).read,
         streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller, note=note),
     )
 

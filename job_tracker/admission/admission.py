@@ -138,6 +138,8 @@ class Admission:
                 group, program.requirements, program.python_environment, program.image
             )
             await self._trees.require(project, program.tree, program.requirements)
+            if program.changes:
+                await self._trees.use_changes(project, program.changes.tree)
         retry = self._defaults.retry_of(request.retry)
         deadlines = self._defaults.deadlines_of(request.deadlines, algorithm.progress_deadline)
         data_uri, declaration = "", 0

@@ -9,7 +9,7 @@ from job_tracker.catalog.groups import GROUP_PARAMETERS
 from job_tracker.catalog.parameters import PARAMETER_NAME, Parameter
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import Forbidden, InvalidField
-from job_tracker.domain.job import Program
+from job_tracker.domain.job import Program, ProgramChanges
 from job_tracker.frameworks import FRAMEWORKS
 from job_tracker.frameworks.reserved_names import is_reserved
 
@@ -35,6 +35,7 @@ class ProgramRequest:
     requirements: str = ""
     python_environment: str = ""
     image: str = ""
+    changes: ProgramChanges | None = None
 
 
 class Trees(Protocol):
@@ -47,6 +48,10 @@ class Trees(Protocol):
         """
         ...
 
+    async def use_changes(self, project: str, tree: str) -> None:
+        """Use a tree of changes for a job, if it is complete. Raises InvalidField for other trees."""
+        ...
+
 
 class NoTrees:
     """The trees of a service that takes none."""
@@ -54,6 +59,9 @@ class NoTrees:
     async def require(self, project: str, tree: str, requirements: str = "") -> None:  # noqa: ARG002
         """Raise Forbidden."""
         raise Forbidden("this service runs no uploaded programs; use a configured algorithm")
+
+    async def use_changes(self, project: str, tree: str) -> None:
+        """Do nothing: `require` has refused the job."""
 
 
 def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
@@ -93,6 +101,7 @@ def accepted(program: ProgramRequest) -> Program:
         requirements=program.requirements,
         python_environment=program.python_environment,
         image=program.image,
+        changes=program.changes,
     )
 
 

@@ -33,6 +33,20 @@ class Parameter(Config):
     description: str = Field(default="", description="Text for users, shown in the list of algorithms.")
 
     @model_validator(mode="after")
+    def _some_number_is_allowed(self) -> "Parameter":
+        lowest = max(
+            (each for each in (self.minimum, self.exclusive_minimum) if each is not None), default=None
+        )
+        if lowest is not None and self.maximum is not None:
+            is_open = self.exclusive_minimum is not None and self.exclusive_minimum >= lowest
+            if lowest > self.maximum or (is_open and lowest == self.maximum):
+                name = "exclusive_minimum" if is_open else "minimum"
+                raise ValueError(
+                    f"{name} {lowest:.15g} and maximum {self.maximum:.15g} allow no number; raise the maximum"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _default_is_allowed(self) -> "Parameter":
         if self.default is not None:
             try:

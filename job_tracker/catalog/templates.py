@@ -159,12 +159,33 @@ def _without_code(command: Sequence[str]) -> Iterator[str]:
 
 def _is_code(command: Sequence[str], number: int) -> bool:
     """Return whether an interpreter runs the argument, or a part of it, as code."""
-    return any(
+    return _is_split(command, number) or any(
         re.fullmatch(interpreter.names, command[position].rpartition("/")[2])
         and interpreter.runs_as_code(command[position + 1 : number], command[number])
         for position in range(number)
         for interpreter in _INTERPRETERS
     )
+
+
+def _is_split(command: Sequence[str], number: int) -> bool:
+    """Return whether the argument is the text of `env -S`, or follows it.
+
+    `env` splits the text into a command, which may end with a shell's -c: so what follows may be code, too.
+    """
+    for position in range(number):
+        if command[position].rpartition("/")[2] != "env":
+            continue
+        is_value = False
+        for each in command[position + 1 : number + 1]:
+            if is_value:
+                is_value = False
+            elif re.match("-[A-Za-z0]*S|--s", each):
+                return True
+            elif re.fullmatch("-[A-Za-z0]*[uC]|--(?:unset|chdir)", each):
+                is_value = True
+            elif not each.startswith("-"):
+                break
+    return False
 
 
 def _check_no_option(name: str, parameter: Parameter | None, text: str) -> None:

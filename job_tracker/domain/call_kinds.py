@@ -34,6 +34,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "GetTrainingMetrics": CallKind.STREAM,
     "GetTrainingArtifacts": CallKind.LIST,
     "FetchTrainingArtifact": CallKind.STREAM,
+    "GetTrainingChanges": CallKind.STREAM,
     "WhoAmI": CallKind.READ,
     "CreateToken": CallKind.CHANGE,
     "ListTokens": CallKind.LIST,

@@ -60,6 +60,18 @@ TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
 LIVE_STATES = frozenset({JobState.LAUNCHING, JobState.RUNNING})
 
 
+@dataclass(frozen=True, slots=True)
+class ProgramChanges:
+    """The uncommitted changes of a program's files, which are recorded with the job."""
+
+    tree: str
+    """The name of the tree with their text, in the job's project."""
+    added: int = 0
+    """Lines."""
+    removed: int = 0
+    """Lines."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """The uploaded program of a job. The job's group has its command and its framework."""
@@ -74,6 +86,8 @@ class Program:
     """The name of a configured Python environment; empty: the usual one."""
     image: str = ""
     """The image that the caller named; empty: none. The job's group has the image that is used."""
+    changes: ProgramChanges | None = None
+    """The changes since the commit in the job's `code_version`; None: none are recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,7 @@ RIGHTS: Mapping[str, Right] = {
     "metrics": Right("GetTrainingMetrics", "read metrics", Role.VIEWER),
     "artifacts": Right("GetTrainingArtifacts", "read artifacts", Role.VIEWER),
     "fetch": Right("FetchTrainingArtifact", "read artifacts", Role.VIEWER),
+    "changes": Right("GetTrainingChanges", "read changes of programs", Role.VIEWER),
 }
 """By operation of `Jobs`."""
 

@@ -55,6 +55,8 @@ class TreeContents:
 def archived(contents: TreeContents, folder: str) -> Iterator[bytes]:
     """Yield a tar archive of the tree with all files below `folder`, which every user may change.
 
+    Folders that contain `folder` are those of the engine's machine or image, and may be changed by root only.
+
     An engine unpacks it as root before it is known as which user the program runs, into a place that only
     the program sees. So the modes do not protect anything.
     """
@@ -64,7 +66,8 @@ def archived(contents: TreeContents, folder: str) -> Iterator[bytes]:
         for parent in _folders_of(path):
             if parent not in made:
                 made.add(parent)
-                yield _header(parent, 0o777, tarfile.DIRTYPE, 0)
+                is_above = f"{folder}/".startswith(f"{parent}/") and parent != folder
+                yield _header(parent, 0o755 if is_above else 0o777, tarfile.DIRTYPE, 0)
         yield _header(path, mode, tarfile.REGTYPE, file.size)
         yield from contents.of(file)
         yield b"\0" * (-file.size % _BLOCK)

@@ -17,7 +17,8 @@ from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import Forbidden, InvalidField, LimitExceeded, UnknownProject
 from job_tracker.domain.guard import Guard
 from job_tracker.domain.policies import ProjectLimits
-from job_tracker.trees.manifest import FIELD
+from job_tracker.trees import changes
+from job_tracker.trees.manifest import FIELD, is_tree
 from job_tracker.trees.store import TreeStatus, TreeStore
 from job_tracker.trees.uploads import Upload
 
@@ -146,6 +147,19 @@ class Programs:
                     f"{quoted(requirements)} is not a file of the tree; give its path in the folder, as in "
                     "requirements.txt, and check that git does not ignore it",
                 )
+
+    async def use_changes(self, project: str, tree: str) -> None:
+        """Use a tree of changes for a job, if it is complete. Raises InvalidField for another kind of tree.
+
+        A job runs without the text of its changes, so it may run again after that was removed.
+        """
+        if not is_tree(tree):
+            raise InvalidField(
+                "program.changes.tree", "it must be 64 lower-case hexadecimal digits, the name of a tree"
+            )
+        trees = self._store.of(project)
+        if (await asyncio.to_thread(trees.find, tree)).is_complete:
+            changes.check(await asyncio.to_thread(trees.manifest, tree))
 
     def _check(self, caller: Caller, operation: str) -> None:
         project = caller.default_project

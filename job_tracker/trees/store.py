@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,6 +192,15 @@ class ProjectTrees:
         """Yield a tar archive of the tree, with all files below `folder`. Raises TreeDamaged and OSError."""
         with self.reading(tree) as contents:
             yield from archived(contents, folder)
+
+    def only_file(self, tree: str, check: Callable[[Manifest], None]) -> Generator[bytes, None, None]:
+        """Yield the content of the only file of a tree. `check` raises an error for other trees.
+
+        Raises TreeDamaged and OSError.
+        """
+        with self.reading(tree) as contents:
+            check(contents.manifest)
+            yield from contents.of(contents.manifest.files[0])
 
     def stream(self, tree: str) -> Generator[bytes, None, None]:
         """Yield the tree as one stream: see in_one_stream. Raises TreeDamaged and OSError."""

@@ -62,8 +62,10 @@ class TreeSweeper:
         while True:
             page = await self._jobs.list_jobs(JobFilter(states=_NOT_ENDED), limit=_PAGE, before=before)
             for job in page.jobs:
-                if job.spec.program is not None:
-                    used[job.spec.project].add(job.spec.program.tree)
+                if (program := job.spec.program) is not None:
+                    used[job.spec.project].add(program.tree)
+                    if program.changes is not None:
+                        used[job.spec.project].add(program.changes.tree)
             if not page.has_more:
                 return used
             before = page.jobs[-1].id

@@ -84,12 +84,14 @@ class DockerEngine:
         return sorted([*containers, *networks, *self.docker("volume", "ls", *mine, "{{.Name}}").split()])
 
     def clear(self, instance: str = "test") -> None:
-        """Remove all containers, networks and volumes of the service with this name."""
+        """Remove all containers, networks, volumes and images of the service with this name."""
         mine = ("--filter", f"label=app.kubernetes.io/instance={instance}", "-q")
         for kind, how in (("container", ("rm", "-fv")), ("network", ("rm",)), ("volume", ("rm",))):
             everything = ("-a",) if kind == "container" else ()
             if found := self.docker(kind, "ls", *everything, *mine).split():
                 self.docker(kind, *how, *found)
+        if images := self.docker("image", "ls", *mine).split():
+            self.docker("image", "rm", "-f", *set(images))
 
 
 def _answers() -> bool:

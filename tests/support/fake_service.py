@@ -36,6 +36,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.printed: dict[tuple[int, int], list[str]] = defaultdict(list)
         self.series: dict[int, list[pb.MetricSeries]] = defaultdict(list)
         self.files: dict[int, dict[str, bytes]] = defaultdict(dict)
+        self.changes: dict[int, bytes] = {}
         self.digests: dict[str, str] = {}
         self.requests: list[Any] = []
         self.projects: list[str] = []
@@ -194,6 +195,17 @@ class FakeService(pb_grpc.TrainingServiceServicer):
             return
         for start in range(0, len(content), 4):
             yield pb.FetchTrainingArtifactResponse(content=content[start : start + 4])
+
+    async def GetTrainingChanges(
+        self, request: Any, context: Any
+    ) -> AsyncIterator[pb.GetTrainingChangesResponse]:
+        await self._receive(request, context)
+        content = self.changes.get(request.job_id)
+        if content is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "job_id: no changes")
+            return
+        for start in range(0, len(content), 4):
+            yield pb.GetTrainingChangesResponse(content=content[start : start + 4])
 
     async def _receive(self, request: Message, context: Any) -> None:
         self.requests.append(request)

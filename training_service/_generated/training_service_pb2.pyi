@@ -220,6 +220,7 @@ class Program(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     REQUIREMENTS_FIELD_NUMBER: _builtins.int
     PYTHON_ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
     tree: _builtins.str
     """The name of a complete tree of the job's project. Required."""
@@ -251,6 +252,12 @@ class Program(_message.Message):
         that change which code runs, are not allowed.
         """
 
+    @_builtins.property
+    def changes(self) -> Global___ProgramChanges:
+        """The changes since the commit in `version`. They are recorded with the job, which does not use them. Absent:
+        none are recorded.
+        """
+
     def __init__(
         self,
         *,
@@ -261,15 +268,48 @@ class Program(_message.Message):
         version: _builtins.str = ...,
         requirements: _builtins.str = ...,
         python_environment: _builtins.str = ...,
+        changes: Global___ProgramChanges | None = ...,
         image: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "environment", b"environment", "framework", b"framework", "image", b"image", "python_environment", b"python_environment", "requirements", b"requirements", "tree", b"tree", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "command", b"command", "environment", b"environment", "framework", b"framework", "image", b"image", "python_environment", b"python_environment", "requirements", b"requirements", "tree", b"tree", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Program: _TypeAlias = Program  # noqa: Y015
+
+@_typing.final
+class ProgramChanges(_message.Message):
+    """The uncommitted changes of a program's files."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TREE_FIELD_NUMBER: _builtins.int
+    ADDED_FIELD_NUMBER: _builtins.int
+    REMOVED_FIELD_NUMBER: _builtins.int
+    tree: _builtins.str
+    """The name of an uploaded tree with the only file "changes.diff", of at most 1 MiB: the text of the changes,
+    as `git diff` prints it. It is kept as long as the files of programs are. Required.
+    """
+    added: _builtins.int
+    """The number of lines that were added."""
+    removed: _builtins.int
+    """The number of lines that were removed."""
+    def __init__(
+        self,
+        *,
+        tree: _builtins.str = ...,
+        added: _builtins.int = ...,
+        removed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added", b"added", "removed", b"removed", "tree", b"tree"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProgramChanges: _TypeAlias = ProgramChanges  # noqa: Y015
 
 @_typing.final
 class RetryPolicy(_message.Message):
@@ -1809,3 +1849,47 @@ class FetchTrainingArtifactResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FetchTrainingArtifactResponse: _TypeAlias = FetchTrainingArtifactResponse  # noqa: Y015
+
+@_typing.final
+class GetTrainingChangesRequest(_message.Message):
+    """Names a job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTrainingChangesRequest: _TypeAlias = GetTrainingChangesRequest  # noqa: Y015
+
+@_typing.final
+class GetTrainingChangesResponse(_message.Message):
+    """A part of the text of changes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    content: _builtins.bytes
+    """The next bytes, at most 256 KiB."""
+    def __init__(
+        self,
+        *,
+        content: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTrainingChangesResponse: _TypeAlias = GetTrainingChangesResponse  # noqa: Y015

@@ -85,6 +85,11 @@ class TrainingServiceStub:
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactResponse.FromString,
                 _registered_method=True)
+        self.GetTrainingChanges = channel.unary_stream(
+                '/training.TrainingService/GetTrainingChanges',
+                request_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesResponse.FromString,
+                _registered_method=True)
         self.DeleteTraining = channel.unary_unary(
                 '/training.TrainingService/DeleteTraining',
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.DeleteTrainingRequest.SerializeToString,
@@ -195,6 +200,15 @@ class TrainingServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTrainingChanges(self, request, context):
+        """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
+
+        Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteTraining(self, request, context):
         """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
         and its logs are removed soon after. Its model and its checkpoints stay.
@@ -257,6 +271,11 @@ def add_TrainingServiceServicer_to_server(servicer, server):
                     servicer.FetchTrainingArtifact,
                     request_deserializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactResponse.SerializeToString,
+            ),
+            'GetTrainingChanges': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetTrainingChanges,
+                    request_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesResponse.SerializeToString,
             ),
             'DeleteTraining': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTraining,
@@ -535,6 +554,33 @@ class TrainingService:
             '/training.TrainingService/FetchTrainingArtifact',
             training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactRequest.SerializeToString,
             training__service_dot___generated_dot_training__service__pb2.FetchTrainingArtifactResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTrainingChanges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/training.TrainingService/GetTrainingChanges',
+            training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesRequest.SerializeToString,
+            training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesResponse.FromString,
             options,
             channel_credentials,
             insecure,

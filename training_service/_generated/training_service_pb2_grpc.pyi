@@ -107,6 +107,11 @@ class TrainingServiceStub:
 
     Errors: NOT_FOUND if the job or the artifact does not exist. INVALID_ARGUMENT if the name is not allowed.
     """
+    GetTrainingChanges: _grpc.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingChangesRequest, _training_service_pb2.GetTrainingChangesResponse]
+    """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
+
+    Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
+    """
     DeleteTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]
     """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
     and its logs are removed soon after. Its model and its checkpoints stay.
@@ -177,6 +182,11 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     """Streams the content of one artifact in order.
 
     Errors: NOT_FOUND if the job or the artifact does not exist. INVALID_ARGUMENT if the name is not allowed.
+    """
+    GetTrainingChanges: _aio.UnaryStreamMultiCallable[_training_service_pb2.GetTrainingChangesRequest, _training_service_pb2.GetTrainingChangesResponse]  # type: ignore[assignment]
+    """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
+
+    Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
     """
     DeleteTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]  # type: ignore[assignment]
     """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
@@ -305,6 +315,17 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams the content of one artifact in order.
 
         Errors: NOT_FOUND if the job or the artifact does not exist. INVALID_ARGUMENT if the name is not allowed.
+        """
+
+    @_abc_1.abstractmethod
+    def GetTrainingChanges(
+        self,
+        request: _training_service_pb2.GetTrainingChangesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_training_service_pb2.GetTrainingChangesResponse], _abc.AsyncIterator[_training_service_pb2.GetTrainingChangesResponse]]:
+        """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
+
+        Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
         """
 
     @_abc_1.abstractmethod

@@ -145,6 +145,18 @@ class TrainingServicer(TrainingServiceServicer):
                     yield pb.FetchTrainingArtifactResponse(content=content)
                     del content
 
+    async def GetTrainingChanges(
+        self, request: pb.GetTrainingChangesRequest, call: Call
+    ) -> AsyncIterator[pb.GetTrainingChangesResponse]:
+        async with aclosing(self._jobs.changes(call.caller, request.job_id)) as pieces:
+            while True:
+                with await self._place(call.caller, self._files):
+                    content = await self._next(pieces)
+                    if content is None:
+                        return
+                    yield pb.GetTrainingChangesResponse(content=content)
+                    del content
+
     def close(self) -> None:
         """End the streams with UNAVAILABLE, so that clients reconnect. Other calls end by themselves."""
         self._closing = True

@@ -24,8 +24,9 @@ from training_service.client.credentials import Credentials
 from training_service.client.programs_aio import AsyncPrograms
 from training_service.client.reading_aio import AsyncJobReader
 from training_service.client.requests import Metadata, Parameters
+from training_service.client.run.repository import revision_of
 from training_service.client.run.sending import OnProgress
-from training_service.client.run.working_tree import WorkingTree, read_folder, version_of
+from training_service.client.run.working_tree import WorkingTree, read_folder
 
 
 class AsyncTrainingClient(AsyncJobReader):
@@ -177,12 +178,14 @@ class AsyncTrainingClient(AsyncJobReader):
         operator has configured; `image` is the image to run in, of those that the operator allows on Docker
         or Kubernetes. `framework` sets up the group, by default "pytorch". `tree` is the
         name of files that were uploaded before, which replace `folder`. `version` is recorded with the job,
-        by default the commit of the folder. `on_progress` is called with the bytes that were sent and those
-        to send. The other options are those of `submit`.
+        by default the commit of the folder, together with the changes of tracked files since.
+        `on_progress` is called with the bytes that were sent and those to send. The other options are those
+        of `submit`.
 
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
         """
+        changes = None
         if not tree:
             files = (
                 folder if isinstance(folder, WorkingTree) else await asyncio.to_thread(read_folder, folder)
@@ -190,7 +193,10 @@ class AsyncTrainingClient(AsyncJobReader):
             await self._programs.upload(files, on_progress, self._in_project)
             tree = files.name
             if version is None:
-                version = await asyncio.to_thread(version_of, files.folder)
+                revision = await asyncio.to_thread(revision_of, files)
+                version = revision.version
+                if revision.changes:
+                    changes = await self._programs.upload_changes(revision, self._in_project)
         program = requests.program(
             tree,
             command,
@@ -200,6 +206,7 @@ class AsyncTrainingClient(AsyncJobReader):
             requirements=requirements,
             python_environment=python_environment,
             image=image,
+            changes=changes,
         )
         request = requests.train(
             "",

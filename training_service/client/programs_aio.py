@@ -5,15 +5,19 @@ The class for plain programs, programs_sync.py, is generated from this file by s
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import grpc
 
 from training_service._generated.program_service_pb2 import FindTreeRequest, TreeStatus
 from training_service._generated.program_service_pb2_grpc import ProgramServiceStub
+from training_service._generated.training_service_pb2 import ProgramChanges
 from training_service.client.errors import InvalidRequest, ResourceExhausted, Unavailable
 from training_service.client.requests import Metadata
+from training_service.client.run.repository import CHANGES, Revision
 from training_service.client.run.sending import OnProgress, Sending
-from training_service.client.run.working_tree import WorkingTree
+from training_service.client.run.working_tree import WorkingTree, read_folder
 from training_service.client.stream_retry import StreamRetry
 from training_service.client.translation import translated_errors
 
@@ -59,6 +63,15 @@ class AsyncPrograms:
             except (Unavailable, ResourceExhausted) as error:
                 pause = retry.pause_after(error)
             await asyncio.sleep(pause)
+
+    async def upload_changes(self, revision: Revision, project: Metadata) -> ProgramChanges:
+        """Send the changes of a revision as a tree of their own, and return what a request has of them."""
+        with TemporaryDirectory() as folder:
+            (Path(folder) / CHANGES).write_bytes(revision.changes)
+            tree = read_folder(folder)
+            await self.upload(tree, None, project)
+        added, removed = revision.lines
+        return ProgramChanges(tree=tree.name, added=added, removed=removed)
 
     async def _find(self, sending: Sending, project: Metadata) -> TreeStatus:
         request = FindTreeRequest(tree=sending.files.name)

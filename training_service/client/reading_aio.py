@@ -227,6 +227,18 @@ class AsyncJobReader:
             async for piece in pieces:
                 yield piece.content
 
+    async def changes(self, job_id: int) -> AsyncIterator[bytes]:
+        """Yield the uncommitted changes that were recorded with a job's program, as `git diff` prints them.
+
+        Raises NotFound if there is no such job, or if no changes are recorded.
+        """
+        request = requests.changes(job_id)
+        async with aclosing(
+            self._messages(lambda: self._stub.GetTrainingChanges(request, metadata=self._metadata()))
+        ) as pieces:
+            async for piece in pieces:
+                yield piece.content
+
     async def _watch(self, job_id: int, *, timeout: float | None) -> AsyncIterator[GetTrainingStatusResponse]:
         request = requests.watch(job_id)
         watch = Watch(patience=self._patience, timeout=timeout)

@@ -225,6 +225,18 @@ class JobReader:
             for piece in pieces:
                 yield piece.content
 
+    def changes(self, job_id: int) -> Iterator[bytes]:
+        """Yield the uncommitted changes that were recorded with a job's program, as `git diff` prints them.
+
+        Raises NotFound if there is no such job, or if no changes are recorded.
+        """
+        request = requests.changes(job_id)
+        with closing(
+            self._messages(lambda: self._stub.GetTrainingChanges(request, metadata=self._metadata()))
+        ) as pieces:
+            for piece in pieces:
+                yield piece.content
+
     def _watch(self, job_id: int, *, timeout: float | None) -> Iterator[GetTrainingStatusResponse]:
         request = requests.watch(job_id)
         watch = Watch(patience=self._patience, timeout=timeout)

@@ -15,6 +15,7 @@ from training_service._generated.training_service_pb2 import (
     DeleteTrainingRequest,
     FetchTrainingArtifactRequest,
     GetTrainingArtifactsRequest,
+    GetTrainingChangesRequest,
     GetTrainingLogsRequest,
     GetTrainingMetricsRequest,
     GetTrainingStatusRequest,
@@ -22,6 +23,7 @@ from training_service._generated.training_service_pb2 import (
     NumberPolicy,
     PodOptions,
     Program,
+    ProgramChanges,
     RetryPolicy,
     TrainingJobMetadata,
     TrainingStatus,
@@ -128,6 +130,7 @@ def program(
     requirements: str = "",
     python_environment: str = "",
     image: str = "",
+    changes: ProgramChanges | None = None,
 ) -> Program:
     """Build the program of a submission."""
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
@@ -140,6 +143,7 @@ def program(
         requirements=requirements,
         python_environment=python_environment,
         image=image,
+        changes=changes,
     )
 
 
@@ -309,6 +313,12 @@ def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
 def fetch(job_id: int, name: str) -> FetchTrainingArtifactRequest:
     """Build a request for the content of one artifact."""
     return FetchTrainingArtifactRequest(job_id=job_id, name=name)
+
+
+@_validated
+def changes(job_id: int) -> GetTrainingChangesRequest:
+    """Build a request for the uncommitted changes that were recorded with a job."""
+    return GetTrainingChangesRequest(job_id=job_id)
 
 
 def _timestamp(moment: datetime) -> Timestamp:

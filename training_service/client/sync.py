@@ -23,8 +23,9 @@ from training_service.client.credentials import Credentials
 from training_service.client.programs_sync import Programs
 from training_service.client.reading_sync import JobReader
 from training_service.client.requests import Metadata, Parameters
+from training_service.client.run.repository import revision_of
 from training_service.client.run.sending import OnProgress
-from training_service.client.run.working_tree import WorkingTree, read_folder, version_of
+from training_service.client.run.working_tree import WorkingTree, read_folder
 
 
 class TrainingClient(JobReader):
@@ -176,18 +177,23 @@ class TrainingClient(JobReader):
         operator has configured; `image` is the image to run in, of those that the operator allows on Docker
         or Kubernetes. `framework` sets up the group, by default "pytorch". `tree` is the
         name of files that were uploaded before, which replace `folder`. `version` is recorded with the job,
-        by default the commit of the folder. `on_progress` is called with the bytes that were sent and those
-        to send. The other options are those of `submit`.
+        by default the commit of the folder, together with the changes of tracked files since.
+        `on_progress` is called with the bytes that were sent and those to send. The other options are those
+        of `submit`.
 
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
         """
+        changes = None
         if not tree:
             files = folder if isinstance(folder, WorkingTree) else read_folder(folder)
             self._programs.upload(files, on_progress, self._in_project)
             tree = files.name
             if version is None:
-                version = version_of(files.folder)
+                revision = revision_of(files)
+                version = revision.version
+                if revision.changes:
+                    changes = self._programs.upload_changes(revision, self._in_project)
         program = requests.program(
             tree,
             command,
@@ -197,6 +203,7 @@ class TrainingClient(JobReader):
             requirements=requirements,
             python_environment=python_environment,
             image=image,
+            changes=changes,
         )
         request = requests.train(
             "",

@@ -13,6 +13,7 @@ from job_tracker.backends.docker.endings import Endings
 from job_tracker.backends.docker.engine_errors import Conflict, NotFound, Refused
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.images import Images
+from job_tracker.backends.docker.kept_programs import KeptPrograms
 from job_tracker.backends.docker.launch import Launcher
 from job_tracker.backends.docker.logs import ContainerLogs
 from job_tracker.backends.docker.plan import plan
@@ -59,8 +60,15 @@ class DockerBackend:
         self._stopper = Stopper(
             self._client, self._cache, self._groups, endings, self._logs, instance=instance
         )
+        self._programs = KeptPrograms(
+            *(self._client, trees),
+            instance=instance,
+            keep=settings.keep_programs,
+            most=settings.max_programs,
+        )
         self._launcher = Launcher(
-            self._client, self._cache, self._groups, self._images, self._stopper.remove_lost, trees
+            *(self._client, self._cache, self._groups, self._images, self._stopper.remove_lost),
+            self._programs,
         )
 
     async def connect(self) -> None:
@@ -102,10 +110,11 @@ class DockerBackend:
         return await self._stopper.stop(group, grace, keep_until)
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """See Backend. Also removes networks and endings that a crashed service left."""
+        """See Backend. Also removes networks and endings that a crashed service left, and unused programs."""
         await self._spool.sweep()
         await self._cache.sync()
         await self._stopper.sweep(now, forgotten)
+        await self._programs.sweep(now.timestamp())
         for group in forgotten:
             await self._spool.drop(group)
 

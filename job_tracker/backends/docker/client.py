@@ -158,10 +158,33 @@ class DockerClient:
         """Remove a volume that no container uses."""
         await self._call("DELETE", f"/volumes/{name}")
 
+    async def image(self, image: str) -> Json:
+        """Inspect the image with this id or name."""
+        found: Json = await self._call("GET", f"/images/{quote(image, safe='/:@')}/json")
+        return found
+
+    async def images(self, labels: Sequence[str]) -> list[Json]:
+        """List all images with these labels."""
+        found: list[Json] = await self._call("GET", "/images/json", _with(labels))
+        return found
+
+    async def tag(self, image: str, repository: str, tag: str) -> None:
+        """Give an image a name. This sets the time of its last tag, also if it has the name."""
+        await self._call("POST", f"/images/{quote(image, safe='/:@')}/tag", {"repo": repository, "tag": tag})
+
+    async def commit(self, container: str, repository: str, tag: str) -> None:
+        """Make an image of a container that was not started, with its labels and its image's command."""
+        query = {"container": container, "repo": repository, "tag": tag, "pause": "0"}
+        await self._call("POST", "/commit", query, {})
+
+    async def remove_image(self, image: str) -> None:
+        """Remove an image. Raises Conflict if a container uses it."""
+        await self._call("DELETE", f"/images/{quote(image, safe='/:@')}", {"noprune": "1"})
+
     async def has_image(self, image: str) -> bool:
         """Return whether the engine has the image."""
         try:
-            await self._call("GET", f"/images/{quote(image, safe='/:@')}/json")
+            await self.image(image)
         except NotFound:
             return False
         return True

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from job_tracker.backends.shared.labels import (
+    BASE_IMAGE,
     INSTANCES,
     PLAN_DIGEST,
     RANK,
@@ -99,7 +100,7 @@ def listed(entry: Mapping[str, Any]) -> Container:
         name=_name(*(entry.get("Names") or ("",))),
         labels=entry.get("Labels") or {},
         status=entry["State"],
-        program=_program(entry.get("Image"), entry.get("ImageID")),
+        program=_program(entry.get("Image"), entry.get("ImageID"), entry.get("Labels")),
         created_at=float(entry["Created"]),
     )
 
@@ -114,7 +115,7 @@ def inspected(answer: Mapping[str, Any], log_tail: str = "") -> Container:
         name=_name(answer["Name"]),
         labels=config.get("Labels") or {},
         status=status,
-        program=_program(config.get("Image"), answer.get("Image")),
+        program=_program(config.get("Image"), answer.get("Image"), config.get("Labels")),
         created_at=_seconds(answer["Created"]) or 0.0,
         exit_code=state.get("ExitCode") if has_ended else None,
         was_out_of_memory=has_ended and bool(state.get("OOMKilled")),
@@ -129,7 +130,9 @@ def _name(*names: str) -> str:
     return next((name[1:] for name in names if name.count("/") == 1), "")
 
 
-def _program(image: str | None, digest: str | None) -> str:
+def _program(image: str | None, digest: str | None, labels: Mapping[str, str] | None) -> str:
+    if base := (labels or {}).get(BASE_IMAGE):
+        return base  # the image upon which the files of an uploaded program are
     return f"{image} ({digest})" if digest else image or ""
 
 

@@ -8,16 +8,12 @@ All containers are created before the first is started. So a failed launch has r
 lacks a container, that container was removed, and it is not created again. The network is created after the
 containers, so that a network without containers can be removed.
 
-The files of an uploaded program are copied into all containers before the first is started. So if one has
-started, the files of all are complete. Otherwise, containers of an interrupted launch are replaced, and not
-completed: an earlier leader that was paused while it copied can then do no harm.
+The containers of an uploaded program are created from an image that has its files: see program_images.py.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
 from functools import partial
-from pathlib import PurePosixPath
 
 from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
@@ -25,6 +21,7 @@ from job_tracker.backends.docker.containers import Container
 from job_tracker.backends.docker.engine_errors import Conflict, EngineError, NotFound
 from job_tracker.backends.docker.groups import ContainerGroup, Groups
 from job_tracker.backends.docker.images import Images
+from job_tracker.backends.docker.kept_programs import KeptPrograms, has_files
 from job_tracker.backends.docker.names import are_ours
 from job_tracker.backends.docker.plan import ContainerPlan, DockerPlan
 from job_tracker.backends.docker.refusals import diagnose_refusal, image_missing, name_taken
@@ -32,14 +29,11 @@ from job_tracker.backends.docker.secrets import with_secrets
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.shared.claims import Claim, claim_of
 from job_tracker.backends.shared.gathering import gathered
-from job_tracker.backends.shared.instances import HOME, WORK, configuration_changed
+from job_tracker.backends.shared.instances import configuration_changed
 from job_tracker.backends.shared.labels import INSTANCE, PLAN_DIGEST
-from job_tracker.backends.shared.programs import files_damaged
 from job_tracker.backends.shared.retries import NotYet, repeated
-from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, StorageUnavailable, TreeDamaged
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import MASTER_RANK
-from job_tracker.trees.contents import read_in_threads
-from job_tracker.trees.store import TreeStore
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +45,7 @@ _TAKE_OVER_SECONDS = 2.0
 class Launcher:
     """Launches groups. `remove_lost` removes a container whose rank is to be restarted.
 
-    `trees` has the files of uploaded programs.
+    `programs` makes images with the files of uploaded programs.
     """
 
     def __init__(
@@ -61,9 +55,9 @@ class Launcher:
         groups: Groups,
         images: Images,
         remove_lost: Callable[[Container], Awaitable[None]],
-        trees: TreeStore | None = None,
+        programs: KeptPrograms,
     ) -> None:
-        self._trees = trees
+        self._programs = programs
         self._remove_lost = remove_lost
         self._client = client
         self._cache = cache
@@ -80,16 +74,19 @@ class Launcher:
             return
         lost = _lost(group, plan)
         await self._images.ensure(plan.image, plan.pull)
-        master, is_new = await self._claim(plan, MASTER_RANK)
+        image = plan.image
+        if plan.program is not None:
+            image = await self._programs.ensure(plan.image, *plan.program)
+        master, is_new = await self._claim(plan, MASTER_RANK, image)
         if not is_new:
             await self._groups.wait(group, partial(_has_started, MASTER_RANK), _TAKE_OVER_SECONDS)
         ranks = [rank for rank in range(1, plan.instances) if rank not in lost]
-        others = [self._claim(plan, rank) for rank in ranks]
+        others = [self._claim(plan, rank, image) for rank in ranks]
         # Wait for all even if one fails, so that no container is created after the return.
         workers = await gathered(others)
         if plan.program is not None:
             claimed = dict(zip((MASTER_RANK, *ranks), ((master, is_new), *workers), strict=True))
-            claimed = await self._with_files(plan, *plan.program, claimed)
+            claimed = await self._with_files(plan, image, claimed)
             (master, is_new), *workers = claimed.values()
         if plan.network is not None:
             await self._have_network(plan, plan.network)
@@ -100,24 +97,27 @@ class Launcher:
             for rank, (worker, is_new) in zip(ranks, workers, strict=True)
         )
 
-    async def _claim(self, plan: DockerPlan, rank: int) -> tuple[Container, bool]:
+    async def _claim(self, plan: DockerPlan, rank: int, image: str) -> tuple[Container, bool]:
         """Create or adopt the container of the rank. Return it, and whether it is new."""
         wanted = plan.containers[rank]
 
         async def create_or_adopt() -> tuple[Container, bool]:
-            if (made := await self._create(wanted, plan)) is not None:
+            if (made := await self._create(wanted, plan, image)) is not None:
                 return made, True
             return await self._adopt(wanted, plan), False
 
         return await repeated(create_or_adopt, _GOING_SECONDS, _LOOK_SECONDS)
 
-    async def _create(self, wanted: ContainerPlan, plan: DockerPlan) -> Container | None:
+    async def _create(self, wanted: ContainerPlan, plan: DockerPlan, image: str) -> Container | None:
         """Create the container. Return None if the name is taken."""
         try:
-            made = await self._client.create_container(wanted.name, with_secrets(wanted))
+            request = {**with_secrets(wanted), "Image": image}
+            made = await self._client.create_container(wanted.name, request)
         except Conflict:
             return None
         except NotFound as error:  # the image was removed a moment ago
+            if image != plan.image:
+                raise BackendUnavailable(f"{image} was removed from the engine") from error
             raise LaunchFailed(image_missing(plan.image, plan.pull, error.message)) from error
         except EngineError as error:
             raise _explained(error, wanted.name) from error
@@ -155,40 +155,18 @@ class Launcher:
         return found
 
     async def _with_files(
-        self, plan: DockerPlan, project: str, tree: str, claimed: Mapping[int, tuple[Container, bool]]
+        self, plan: DockerPlan, image: str, claimed: Mapping[int, tuple[Container, bool]]
     ) -> dict[int, tuple[Container, bool]]:
-        """Copy the files of the program into all containers, unless one has started. Return them."""
-        if any(container.has_started for container, _ in claimed.values()):
-            return dict(claimed)
-        whole: dict[int, tuple[Container, bool]] = {}
-        for rank, (container, is_new) in claimed.items():
-            if not is_new:
+        """Replace containers without files, which an earlier version has left. Return all of them."""
+        whole = dict(claimed)
+        for rank, (container, _) in claimed.items():
+            if not container.has_started and not has_files(container.labels):
                 await self._remove_unstarted(container)
-                container, is_new = await self._claim(plan, rank)
-            if not is_new:
-                raise BackendUnavailable(f"another replica is launching {plan.group.name}")
-            whole[rank] = container, is_new
-        await gathered(self._copy_files(container, project, tree) for container, _ in whole.values())
+                whole[rank] = await self._claim(plan, rank, image)
         return whole
 
-    async def _copy_files(self, container: Container, project: str, tree: str) -> None:
-        try:
-            if self._trees is None:
-                raise TreeDamaged("this service keeps no uploaded files")
-            pieces = read_in_threads(self._trees.of(project).archive(tree, PurePosixPath(WORK).name))
-            async with aclosing(pieces):
-                await self._client.put_archive(container.id, HOME, pieces)
-        except TreeDamaged as error:
-            raise LaunchFailed(files_damaged(str(error))) from error
-        except (OSError, StorageUnavailable) as error:
-            raise BackendUnavailable(f"the files of the program cannot be read: {error}") from error
-        except NotFound:
-            raise  # another replica has replaced the container
-        except EngineError as error:
-            raise _explained(error, container.name) from error
-
     async def _remove_unstarted(self, container: Container) -> None:
-        log.info("replacing %s: its files may be incomplete", container.name)
+        log.info("replacing %s: it has no files", container.name)
         try:
             await self._client.remove(container.id)
         except NotFound:

@@ -1,5 +1,6 @@
 """Settings of the Docker backend."""
 
+from datetime import timedelta
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, StringConstraints
@@ -7,6 +8,7 @@ from pydantic import Field, StringConstraints
 from job_tracker.backends.docker.options import CONTAINER_RESOURCES, ContainerOptions, Pull
 from job_tracker.backends.shared.program_images import ProgramImages
 from job_tracker.catalog.syntax import LabelValue
+from job_tracker.common.config import Duration
 
 _OptionName = Literal["resources", "nproc_per_node", "labels"]
 _OPTIONS: frozenset[_OptionName] = frozenset({"resources", "nproc_per_node", "labels"})
@@ -52,6 +54,20 @@ class DockerSettings(ProgramImages):
         "engine's machine.",
     )
     pull: Pull = Field(default="missing", description="When the engine pulls an image.")
+    keep_programs: Duration = Field(
+        default=timedelta(days=1),
+        ge=timedelta(hours=1),
+        le=timedelta(days=365),
+        description="Time for which the engine keeps the files of an uploaded program after their last use, "
+        "as an image upon `program_image`.",
+    )
+    max_programs: int = Field(
+        default=50,
+        ge=1,
+        le=10_000,
+        description="Largest number of such images. The oldest ones beyond it are removed, except for those "
+        "of containers, and those used within an hour.",
+    )
     call_seconds: int = Field(
         default=30, ge=1, le=600, description="Time-out of one call to the engine, in seconds."
     )

@@ -20,6 +20,8 @@ SUBMITTED_AT = "training-service/submitted-at"
 PLAN_DIGEST = "training-service/plan-digest"
 RESTARTS = "training-service/restarts"
 PROGRAM_TREE = "training-service/program-tree"
+PROGRAM_IMAGE = "training-service/program-image"
+BASE_IMAGE = "training-service/base-image"
 KEPT_UNTIL = "training-service/kept-until"
 
 MANAGER = "training-service"

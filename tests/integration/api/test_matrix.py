@@ -42,6 +42,7 @@ LEAST: dict[str, Least] = {
     "GetTrainingMetrics": Role.VIEWER,
     "GetTrainingArtifacts": Role.VIEWER,
     "FetchTrainingArtifact": Role.VIEWER,
+    "GetTrainingChanges": Role.VIEWER,
     "Report": NOBODY,  # only report tokens
     "FetchProgram": NOBODY,  # only report tokens
     "WhoAmI": EVERYONE,
@@ -70,6 +71,7 @@ LEAST: dict[str, Least] = {
 HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
     *("GetTrainingArtifacts", "FetchTrainingArtifact", "RevokeToken", "AnnotateTraining", "DeleteTraining"),
+    "GetTrainingChanges",
 }
 MODULES = ((pb, pb_grpc), (rpb, rpb_grpc), (apb, apb_grpc), (ppb, ppb_grpc), (cpb, cpb_grpc))
 STUBS = {

@@ -1,5 +1,7 @@
 """Uploaded programs in containers: no container starts before its files are complete, and none runs twice."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.docker.client import DockerClient
+from job_tracker.backends.docker.kept_programs import KeptPrograms
 from job_tracker.backends.docker.plan import plan
 from job_tracker.backends.docker.plugin import DockerPlugin
 from job_tracker.backends.docker.settings import DockerSettings
@@ -97,8 +100,11 @@ def killed_at(patch: pytest.MonkeyPatch, name: str, call: int, *, after: bool) -
     [
         ("create_container", 1, True),
         ("create_container", 2, True),
+        ("create_container", 3, True),
         ("put_archive", 1, False),
-        ("put_archive", 2, True),
+        ("put_archive", 1, True),
+        ("commit", 1, False),
+        ("commit", 1, True),
         ("create_network", 1, True),
         ("start", 1, False),
         ("start", 1, True),
@@ -146,8 +152,6 @@ async def test_nothing_is_started_if_files_were_changed_on_the_disk(here: Progra
         await backend.launch(made)
     assert "train.py was changed" in failed.value.diagnosis.detail
     assert "trainctl run" in failed.value.diagnosis.resolution
-    states = here.world.engine.inspect("program-1-master", "program-1-1-worker")
-    assert {each["State"]["Status"] for each in states} == {"created"}
     await backend.stop(made.group, SHORT)
     assert here.world.engine.left() == []
 
@@ -174,3 +178,50 @@ async def test_a_missing_image_is_explained_for_programs(here: Programs) -> None
     with pytest.raises(LaunchFailed) as failed:
         await here.world.open(trees=here.store, pull="never").launch(made)
     assert "docker.program_image" in failed.value.diagnosis.resolution
+
+
+async def test_the_files_are_sent_once_for_all_ranks_and_attempts(here: Programs) -> None:
+    sent = 0
+    original = DockerClient.put_archive
+
+    async def counted(self: DockerClient, *args: Any) -> None:
+        nonlocal sent
+        sent += 1
+        await original(self, *args)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DockerClient, "put_archive", counted)
+        await here.check(here.job())
+        await here.check(here.job())  # by a backend that has just been opened
+    assert sent == 1
+
+
+async def test_two_jobs_at_a_time_share_the_files(here: Programs) -> None:
+    client = DockerClient(here.world.engine.url)
+    images = KeptPrograms(client, here.store, instance="test", keep=timedelta(hours=1), most=1)
+    tree = put(here.trees, programs.FILES)
+    made = [images.ensure(here.settings.program_image, "default", tree) for _ in range(3)]
+    names = set(await asyncio.gather(*made))
+    assert len(names) == 1
+    assert here.world.engine.left() == []  # what was needed to make it is gone
+    put(here.store.of("other"), programs.FILES)
+    other = await images.ensure(here.settings.program_image, "other", tree)
+    assert other not in names, "projects share nothing"
+    await client.close()
+
+
+async def test_files_are_removed_from_the_engine_when_they_were_not_used(here: Programs) -> None:
+    client = DockerClient(here.world.engine.url)
+    images = KeptPrograms(client, here.store, instance="test", keep=timedelta(hours=1), most=1)
+    base, tree = here.settings.program_image, put(here.trees, programs.FILES)
+    first = await images.ensure(base, "default", tree)
+    await images.sweep(time.time())
+    assert await client.has_image(first)
+    held = await client.create_container("holds", {"Image": first, "Entrypoint": ["/"]})
+    await images.sweep(time.time() + 7200)
+    assert await client.has_image(first), "a container uses it"
+    await client.remove(held)
+    await images.sweep(time.time() + 14400)
+    assert not await client.has_image(first)
+    assert await client.has_image(base)
+    await client.close()

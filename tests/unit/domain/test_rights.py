@@ -29,7 +29,7 @@ from training_service._generated import (
     training_service_pb2,
 )
 
-READING = {"get", "list", "watch", "logs", "metrics", "artifacts", "fetch"}
+READING = {"get", "list", "watch", "logs", "metrics", "artifacts", "fetch", "changes"}
 OF_ADA = job_of(spec(project="vision", submitted_by="ada"))
 OF_BOB = job_of(spec(project="vision", submitted_by="bob"))
 OLD = job_of(spec(project="vision"))
@@ -51,7 +51,7 @@ def test_every_operation_of_access_has_a_row_unless_it_needs_no_role() -> None:
 
 def test_every_operation_of_programs_has_a_row_but_the_one_of_admission() -> None:
     operations = {name for name, each in vars(Programs).items() if callable(each) and name[0] != "_"}
-    assert set(PROGRAM_RIGHTS) == operations - {"require"}
+    assert set(PROGRAM_RIGHTS) == operations - {"require", "use_changes"}
 
 
 def test_every_operation_of_declarations_has_a_row() -> None:

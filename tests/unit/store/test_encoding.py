@@ -8,7 +8,7 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
-from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Program
+from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Program, ProgramChanges
 from job_tracker.domain.pace import RankPace
 from job_tracker.domain.policies import Deadlines, Elastic, NumberPolicy, RetryPolicy
 from job_tracker.domain.progress import Nonfinite, Progress
@@ -43,7 +43,14 @@ RELEASED: dict[type, dict[str, Any]] = {
         "submitted_by": "",
         "program": None,
     },
-    Program: {"environment": {}, "requirements": "", "python_environment": "", "image": ""},
+    Program: {
+        "environment": {},
+        "requirements": "",
+        "python_environment": "",
+        "image": "",
+        "changes": None,
+    },
+    ProgramChanges: {"added": 0, "removed": 0},
     GroupSpec: {
         "backend": "",
         "framework": "pytorch",

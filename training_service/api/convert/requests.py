@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from job_tracker.admission.admission import JobRequest
 from job_tracker.admission.programs import ProgramRequest
 from job_tracker.domain.group import InstanceOptions
-from job_tracker.domain.job import Job, JobSpec
+from job_tracker.domain.job import Job, JobSpec, ProgramChanges
 from job_tracker.domain.tags import Annotation
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.times import duration_of, seconds
@@ -61,7 +61,12 @@ def _program_of(message: pb.Program) -> ProgramRequest:
         requirements=message.requirements,
         python_environment=message.python_environment,
         image=message.image,
+        changes=_changes_of(message.changes) if message.HasField("changes") else None,
     )
+
+
+def _changes_of(message: pb.ProgramChanges) -> ProgramChanges:
+    return ProgramChanges(message.tree, max(0, message.added), max(0, message.removed))
 
 
 def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
@@ -120,7 +125,12 @@ def _program(spec: JobSpec) -> pb.Program | None:
         requirements=spec.program.requirements,
         python_environment=spec.program.python_environment,
         image=spec.program.image,
+        changes=_changes(spec.program.changes) if spec.program.changes else None,
     )
+
+
+def _changes(changes: ProgramChanges) -> pb.ProgramChanges:
+    return pb.ProgramChanges(tree=changes.tree, added=changes.added, removed=changes.removed)
 
 
 def _pod_options(sent: InstanceOptions) -> pb.PodOptions | None:

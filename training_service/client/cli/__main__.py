@@ -1,5 +1,5 @@
 """`python -m training_service.client.cli` is trainctl."""
 
-from training_service.client.cli import app
+from training_service.trainctl import main
 
-app(prog_name="trainctl")
+main()

@@ -17,6 +17,7 @@ from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.audit import audit
 from training_service.client.cli.commands.cancel import cancel
 from training_service.client.cli.commands.describe import describe
+from training_service.client.cli.commands.diff import diff
 from training_service.client.cli.commands.listing import list_jobs
 from training_service.client.cli.commands.login import login, logout, whoami
 from training_service.client.cli.commands.logs import logs
@@ -186,7 +187,7 @@ def trainctl(
 
 
 for command in (
-    *(submit, rerun, clone, status, describe, watch, wait, logs, plot, artifacts, fetch),
+    *(submit, rerun, clone, status, describe, watch, wait, logs, plot, artifacts, fetch, diff),
     *(tag, note, hold, release, cancel, rm, sweep),
 ):
     app.command()(command)

@@ -33,7 +33,8 @@ def errors_reported() -> Iterator[None]:
     except TrainingServiceError as error:
         remark(explanation(error))
         raise typer.Exit(exit_codes.of_error(error)) from error
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        remark(". ".join(["interrupted", *getattr(interrupt, "__notes__", ())]))
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except BrokenPipeError:
         _drop_output()

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import os
 import stat
-import subprocess
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -117,16 +116,6 @@ def read_file(path: str, place: Path) -> LocalFile:
     """Read a file that is sent as `path`, which need not be its own. Raises InvalidRequest."""
     status = place.stat()
     return _read(_Found(path, place, status.st_size, status.st_mode & ~stat.S_IXUSR))
-
-
-def version_of(folder: Path) -> str:
-    """Return the commit of the folder's git repository, with `-dirty` if files were changed since; or ""."""
-    command = ("git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return answer.stdout.strip() if answer.returncode == 0 else ""
 
 
 def _walk(root: Path) -> Iterator[_Found]:

@@ -64,7 +64,7 @@ def known(
 
 async def launch(groups: Groups, group: ContainerGroup, wanted: DockerPlan) -> None:
     engine: Any = Engine()
-    await Launcher(engine, engine, groups, engine, engine).launch(wanted, group)
+    await Launcher(engine, engine, groups, engine, engine, engine).launch(wanted, group)
 
 
 @pytest.mark.parametrize(

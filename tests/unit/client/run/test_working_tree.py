@@ -1,7 +1,6 @@
 """The files of a folder, and what cannot be sent."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from job_tracker.trees.manifest import TreeLimits, parsed
 from training_service._generated.program_service_pb2 import MissingContent
 from training_service.client.errors import InvalidRequest
 from training_service.client.run.sending import Sending
-from training_service.client.run.working_tree import read_folder, version_of
+from training_service.client.run.working_tree import read_folder
 
 
 @pytest.fixture
@@ -119,19 +118,3 @@ def test_a_file_that_a_pipe_has_replaced_has_changed_and_is_not_waited_for(folde
     missing = [MissingContent(sha256=files.files[-1].sha256, size=files.files[-1].size)]
     [message] = Sending(files, None).contents(missing)
     assert not message.pieces
-
-
-def test_the_version_is_the_commit(folder: Path) -> None:
-    assert version_of(folder) == ""
-
-    def git(*arguments: str) -> str:
-        identity = ("-c", "user.name=ada", "-c", "user.email=ada@example.com")
-        command = ("git", "-C", str(folder), *identity, *arguments)
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-    git("init", "--quiet")
-    git("add", "--all")
-    git("commit", "--quiet", "--message", "first")
-    assert version_of(folder) == git("rev-parse", "HEAD")
-    (folder / "train.py").write_text("print(2)")
-    assert version_of(folder) == git("rev-parse", "HEAD") + "-dirty"

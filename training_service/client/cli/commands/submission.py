@@ -37,8 +37,15 @@ def repeatable(key: str) -> Iterator[None]:
         yield
     except (DeadlineExceeded, Unavailable) as error:
         # The service may have queued the job and gone away before it could answer.
-        error.add_note(f"To repeat this without queueing the job twice, add --request-key {key}.")
+        error.add_note(_again(key))
         raise
+    except KeyboardInterrupt as interrupt:
+        interrupt.add_note(f"If the job was queued by then, it goes on. {_again(key)}")
+        raise
+
+
+def _again(key: str) -> str:
+    return f"To repeat this without queueing the job twice, add --request-key {key}."
 
 
 def report(session: Session, client: TrainingClient, job: int, *, followed: bool) -> None:

@@ -187,6 +187,10 @@ def provenance(made_from: Provenance) -> Iterator[Fact]:
             yield "Image", words.printable(program.image)
         if program.environment:
             yield "Environment", words.assignments(program.environment)
+        if program.HasField("changes"):
+            changes, tree = program.changes, words.printable(program.changes.tree)
+            lines = f"{words.count(changes.added, 'line')} added, {changes.removed} removed"
+            yield "Uncommitted changes", f"{lines} (trainctl diff shows them), tree {tree}"
     if made_from.program:
         yield "Program", words.printable(made_from.program)
     if made_from.code_version:

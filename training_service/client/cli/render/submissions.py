@@ -46,6 +46,8 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
         if each.HasField("toleration_seconds")
     ]
     if request.HasField("program"):
+        if program.HasField("changes"):
+            lacking.append("the record of uncommitted changes")
         words += _command_words(program.command)
         if program.command[:1] and program.command[0].endswith(".py"):
             lacking.append(f"a command {program.command[0]}, since it runs Python files by python")

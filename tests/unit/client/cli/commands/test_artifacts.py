@@ -110,3 +110,12 @@ def test_fetch_lists_the_artifacts_if_the_name_is_unknown(
 ) -> None:
     assert "Its files: model.pt, sub/labels.json" in trainctl("fetch", "1", "nope").stderr
     assert "has no files (yet)" in trainctl("fetch", "2").stderr
+
+
+def test_diff_prints_the_changes_as_they_are_in_a_pipe_and_escaped_on_a_terminal(
+    trained: ServerInThread, trainctl: Trainctl
+) -> None:
+    trained.service.changes[1] = b"@@ -1 +1 @@\n-a\n+\x1b[2J\xff\n"
+    assert trainctl("diff", "1").stdout_bytes == trained.service.changes[1]
+    assert trainctl.on_terminal("diff", "1").stdout == "@@ -1 +1 @@\n-a\n+\\x1b[2J\\xff\n"
+    assert trainctl("diff", "2").exit_code == 3

@@ -1,0 +1,145 @@
+"""Keeps the files of uploaded programs on the engine: each tree once, as a layer upon the program image.
+
+An image cannot be changed by the containers that are made from it, and it is there as a whole or not at all.
+The engine copies its folder HOME into the volume of each new container. So a tree is sent to the engine once,
+and each rank starts with a copy of its own. The engine removes no image that a container uses.
+
+The time at which an image was last tagged is that of its last use.
+"""
+
+import asyncio
+import hashlib
+import logging
+import math
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from datetime import datetime, timedelta
+from pathlib import PurePosixPath
+from secrets import token_hex
+
+from job_tracker.backends.docker.client import DockerClient, Json
+from job_tracker.backends.docker.engine_errors import Conflict, EngineError, NotFound
+from job_tracker.backends.docker.names import ours
+from job_tracker.backends.docker.refusals import diagnose_refusal
+from job_tracker.backends.shared.instances import WORK
+from job_tracker.backends.shared.labels import BASE_IMAGE, INSTANCE, MANAGED_BY, MANAGER, PROGRAM_IMAGE
+from job_tracker.backends.shared.programs import files_damaged
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, StorageUnavailable, TreeDamaged
+from job_tracker.trees.contents import read_in_threads
+from job_tracker.trees.store import TreeStore
+
+log = logging.getLogger(__name__)
+
+_REPOSITORY = "training-service-program"
+_FILLING = "training-service-filling-"
+"""The names of containers that become images begin with this. They are never started."""
+_SWEEP_SECONDS = 600.0
+_IN_USE_SECONDS = 3600.0
+"""An image that was used within this time stays, since containers may be about to be made from it."""
+
+
+class KeptPrograms:
+    """Makes images with the files of programs, for the service named `instance`."""
+
+    def __init__(
+        self, client: DockerClient, trees: TreeStore | None, *, instance: str, keep: timedelta, most: int
+    ) -> None:
+        """Images that were not used for `keep` are removed, and the oldest beyond `most`."""
+        self._client = client
+        self._trees = trees
+        self._instance = instance
+        self._keep = max(keep.total_seconds(), _IN_USE_SECONDS)
+        self._most = most
+        self._making: dict[str, asyncio.Lock] = {}
+        self._swept_at = 0.0
+
+    async def ensure(self, image: str, project: str, tree: str) -> str:
+        """Return the name of an image that has the files of a tree upon `image`. It may be repeated.
+
+        Raises LaunchFailed if the files are damaged, and BackendUnavailable if a retry may help.
+        """
+        base = str((await self._client.image(image))["Id"])
+        key = hashlib.sha256("\0".join((self._instance, base, project, tree)).encode()).hexdigest()[:32]
+        name = f"{_REPOSITORY}:{key}"
+        async with self._making.setdefault(key, asyncio.Lock()):
+            try:
+                await self._client.tag(name, _REPOSITORY, key)
+            except NotFound:
+                await self._make(base, f"{image} ({base})", project, tree, key)
+        return name
+
+    async def sweep(self, now: float) -> None:
+        """Remove images that are not used any longer, and remains of a service that was killed.
+
+        `now` is in seconds since 1970.
+        """
+        if now < self._swept_at + _SWEEP_SECONDS:
+            return
+        self._swept_at = now
+        used = [
+            (_time_of(await self._client.image(name)), name)
+            for entry in await self._client.images(self._labels())
+            for name in entry.get("RepoTags") or (entry["Id"],)
+        ]
+        for number, (used_at, name) in enumerate(sorted(used, reverse=True)):
+            if used_at < now - self._keep or (number >= self._most and used_at < now - _IN_USE_SECONDS):
+                with suppress(Conflict, NotFound):  # a container uses it, or another replica was faster
+                    await self._client.remove_image(name)
+                    log.info("removed the files of a program from the engine: %s", name)
+        await self._remove_fillings(self._labels(), before=now - _IN_USE_SECONDS)
+
+    async def _remove_fillings(self, labels: list[str], *, before: float) -> None:
+        for entry in await self._client.containers(labels):
+            is_filling = any(each.startswith(f"/{_FILLING}") for each in entry.get("Names") or ())
+            if is_filling and float(entry["Created"]) < before:
+                with suppress(Conflict, NotFound):
+                    await self._client.remove(entry["Id"])
+
+    def _labels(self) -> list[str]:
+        return [*ours(self._instance), PROGRAM_IMAGE]
+
+    async def _make(self, base: str, shown: str, project: str, tree: str, key: str) -> None:
+        labels = {MANAGED_BY: MANAGER, INSTANCE: self._instance, PROGRAM_IMAGE: key, BASE_IMAGE: shown}
+        name = f"{_FILLING}{key}-{token_hex(4)}"
+        try:
+            # What a service has left that was killed. A replica that fills one at this moment begins again.
+            await self._remove_fillings([*ours(self._instance), f"{PROGRAM_IMAGE}={key}"], before=math.inf)
+            # A program image may have no command of its own, without which no container is created.
+            container = await self._client.create_container(
+                name, {"Image": base, "Labels": labels, "Entrypoint": ["/"]}
+            )
+            try:
+                await self._fill(container, project, tree)
+                await self._client.commit(container, _REPOSITORY, key)
+            finally:
+                with suppress(EngineError):
+                    await self._client.remove(container)
+        except TreeDamaged as error:
+            raise LaunchFailed(files_damaged(str(error))) from error
+        except (OSError, StorageUnavailable) as error:
+            raise BackendUnavailable(f"the files of the program cannot be read: {error}") from error
+        except NotFound as error:
+            raise BackendUnavailable(f"the program's files were not kept: {error.message}") from error
+        except EngineError as error:
+            diagnosis = diagnose_refusal(error, name)
+            if diagnosis is None:
+                raise
+            raise LaunchFailed(diagnosis) from error
+
+    async def _fill(self, container: str, project: str, tree: str) -> None:
+        if self._trees is None:
+            raise TreeDamaged("this service keeps no uploaded files")
+        folder = str(PurePosixPath(WORK).relative_to("/"))
+        async with aclosing(read_in_threads(self._trees.of(project).archive(tree, folder))) as pieces:
+            await self._client.put_archive(container, "/", pieces)
+
+
+def has_files(labels: Mapping[str, str]) -> bool:
+    """Return whether a container was made from an image with the files of its program."""
+    return PROGRAM_IMAGE in labels
+
+
+def _time_of(image: Json) -> float:
+    """Return when an image was last tagged, in seconds since 1970."""
+    text = str(image["Metadata"]["LastTagTime"])
+    return datetime.fromisoformat(text).timestamp() if not text.startswith("0001-") else 0.0

@@ -1,0 +1,215 @@
+"""Reads the git commit of a folder, and what was changed since, without running code of its repository.
+
+The configuration and the attributes of a repository can name programs that git runs to compare files:
+filters, drivers for diffs, and a monitor of the file system. A folder that someone else has packed can bring
+such a repository along. So all of these are turned off for every call, and nothing is fetched.
+"""
+
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from training_service.client.run.ignoring import Ignored
+from training_service.client.run.working_tree import WorkingTree
+
+CHANGES = "changes.diff"
+"""The file of the tree that has the changes."""
+MOST_CHANGES = 1 << 20
+"""Bytes of changes that are recorded."""
+_SECONDS = 10.0
+"""The time for all calls of git. A repository that needs longer has no version."""
+_MOST_NAMES = 16 << 20
+_MOST_ARGUMENTS = 100_000  # bytes; Linux takes 2 MiB with the environment
+_PIECE = 1 << 16
+_KEPT_VARIABLES = frozenset({"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CEILING_DIRECTORIES"})
+_SAFE = {
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.pager": "cat",
+    "diff.ignoreSubmodules": "dirty",
+    "safe.bareRepository": "explicit",
+}
+_DIFF = (
+    *("diff", "--relative", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames"),
+    *("--ignore-submodules=dirty", "--src-prefix=a/", "--dst-prefix=b/"),
+)
+_CUT = b"# The rest is not recorded: at most %d bytes are.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The state of a folder in its git repository."""
+
+    version: str = ""
+    """The commit, with `-dirty` if files of the folder were changed since; empty without git or a commit."""
+    changes: bytes = b""
+    """The changes of tracked files since the commit, as `git diff` prints them; empty if there are none."""
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """The number of lines that were added, and that of lines that were removed."""
+        return _counted(self.changes)
+
+
+def revision_of(files: WorkingTree) -> Revision:
+    """Return the revision of the files. What git ignores is never part of the changes."""
+    git = _Git(files.folder)
+    commit = git.read("rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode(errors="replace").strip()
+    if not commit:
+        return Revision()
+    names = git.read(*_DIFF, "--name-only", "-z", "HEAD", "--", ".")
+    changed = [os.fsdecode(name) for name in names.split(b"\0") if name]
+    if not changed:
+        return Revision(commit if git.is_fine else "")
+    shown, is_cut = _bounded(_recorded(changed, files))
+    text = git.read(*_DIFF, "HEAD", "--", *shown, most=MOST_CHANGES + 1) if shown else b""
+    if not git.is_fine:
+        return Revision(f"{commit}-dirty")
+    return Revision(f"{commit}-dirty", _text(commit, text, is_cut=is_cut))
+
+
+class _Git:
+    """Runs git in a folder. After a failure, `is_fine` is false, and calls return nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._end = time.monotonic() + _SECONDS
+        self.is_fine = True
+        self._options = ["--no-pager", "--literal-pathspecs"]
+        for name, value in _SAFE.items():
+            self._options += ["-c", f"{name}={value}"]
+        self._turn_off_filters()
+
+    def read(self, *arguments: str, most: int = _MOST_NAMES) -> bytes:
+        """Return what git prints, at most `most` bytes."""
+        if not self.is_fine:
+            return b""
+        command = ("git", *self._options, *arguments)
+        try:
+            code, printed = _run(command, self._folder, most, self._end)
+        except OSError:
+            code, printed = -1, b""
+        self.is_fine = code == 0
+        return printed if self.is_fine else b""
+
+    def _turn_off_filters(self) -> None:
+        names = self.read("config", "--includes", "-z", "--name-only", "--get-regexp", r"^filter\.")
+        self.is_fine = True  # git fails without such a name, too
+        drivers = {os.fsdecode(name).rpartition(".")[0] for name in names.split(b"\0") if name}
+        for driver in sorted(drivers):
+            # git takes what is before the first = as the name, so this driver could not be turned off.
+            self.is_fine &= "=" not in driver
+            self._options += [
+                *("-c", f"{driver}.clean=", "-c", f"{driver}.smudge=", "-c", f"{driver}.process="),
+                *("-c", f"{driver}.required=false"),
+            ]
+
+
+def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[int, bytes]:
+    """Run a command until `end`. Return its exit code, 0 if it printed too much, and what it printed."""
+    with (
+        subprocess.Popen(
+            command,
+            cwd=folder,
+            env=_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process,
+        selectors.DefaultSelector() as selector,
+    ):
+        assert process.stdout is not None, "it is a pipe"
+        selector.register(process.stdout, selectors.EVENT_READ)
+        printed = bytearray()
+        try:
+            while len(printed) < most:
+                if not selector.select(max(0.0, end - time.monotonic())):
+                    return -1, b""
+                piece = os.read(process.stdout.fileno(), min(_PIECE, most - len(printed)))
+                if not piece:
+                    return process.wait(max(0.1, end - time.monotonic())), bytes(printed)
+                printed += piece
+            return 0, bytes(printed)
+        except subprocess.TimeoutExpired:
+            return -1, b""
+        finally:
+            if process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of git, in which nothing but the folder says which repository is meant."""
+    kept = {
+        name: value
+        for name, value in variables.items()
+        if not name.startswith("GIT_") or name in _KEPT_VARIABLES
+    }
+    return {
+        **kept,
+        "LC_ALL": "C",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
+    }
+
+
+def _recorded(changed: Iterable[str], files: WorkingTree) -> Iterator[str]:
+    """Yield the changed paths that are sent, and those that were removed and not ignored."""
+    sent, ignored = {file.path for file in files.files}, Ignored(files.folder)
+    for path in changed:
+        place = files.folder / path
+        if path in sent or (not os.path.lexists(place) and not _is_ignored(place, files.folder, ignored)):
+            yield path
+
+
+def _is_ignored(place: Path, folder: Path, ignored: Ignored) -> bool:
+    if ignored.ignores(place, is_folder=False):
+        return True
+    above = place.parents[: len(place.relative_to(folder).parts) - 1]
+    return any(ignored.ignores(each, is_folder=True) for each in above)
+
+
+def _bounded(paths: Iterable[str]) -> tuple[list[str], bool]:
+    """Return as many paths as fit into the arguments of a command, and whether there are more."""
+    found: list[str] = []
+    size = 0
+    for path in paths:
+        size += len(os.fsencode(path)) + 1
+        if size > _MOST_ARGUMENTS:
+            return found, True
+        found.append(path)
+    return found, False
+
+
+def _text(commit: str, text: bytes, *, is_cut: bool) -> bytes:
+    """Return what is recorded. `git apply` and `patch` skip the lines before the first file."""
+    if not text:
+        return b""
+    head, cut = f"# Changes since commit {commit}\n".encode(), _CUT % MOST_CHANGES
+    room = MOST_CHANGES - len(head) - len(cut)
+    if len(text) > room:
+        is_cut, text = True, text[: text.rfind(b"\n", 0, room) + 1]
+    return head + text + (cut if is_cut else b"")
+
+
+def _counted(changes: bytes) -> tuple[int, int]:
+    added = removed = 0
+    in_hunk = False
+    for line in changes.split(b"\n"):
+        if line.startswith(b"@@ "):
+            in_hunk = True
+        elif not line.startswith((b"+", b"-", b" ", b"\\")):
+            in_hunk = False
+        elif in_hunk:
+            added += line.startswith(b"+")
+            removed += line.startswith(b"-")
+    return added, removed

@@ -1,0 +1,29 @@
+"""The beginning of trainctl. It imports almost nothing, so that Ctrl-C ends it properly from the start."""
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+_INTERRUPTED = 130
+"""ExitCode.INTERRUPTED, which is not imported yet."""
+
+
+def main() -> None:
+    """Run trainctl."""
+    signal.signal(signal.SIGINT, _leave)
+    from training_service.client.cli import app
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        app(prog_name="trainctl")
+    finally:
+        # The result is known. What is left is the end of the interpreter, which would print a traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _leave(*_: object) -> NoReturn:
+    """End at once: nothing has begun, and an import that is interrupted may raise any error."""
+    sys.stderr.write("trainctl: interrupted\n")
+    sys.stderr.flush()
+    os._exit(_INTERRUPTED)
