@@ -82,7 +82,9 @@ def test_a_stalled_worker_of_an_elastic_group_is_replaced_alone_until_it_stalls_
         assert decided.job.ending is None
         assert decided.job.restarts_of(2) == restarts
         assert decided.job.history[-1].diagnosis == STALL
-        assert step(decided.job, running, launched=False) == Launch()  # a crash before the launch loses nothing
+        assert (
+            step(decided.job, running, launched=False) == Launch()
+        )  # a crash before the launch loses nothing
         current = replace(
             decided.job, ranks=tuple(RankStatus(n, R, restarts=restarts if n == 2 else 0) for n in range(3))
         )

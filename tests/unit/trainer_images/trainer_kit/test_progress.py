@@ -145,7 +145,11 @@ def test_an_artifact_is_a_separate_line(stdout: Stdout) -> None:
 
 @pytest.mark.parametrize(
     ("variables", "process"),
-    [({}, 5), ({"PET_NODE_RANK": "2"}, 2), ({"PET_NODE_RANK": "2", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1"}, 9)],
+    [
+        ({}, 5),
+        ({"PET_NODE_RANK": "2"}, 2),
+        ({"PET_NODE_RANK": "2", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1"}, 9),
+    ],
 )
 def test_a_process_that_torchrun_started_reports_as_part_of_its_instance(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], process: int
