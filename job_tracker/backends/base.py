@@ -161,7 +161,7 @@ class Backend(LiveLogs, Protocol):
         A launch may be repeated: existing instances are adopted, and an instance that may have run is never
         created again. So a group whose master is gone raises LaunchFailed. If the launch of the job was
         complete (`was_launched`), missing ranks are not created. A rank that has failed is restarted if the
-        job wants more restarts than it has had, and continues its log.
+        job wants more restarts than it has had, and continues its log. One that still runs is killed first.
 
         Raises LaunchFailed if a retry is pointless, and BackendUnavailable if it may help. In both cases the
         instances that were created stay, for the next `launch` or for `stop`: the caller stores the diagnosis

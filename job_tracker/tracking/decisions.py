@@ -98,6 +98,8 @@ def next_step(
     if job.state is JobState.RUNNING and master is Phase.SUCCEEDED:
         return Save(current.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.group.ends_with_master)))
     if stall is not None and job.state is JobState.RUNNING and master is Phase.RUNNING:
+        if stall.rank and _may_restart(job):
+            return Save(current.restarting(stall.rank, stall, now))
         return Save(current.failed(stall, now))
     if is_due:
         return Save(current.failed(_deadline_exceeded(current), now))
@@ -133,12 +135,15 @@ def number(value: float) -> str:
 
 def _restartable_worker(job: Job, seen: Observation) -> tuple[int, Diagnosis] | None:
     """Return a failed worker of an elastic group that may be restarted, and its diagnosis."""
-    elastic = job.spec.group.elastic
-    if elastic is None or seen.master.status.phase is not Phase.RUNNING:
-        return None
-    if sum(rank.restarts for rank in job.ranks) >= elastic.max_restarts:
+    if seen.master.status.phase is not Phase.RUNNING or not _may_restart(job):
         return None
     return next(((rank.status.rank, rank.diagnosis) for rank in seen.ranks if rank.diagnosis), None)
+
+
+def _may_restart(job: Job) -> bool:
+    """Return whether a worker may be restarted alone."""
+    elastic = job.spec.group.elastic
+    return elastic is not None and sum(rank.restarts for rank in job.ranks) < elastic.max_restarts
 
 
 def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:

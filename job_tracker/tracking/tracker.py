@@ -445,5 +445,6 @@ class Tracker:
                 )
             for rank in after.ranks:
                 if rank.restarts > before.restarts_of(rank.rank):
+                    self.progress.forgive(after.group)  # its stall was the reason, or is no longer known
                     log.warning("job %d: rank %d: %s", after.id, rank.rank, rank.note)
         return saved

@@ -179,10 +179,16 @@ class ProgressWatch:
         self._again.set()
 
     def _has_answers(self, watched: Watched, now: float) -> bool:
-        """Return whether all processes have sent their stacks, or have had enough time for it."""
+        """Return whether all processes have sent their stacks, or have had enough time for it.
+
+        A process that had stopped reporting before it was asked will not answer, so only the others count.
+        """
         assert watched.asked is not None
-        patience = 2 * max(watched.pause, self._board.processes_pause) + 2
-        return all(signs.stacks for signs in watched.signs.values()) or now - watched.asked > patience
+        pause = max(watched.pause, self._board.processes_pause)
+        if now - watched.asked > 2 * pause + 2:
+            return True
+        answering = [signs for signs in watched.signs.values() if now - signs.heard <= 2 * pause + 1]
+        return bool(answering) and all(signs.stacks for signs in answering)
 
     def _note_slow(self, attempt: Attempt, watched: Watched, factors: Mapping[int, float]) -> None:
         for process, signs in watched.signs.items():

@@ -59,12 +59,17 @@ class Group:
     def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
         """Wrap `model` so that every backward pass averages its gradients over the group.
 
+        The time in which a backward pass has computed its gradients and waits for those of others counts as
+        waiting (`steps`), except on GPUs, where the pass does not wait for them.
+
         The parameters remain those of `model`: save that, not the wrapper. `options` are those of
         DistributedDataParallel.
         """
         if self.size == 1:
             return model
-        return _with_final_buckets(DistributedDataParallel(model, **options))
+        grouped = _with_final_buckets(DistributedDataParallel(model, **options))
+        _note_waiting(grouped)
+        return grouped
 
     def total(self, *values: float) -> list[float]:
         """Return each value's sum over the group. Every process must call this, and gets the same sums."""
@@ -109,6 +114,30 @@ def _with_final_buckets(grouped: DistributedDataParallel) -> DistributedDataPara
             model.forward = own_forward
         grouped.zero_grad(set_to_none=True)
     return grouped
+
+
+def _note_waiting(grouped: DistributedDataParallel) -> None:
+    """Note how long each backward pass of `grouped` waits for the gradients of others.
+
+    When autograd has computed all gradients, it calls the queued callbacks in their order. DDP waits in its
+    own, which it queues once all gradients are ready. `_begin` is queued at one of them, so before that, and
+    `_end` when `_begin` runs, so behind it. The reduction itself stays that of DDP.
+    """
+    waits: list[AbstractContextManager[None]] = []
+    queue = torch.autograd.Variable._execution_engine.queue_callback
+
+    def _begin() -> None:
+        _end()  # the last pass has failed while it waited
+        waits.append(steps.OF_PROCESS.waiting())
+        waits[-1].__enter__()
+        queue(_end)
+
+    def _end() -> None:
+        while waits:
+            waits.pop().__exit__(None, None, None)
+
+    trained = [parameter for parameter in grouped.module.parameters() if parameter.requires_grad]
+    trained[-1].register_post_accumulate_grad_hook(lambda _: queue(_begin))
 
 
 @contextmanager

@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainer_kit import outside, steps
+from trainer_kit import environment, outside, steps
 from trainer_kit.report_sinks import Artifact, NullSink, Progress, Sink, StdoutSink
 
 if TYPE_CHECKING:  # it needs PyTorch, which a program that only publishes a model may lack
     from trainer_kit.group import Group
+
+_MOST_PROCESSES = 100_000
 
 
 class Reporter:
@@ -59,7 +61,7 @@ def reporting(group: "Group") -> Iterator[Reporter]:
     also be looked at from outside (`outside`).
     """
     outside.answer()
-    sink = _sink(group.rank)
+    sink = _sink(_process_of(group.rank))
     reporter = Reporter(sink if group.is_master else NullSink())
     _in_use.append(reporter)
     try:
@@ -67,6 +69,19 @@ def reporting(group: "Group") -> Iterator[Reporter]:
     finally:
         _in_use.remove(reporter)
         sink.close()
+
+
+def _process_of(rank: int) -> int:
+    """Return the number by which the service knows this process: it counts through the instances.
+
+    In an elastic group, torchrun numbers the processes anew at each rendezvous.
+    """
+    instance = environment.integer("PET_NODE_RANK", default=-1, at_least=-1, at_most=_MOST_PROCESSES)
+    if instance < 0:
+        return rank
+    local_size = environment.integer("LOCAL_WORLD_SIZE", default=1, at_least=1, at_most=_MOST_PROCESSES)
+    local = environment.integer("LOCAL_RANK", default=0, at_least=0, at_most=local_size - 1)
+    return instance * local_size + local
 
 
 def present() -> Reporter:

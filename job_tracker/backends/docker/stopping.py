@@ -102,7 +102,11 @@ class Stopper:
         self._groups.drop(ref)
 
     async def remove_lost(self, container: Container) -> None:
-        """Remove the container of a rank that is to be restarted. Its log is kept."""
+        """Remove the container of a rank that is to be restarted, killing one that has stalled. Its log is
+        kept."""
+        if container.has_started and not container.has_ended:
+            with suppress(NotFound, Conflict):  # it has ended by itself
+                await self._client.kill(container.id, "SIGKILL")
         group = self._groups.get(container.group) if container.group else None
         if group is not None and container.rank is not None and container.has_started:
             await self._keep_logs(group, [container.rank])

@@ -34,9 +34,13 @@ class ProcessGroup:
         return RankProcess(rank, self.folder, lambda: self._on_change(self))
 
     async def reset_for_restart(self, restarts: Sequence[int]) -> None:
-        """Reset the ranks that are due for a restart to "never started", once they have ended."""
+        """Reset the ranks that are due for a restart to "never started", once they have ended.
+
+        A rank that still runs has stalled, and is killed.
+        """
         for rank, process in enumerate(self._ranks):
             if process.restarts < restarts[rank] and not process.is_pending:
+                process.signal(signal.SIGKILL)  # the supervisor; the sweep after it kills the rest
                 await process.ended.wait()  # this includes the sweep after a killed supervisor
                 await asyncio.to_thread(process.folder.forget_end)
                 self._ranks[rank] = self._rank(rank)

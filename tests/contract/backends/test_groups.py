@@ -94,6 +94,29 @@ async def test_a_failed_rank_is_restarted_beside_the_others(world: World) -> Non
     assert await text_of(world.open().logs(asked.group, 1)) == "up\nup\n"
 
 
+async def test_a_rank_that_still_runs_is_replaced_beside_the_others(world: World) -> None:
+    backend = world.open()
+    asked = job({**FOREVER, "PRINT": "up"}, instances=2)
+    await started(backend, asked)
+    await printed(backend, asked.group, 1)
+    before = (await groups_of(backend))[asked.group]
+    stalled = Diagnosis(category=Category.STALLED, summary="It stands still.", resolution="Look.", rank=1)
+    again = asked.observed(before.statuses).restarting(1, stalled, NOON)
+
+    def has_run_again(observation: Observation) -> bool:
+        return observation.ranks[1].status.restarts == 1 and phases(observation) == [Phase.RUNNING] * 2
+
+    await backend.launch(again)
+    running = await seen(backend, asked.group, has_run_again)
+    assert running.ranks[0].status.restarts == 0
+    await world.open().launch(again)  # as after a crash
+    while await text_of(backend.logs(asked.group, 1)) != "up\nup\n":
+        await asyncio.sleep(0.05)
+    await backend.stop(asked.group, GRACE)
+    assert await text_of(backend.logs(asked.group, 0)) == "up\n"
+    assert await text_of(world.open().logs(asked.group, 1)) == "up\nup\n"
+
+
 def _diagnosis(observation: Observation) -> Diagnosis:
     assert observation.first_failure is not None
     return observation.first_failure

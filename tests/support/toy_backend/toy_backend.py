@@ -148,6 +148,9 @@ class ToyBackend:
             for rank in group.ranks:
                 wanted = job.restarts_of(rank.status.rank)
                 if rank.process is None or rank.status.restarts < wanted:
+                    if rank.process is not None and rank.following is not None and not rank.following.done():
+                        os.killpg(rank.process.pid, signal.SIGKILL)  # it has stalled
+                        await rank.following
                     await self._start(job, group, rank, wanted)
             return group.observation
 

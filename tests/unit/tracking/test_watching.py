@@ -61,6 +61,22 @@ def report(watch: ProgressWatch, processes: Sequence[int], **values: Any) -> boo
     return any(orders.wants_stacks for orders in made)
 
 
+async def test_stacks_of_a_process_that_had_fallen_silent_are_not_waited_for(
+    watch: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    report(watch, [0, 1])
+    for _ in range(4):
+        clock.now += 1
+        report(watch, [0], waiting=True)
+    watch.look()
+    report(watch, [0], waiting=True, stacks="Thread MainThread:\n  a.py:1 in wait\n")
+    watch.look()
+    assert stalled == [1]
+    why = watch.stall_of(JOB.group)
+    assert why is not None
+    assert (why.rank, "gives no sign" in why.summary) == (1, True)
+
+
 async def test_a_stall_is_called_when_all_have_sent_their_stacks(
     watch: ProgressWatch, clock: Clock, stalled: list[int]
 ) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import RankStatus
@@ -66,6 +68,38 @@ def test_the_restarts_of_workers_are_limited() -> None:
     decided = step(current, lost(2))
     assert isinstance(decided, Save)
     assert decided.job.diagnosis == WHY
+
+
+STALL = replace(WHY, category=Category.STALLED, rank=2)
+
+
+def test_a_stalled_worker_of_an_elastic_group_is_replaced_alone_until_it_stalls_too_often() -> None:
+    current = ELASTIC.observed(seen(R, R, R).statuses)
+    for restarts in (1, 2):
+        running = Observation(tuple(RankObservation(status) for status in current.ranks))
+        decided = step(current, running, stall=STALL)
+        assert isinstance(decided, Save)
+        assert decided.job.ending is None
+        assert decided.job.restarts_of(2) == restarts
+        assert decided.job.history[-1].diagnosis == STALL
+        assert (
+            step(decided.job, running, launched=False) == Launch()
+        )  # a crash before the launch loses nothing
+        current = replace(
+            decided.job, ranks=tuple(RankStatus(n, R, restarts=restarts if n == 2 else 0) for n in range(3))
+        )
+    running = Observation(tuple(RankObservation(status) for status in current.ranks))
+    again = step(current, running, stall=STALL)
+    assert isinstance(again, Save)
+    assert again.job.diagnosis == STALL
+
+
+@pytest.mark.parametrize("rank", [None, 0])
+def test_a_stall_ends_an_elastic_attempt_if_no_worker_is_named(rank: int | None) -> None:
+    stall = replace(STALL, rank=rank)
+    decided = step(ELASTIC.observed(seen(R, R, R).statuses), seen(R, R, R), stall=stall)
+    assert isinstance(decided, Save)
+    assert decided.job.diagnosis == stall
 
 
 def test_the_loss_of_the_master_ends_an_elastic_attempt() -> None:

@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 from trainer_kit import steps
 from trainer_kit.errors import GroupError, ParameterError
@@ -65,3 +69,53 @@ def test_steps_and_phases_of_a_group_are_signs_of_the_process(monkeypatch: pytes
         with group.phase("evaluation"):
             assert signs.standing().phase == "evaluation"
     assert (signs.standing().step, signs.standing().phase) == (3, "training")
+
+
+WAITING = """
+import hashlib, os, time, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from trainer_kit import group, steps
+
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo")
+
+def trained(wrap, steps_of):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    whole = wrap(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    torch.manual_seed(rank)
+    for step in range(1, 13):
+        time.sleep(0.1 if rank == 2 else 0.01)
+        loss = whole(torch.randn(16, 32)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        steps_of.step(step)
+    return b"".join(each.detach().numpy().tobytes() for each in model.parameters())
+
+ours = group.Group(rank, 3, torch.device("cpu"))
+plain = trained(lambda model: group._with_final_buckets(DistributedDataParallel(model)), steps.Steps())
+assert trained(ours.wrap, steps.OF_PROCESS) == plain
+standing = steps.OF_PROCESS.standing()
+assert not standing.waiting
+print(standing.step_seconds - standing.waiting_seconds, flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_a_backward_pass_counts_as_waiting_for_a_slow_rank_and_changes_no_bit() -> None:
+    port = str(free_port())
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", WAITING],
+            env=os.environ
+            | {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    own = [float(rank.communicate(timeout=120)[0]) for rank in ranks]
+    assert own[2] > 1.3 * max(own[:2])

@@ -6,6 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+from trainer_kit import progress
 from trainer_kit.progress import Reporter
 from trainer_kit.report_sinks import ARTIFACT, PROGRESS, Artifact, Progress, StdoutSink
 
@@ -140,3 +141,21 @@ def test_an_artifact_is_a_separate_line(stdout: Stdout) -> None:
     Reporter(StdoutSink()).artifact("model.pt", "s3://models/7/model.pt", kind="model", size=3)
     report = '{"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 3}'
     assert stdout.calls == [f"{ARTIFACT} {report}\n", "flush"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "process"),
+    [
+        ({}, 5),
+        ({"PET_NODE_RANK": "2"}, 2),
+        ({"PET_NODE_RANK": "2", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1"}, 9),
+    ],
+)
+def test_a_process_that_torchrun_started_reports_as_part_of_its_instance(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], process: int
+) -> None:
+    for name in ("PET_NODE_RANK", "LOCAL_WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert progress._process_of(5) == process
