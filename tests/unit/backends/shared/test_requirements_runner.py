@@ -1,17 +1,19 @@
 """Equal requirements share an environment, unless they may name other files. A part of one is never used."""
 
+import json
 import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from job_tracker.backends.process import requirements_runner
 from job_tracker.backends.process.environments import find_uv
-from job_tracker.backends.process.requirements_runner import EXIT_CODE, FAILED, is_plain, name_of
+from job_tracker.backends.shared import requirements_runner
+from job_tracker.backends.shared.requirements_runner import EXIT_CODE, FAILED, is_plain, name_of
 
 TREE, OTHER = "a" * 64, "b" * 64
 
@@ -68,12 +70,13 @@ class Folder:
         self._uv.write_text(f'#!/bin/sh\n{before}\n{find_uv()} "$@" || exit\n{after}\n')
         self._uv.chmod(0o700)
 
-    def run(self, prepare: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+    def run(self, prepare: Callable[[], None] | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
         script = requirements_runner.__file__
-        words = (str(self.root), str(self._uv), "requirements.txt", TREE)
+        options = {"root": str(self.root), "uv": str(self._uv), "file": "requirements.txt", "tree": TREE}
+        options |= more
         command = ("python", "-c", "import sys; print(sys.prefix)")
         return subprocess.run(
-            (sys.executable, "-I", "-S", script, *words, *command),
+            (sys.executable, "-I", "-S", script, json.dumps(options), *command),
             cwd=self._work,
             capture_output=True,
             text=True,
