@@ -80,7 +80,8 @@ class DockerSettings(ProgramImages):
         ge=1,
         le=10_000,
         description="Number of Python environments of requirements files that each project may keep on the "
-        "engine. Those that were not used for the longest time are removed first; those of running jobs stay.",
+        "engine. Those that were not used for the longest time are removed first; those of running jobs "
+        "stay.",
     )
     call_seconds: int = Field(
         default=30, ge=1, le=600, description="Time-out of one call to the engine, in seconds."

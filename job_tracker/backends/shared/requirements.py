@@ -1,4 +1,4 @@
-"""The words before a command that give it the packages of its requirements file, in containers and pods. Pure.
+"""The words before a command that give it the packages of its requirements file, in containers and pods.
 
 See requirements_runner.py.
 """

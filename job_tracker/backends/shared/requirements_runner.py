@@ -190,7 +190,8 @@ def _build(folder: str, uv: str, file: str, content: bytes, *, in_image: bool, l
     program = uv or shutil.which("uv")
     if program is None:
         _fail(
-            "this image has no uv, which installs them: add it to the image (pip install uv), or name another one"
+            "this image has no uv, which installs them: add it to the image (pip install uv), or choose "
+            "another one"
         )
     shutil.rmtree(folder, ignore_errors=True)
     cache = os.path.join(os.path.dirname(folder), "cache")
