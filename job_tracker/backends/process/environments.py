@@ -1,8 +1,8 @@
 """Python environments of uploaded programs: those of requirements files, named ones, and places for caches.
 
 An environment of a requirements file is made by the first rank that needs it (shared/requirements_runner.py),
-below PROJECT in one folder, and removed when it was not used for a time. A job that runs keeps the lock of its
-own.
+below PROJECT in one folder, and removed when it was not used for a time. A job that runs keeps the lock of
+its own.
 """
 
 import shutil
