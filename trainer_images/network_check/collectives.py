@@ -7,15 +7,18 @@ times a factor, by which it is the bandwidth of the slowest link if the algorith
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
-from trainer_kit.group import Group
 
 from network_check.parameters import Parameters
 from network_check.result import CollectiveResult, TimedCollective
 from network_check.timing import Clock, is_too_long, repeats_for
+
+if TYPE_CHECKING:
+    from trainer_kit.group import Group
 
 Operation = Callable[[], object]
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
@@ -40,7 +43,7 @@ def whole(size: int, ranks: int) -> int:
     return math.ceil(size / (_NUMBER * ranks)) * _NUMBER * ranks
 
 
-def operation_of(name: str, size: int, group: Group) -> Operation:
+def operation_of(name: str, size: int, group: "Group") -> Operation:
     """Return the operation on a new tensor of `size` bytes, which `whole` has rounded."""
     every = torch.zeros(size // _NUMBER, device=group.device)
     part = torch.zeros(size // _NUMBER // group.size, device=group.device)
@@ -58,7 +61,7 @@ def operation_of(name: str, size: int, group: Group) -> Operation:
             return lambda: dist.all_to_all_single(received, every)
 
 
-def measure(name: str, group: Group, parameters: Parameters, clock: Clock) -> CollectiveResult:
+def measure(name: str, group: "Group", parameters: Parameters, clock: Clock) -> CollectiveResult:
     """Time an operation by size. All ranks must call this, and get the same result."""
     sizes: list[TimedCollective] = []
     for wanted in parameters.sizes:
@@ -74,20 +77,13 @@ def measure(name: str, group: Group, parameters: Parameters, clock: Clock) -> Co
     return CollectiveResult(name, sizes[0].seconds, sizes[-1].bus_bytes_per_s, sizes)
 
 
-def measure_barrier(group: Group, parameters: Parameters, clock: Clock) -> CollectiveResult:
+def measure_barrier(group: "Group", parameters: Parameters, clock: Clock) -> CollectiveResult:
     """Time a barrier. All ranks must call this."""
     seconds, _ = _timed(dist.barrier, group, parameters, clock)
     return CollectiveResult(BARRIER, seconds, None)
 
 
-def measured(group: Group, parameters: Parameters, clock: Clock) -> Iterator[CollectiveResult]:
-    """Time all operations."""
-    for name in OPERATIONS:
-        yield measure(name, group, parameters, clock)
-    yield measure_barrier(group, parameters, clock)
-
-
-def _timed(operation: Operation, group: Group, parameters: Parameters, clock: Clock) -> tuple[float, int]:
+def _timed(operation: Operation, group: "Group", parameters: Parameters, clock: Clock) -> tuple[float, int]:
     """Return the median time until the last rank has done the operation, and the number of repetitions.
 
     A barrier before each lets all ranks begin at about the same time. It adds to the time at most what the
@@ -104,7 +100,7 @@ def _after_barrier(operation: Operation, clock: Clock) -> float:
     return clock.seconds(operation)
 
 
-def _longest(times: list[float], group: Group) -> list[float]:
+def _longest(times: list[float], group: "Group") -> list[float]:
     longest = torch.tensor(times, dtype=torch.float64, device=group.device)
     dist.all_reduce(longest, dist.ReduceOp.MAX)
     return longest.tolist()
