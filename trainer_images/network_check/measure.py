@@ -65,6 +65,7 @@ class NetworkCheck:
         with self._naming("joining"):
             self._hosts = self._of_all(socket.gethostname())
         rounds = plan(self._group.size, self._local_size)
+        log.info("measuring %d ranks: pairs in %d rounds, then collectives", self._group.size, len(rounds))
         total = len(rounds) + len(collectives.OPERATIONS) + 1
         for number, pairs in enumerate(rounds, start=1):
             self._measure_round(number, pairs)

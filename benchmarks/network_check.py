@@ -1,0 +1,104 @@
+"""The bandwidth that network-check measures, against iperf3 on the same link, at several rates.
+
+    python -m benchmarks.network_check [--quick]      (as root, with iperf3: apt-get install iperf3)
+
+Two machines of `links` are joined by links of each rate. Both measure in turns, and the medians count.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.links import INTERFACE, Machine, Running, emulated
+from benchmarks.support import Row, run_alone
+
+RATES = ("20mbit", "100mbit", "400mbit")
+WITHIN = 0.05
+PORT = 29500
+SIZES = "8,65536,1048576,4194304"
+
+
+def measure(quick: bool) -> list[Row]:
+    if os.geteuid() != 0 or not shutil.which("iperf3"):
+        return [Row("network-check: bandwidth", "not measured: it needs root and iperf3")]
+    return [_row(rate, rounds=1 if quick else 3) for rate in RATES]
+
+
+def _row(rate: str, rounds: int) -> Row:
+    ours, theirs = [], []
+    with emulated([Machine(rate), Machine(rate)]) as (first, second):
+        for _ in range(rounds):
+            theirs.append(_iperf3(first, second))
+            ours.append(_network_check(first, second))
+    measured, peer = statistics.median(ours), statistics.median(theirs)
+    ratio = measured / peer
+    return Row(
+        f"network-check: bandwidth of a link of {rate}, against iperf3",
+        f"{measured / 1e6:.2f} MB/s",
+        f"{peer / 1e6:.2f} MB/s",
+        f"{ratio:.3f}",
+        f"within {WITHIN:.0%}",
+        met=abs(ratio - 1) <= WITHIN,
+    )
+
+
+def _iperf3(first: Running, second: Running) -> float:
+    """Return the bytes per second that arrive at the second machine."""
+    server = second.start("iperf3", "--server", "--one-off", stdout=subprocess.DEVNULL)
+    try:
+        for _ in range(50):  # until the server listens
+            client = first.start(
+                *("iperf3", "--client", second.address, "--json", "--time", "4", "--omit", "1"),
+                stdout=subprocess.PIPE,
+            )
+            output, _ = client.communicate(timeout=60)
+            if client.returncode == 0:
+                return float(json.loads(output)["end"]["sum_received"]["bits_per_second"]) / 8
+            time.sleep(0.1)
+    finally:
+        server.kill()
+        server.wait()
+    raise SystemExit("network-check: iperf3 did not answer")
+
+
+def _network_check(*machines: Running) -> float:
+    """Return the bytes per second from the first machine to the second."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        ranks = [
+            machine.start(
+                *(sys.executable, "-m", "network_check.measure"),
+                environment={
+                    "RANK": str(rank),
+                    "WORLD_SIZE": str(len(machines)),
+                    "MASTER_ADDR": machines[0].address,
+                    "MASTER_PORT": str(PORT),
+                    "GLOO_SOCKET_IFNAME": INTERFACE,
+                    "OMP_NUM_THREADS": "1",
+                    "GROUP_TIMEOUT": "60",
+                    "MODEL_URI": folder,
+                    "SIZES": SIZES,
+                    "SIZE_SECONDS": "4",
+                },
+                stdout=subprocess.DEVNULL,
+            )
+            for rank, machine in enumerate(machines)
+        ]
+        try:
+            if any(rank.wait(timeout=300) for rank in ranks):
+                raise SystemExit("network-check: a rank failed")
+        finally:
+            for rank in ranks:
+                rank.kill()
+        found = json.loads((Path(folder) / "network.json").read_text())
+        [bandwidth] = [pair["bandwidth_bytes_per_s"] for pair in found["pairs"] if pair["source"] == 0]
+        return float(bandwidth)
+
+
+if __name__ == "__main__":
+    run_alone(measure)
