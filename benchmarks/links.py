@@ -6,8 +6,8 @@ Each rank of a benchmark runs in its own namespace, joined by a veth pair to a b
         machines[0].start("iperf3", "--server")
 
 What it is worth: `tbf` limits what a machine sends and, at the bridge, what it receives, in the kernel, so it
-holds for any program. The kernel here has no netem, so a latency is added by `relay.py`, a program, for the
-connections that go through it. A CPU quota is that of the cgroup v1 controller. All of it needs root.
+holds for any program. The kernel here has no netem, so a latency is added by a program, `relay.py`, which
+says what that is worth. A CPU quota is that of the cgroup v1 controller. All of it needs root.
 
 Names carry the pid of the owner, and the next start removes what dead owners have left, so a kill -9 leaves
 nothing for good.
@@ -17,6 +17,7 @@ import contextlib
 import os
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,8 @@ class Machine:
     """Of its link, in each direction, as `tc` writes it."""
     cpus: float | None = None
     """CPUs in all; None: no limit."""
+    latency: float = 0
+    """Seconds, one way, that its link adds in each direction."""
 
 
 @dataclass
@@ -83,13 +86,30 @@ def emulated(machines: Sequence[Machine]) -> Iterator[list[Running]]:
     """
     remove_leftovers()
     owner = f"{PREFIX}{os.getpid()}"
+    relays: list[subprocess.Popen[str]] = []
     try:
         bridge = _namespace(f"{owner}-b")
         _run("ip", "-n", bridge, "link", "add", "bridge", "type", "bridge")
         _run("ip", "-n", bridge, "link", "set", "bridge", "up")
-        yield [_machine(owner, bridge, number, machine) for number, machine in enumerate(machines, start=1)]
+        yield [
+            _machine(owner, bridge, number, machine, relays) for number, machine in enumerate(machines, start=1)
+        ]
     finally:
         _remove(os.getpid())
+        for relay in relays:
+            relay.communicate()
+
+
+def place(rank: int, machines: Sequence[Running]) -> dict[str, str]:
+    """Return the variables of a rank of PyTorch, one in each machine."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(machines)),
+        "MASTER_ADDR": machines[0].address,
+        "MASTER_PORT": "29500",
+        "GLOO_SOCKET_IFNAME": INTERFACE,
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def remove_leftovers() -> None:
@@ -99,10 +119,17 @@ def remove_leftovers() -> None:
             _remove(pid)
 
 
-def _machine(owner: str, bridge: str, number: int, machine: Machine) -> Running:
+def _machine(
+    owner: str, bridge: str, number: int, machine: Machine, relays: list[subprocess.Popen[str]]
+) -> Running:
     name, port, address = _namespace(f"{owner}-{number}"), f"port{number}", f"192.0.2.{number}"
-    peer = ("peer", "name", INTERFACE, "netns", name)
-    _run("ip", "-n", bridge, "link", "add", port, "type", "veth", *peer)
+    if machine.latency:
+        relays.append(_relay(bridge, port, machine.latency))
+        _run("ip", "-n", bridge, "link", "set", f"{port}-far", "netns", name)
+        _run("ip", "-n", name, "link", "set", f"{port}-far", "name", INTERFACE)
+    else:
+        peer = ("peer", "name", INTERFACE, "netns", name)
+        _run("ip", "-n", bridge, "link", "add", port, "type", "veth", *peer)
     _run("ip", "-n", bridge, "link", "set", port, "master", "bridge", "up")
     _run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", INTERFACE)
     _run("ip", "-n", name, "link", "set", "lo", "up")
@@ -113,6 +140,16 @@ def _machine(owner: str, bridge: str, number: int, machine: Machine) -> Running:
             *("tbf", "rate", machine.rate, "burst", "128kb", "latency", "100ms"),
         )
     return Running(name, address, bridge, port, _cgroup(name, machine.cpus))
+
+
+def _relay(bridge: str, port: str, latency: float) -> subprocess.Popen[str]:
+    """Start a relay between two new devices. `_remove` ends it."""
+    command = (sys.executable, "-m", "benchmarks.relay", str(latency), port, f"{port}-far")
+    relay = subprocess.Popen(("ip", "netns", "exec", bridge, *command), stdout=subprocess.PIPE, text=True)
+    assert relay.stdout
+    if relay.stdout.readline() != "ready\n":
+        raise OSError(f"the relay at {port} ended with {relay.wait()}")
+    return relay
 
 
 def _namespace(name: str) -> str:

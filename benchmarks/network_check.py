@@ -13,21 +13,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.links import INTERFACE, Machine, Running, emulated
+from benchmarks.links import Machine, Running, emulated, place
 from benchmarks.support import Row, run_alone
 
 RATES = ("20mbit", "100mbit", "400mbit")
 WITHIN = 0.05
-PORT = 29500
+PATIENCE = 20
+"""Seconds."""
 SIZES = "8,65536,1048576,4194304"
 
 
 def measure(quick: bool) -> list[Row]:
     if os.geteuid() != 0 or not shutil.which("iperf3"):
         return [Row("network-check: bandwidth", "not measured: it needs root and iperf3")]
-    return [_row(rate, rounds=1 if quick else 3) for rate in RATES]
+    return [*(_row(rate, rounds=1 if quick else 3) for rate in RATES), _cut()]
 
 
 def _row(rate: str, rounds: int) -> Row:
@@ -67,37 +69,60 @@ def _iperf3(first: Running, second: Running) -> float:
     raise SystemExit("network-check: iperf3 did not answer")
 
 
-def _network_check(*machines: Running) -> float:
-    """Return the bytes per second from the first machine to the second."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        ranks = [
-            machine.start(
-                *(sys.executable, "-m", "network_check.measure"),
-                environment={
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(len(machines)),
-                    "MASTER_ADDR": machines[0].address,
-                    "MASTER_PORT": str(PORT),
-                    "GLOO_SOCKET_IFNAME": INTERFACE,
-                    "OMP_NUM_THREADS": "1",
-                    "GROUP_TIMEOUT": "60",
-                    "MODEL_URI": folder,
-                    "SIZES": SIZES,
-                    "SIZE_SECONDS": "4",
-                },
-                stdout=subprocess.DEVNULL,
-            )
-            for rank, machine in enumerate(machines)
-        ]
+def _cut() -> Row:
+    """Cut the link while a pair is measured: both ranks must end, and name the pair."""
+    endless = {"SIZES": "8", "REPEATS": "10000", "SIZE_SECONDS": "1000", "GROUP_TIMEOUT": str(PATIENCE)}
+    with emulated([Machine(), Machine()]) as machines, tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        ranks = _start(machines, folder, endless)
         try:
-            if any(rank.wait(timeout=300) for rank in ranks):
-                raise SystemExit("network-check: a rank failed")
+            assert ranks[0].stdout
+            ranks[0].stdout.readline()
+            time.sleep(1)  # the pair is measured for minutes
+            machines[1].cut()
+            began = time.monotonic()
+            errors = [rank.communicate(timeout=10 * PATIENCE)[1] for rank in ranks]
+            taken = time.monotonic() - began
         finally:
             for rank in ranks:
                 rank.kill()
+    named = all("while measuring the pair rank 0" in error for error in errors)
+    failed = all(rank.returncode == 1 for rank in ranks)
+    return Row(
+        f"network-check: link cut while a pair is measured, GROUP_TIMEOUT {PATIENCE}: both ranks ended after",
+        f"{taken:.1f} s, {'naming the pair' if named else 'without the pair'}",
+        target=f"≤ {PATIENCE} s, with the pair",
+        met=named and failed and taken <= PATIENCE,
+    )
+
+
+def _network_check(*machines: Running) -> float:
+    """Return the bytes per second from the first machine to the second."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        ranks = _start(machines, folder, {"SIZES": SIZES, "SIZE_SECONDS": "4", "GROUP_TIMEOUT": "60"})
+        try:
+            errors = [rank.communicate(timeout=300)[1] for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        if any(rank.returncode for rank in ranks):
+            raise SystemExit("network-check: a rank failed: " + "".join(errors))
         found = json.loads((Path(folder) / "network.json").read_text())
         [bandwidth] = [pair["bandwidth_bytes_per_s"] for pair in found["pairs"] if pair["source"] == 0]
         return float(bandwidth)
+
+
+def _start(
+    machines: Sequence[Running], folder: str, parameters: dict[str, str]
+) -> list[subprocess.Popen[str]]:
+    return [
+        machine.start(
+            *(sys.executable, "-m", "network_check.measure"),
+            environment={**place(rank, machines), "MODEL_URI": folder, **parameters},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank, machine in enumerate(machines)
+    ]
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ def slow_links(pairs: Sequence[PairResult], local_size: int, factor: float) -> l
     An instance is slow if even the best of its links is `factor` times slower than the median of the best
     links of all instances. A pair is slow if it is `factor` times slower than the median of the pairs whose
     instances are not slow. So one slow instance does not make its peers look slow, in a group of three or
-    more. Pairs within an instance are compared only with each other.
+    more. Pairs within an instance are compared only with each other. Of an even number, the median is the
+    faster of the two in the middle, so that of two, one can be slow.
     """
     between = [pair for pair in pairs if pair.source // local_size != pair.destination // local_size]
     within = [pair for pair in pairs if pair not in between]
@@ -77,7 +78,7 @@ def _slow_instances(
             best[instance] = min(value(pair), best.get(instance, value(pair)))
     if not best:
         return
-    median = statistics.median(best.values())
+    median = statistics.median_low(best.values())
     for instance, seconds in sorted(best.items()):
         if _is_slow(measure, seconds, median, factor):
             yield Slow(
@@ -90,7 +91,7 @@ def _slow_pairs(
 ) -> Iterator[Slow]:
     if not pairs:
         return
-    median = statistics.median(value(pair) for pair in pairs)
+    median = statistics.median_low(value(pair) for pair in pairs)
     for pair in pairs:
         if _is_slow(measure, value(pair), median, factor):
             yield Slow(
