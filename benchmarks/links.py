@@ -92,7 +92,8 @@ def emulated(machines: Sequence[Machine]) -> Iterator[list[Running]]:
         _run("ip", "-n", bridge, "link", "add", "bridge", "type", "bridge")
         _run("ip", "-n", bridge, "link", "set", "bridge", "up")
         yield [
-            _machine(owner, bridge, number, machine, relays) for number, machine in enumerate(machines, start=1)
+            _machine(owner, bridge, number, machine, relays)
+            for number, machine in enumerate(machines, start=1)
         ]
     finally:
         _remove(os.getpid())
@@ -184,7 +185,9 @@ def _remove(pid: int) -> None:
     """Remove namespaces and cgroups of an owner, and end what still runs in them. May be repeated."""
     for name in {name for name in _names() if _pid_of(name) == pid}:
         if (Path("/var/run/netns") / name).exists():
-            listed = subprocess.run(("ip", "netns", "pids", name), capture_output=True, text=True, check=False)
+            listed = subprocess.run(
+                ("ip", "netns", "pids", name), capture_output=True, text=True, check=False
+            )
             for process in listed.stdout.split():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(process), 9)

@@ -40,7 +40,9 @@ class Parameters:
 
 
 def _sizes(given: str) -> tuple[int, ...]:
-    rule = f"SIZES must be at most {MOST_SIZES} numbers of bytes from 1 to {LARGEST_SIZE}, separated by commas"
+    rule = (
+        f"SIZES must be at most {MOST_SIZES} numbers of bytes from 1 to {LARGEST_SIZE}, separated by commas"
+    )
     try:
         sizes = sorted({int(part) for part in given.split(",")})
     except ValueError as error:

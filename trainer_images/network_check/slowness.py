@@ -57,7 +57,9 @@ def slow_links(pairs: Sequence[PairResult], local_size: int, factor: float) -> l
         found += slow_instances
         names = {slow.instance for slow in slow_instances}
         others = [
-            pair for pair in between if not names & {pair.source // local_size, pair.destination // local_size}
+            pair
+            for pair in between
+            if not names & {pair.source // local_size, pair.destination // local_size}
         ]
         found += _slow_pairs(others, measure, value, factor)
         found += _slow_pairs(within, measure, value, factor)
@@ -82,7 +84,12 @@ def _slow_instances(
     for instance, seconds in sorted(best.items()):
         if _is_slow(measure, seconds, median, factor):
             yield Slow(
-                "instance", measure, _shown(measure, seconds), _shown(measure, median), seconds / median, instance
+                "instance",
+                measure,
+                _shown(measure, seconds),
+                _shown(measure, median),
+                seconds / median,
+                instance,
             )
 
 

@@ -37,7 +37,8 @@ class _Hook:
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
 
-    # A method: PyTorch refuses its own hook for bf16 by its name unless there is NCCL, although gloo sums bf16.
+    # PyTorch refuses its own hook for bf16, by the name of the function, if there is no NCCL, although gloo
+    # sums bf16.
     def average(
         self,
         _: object,

@@ -83,9 +83,7 @@ class Launcher:
         group = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": free_port()}
         common = {name: str(value) for name, value in group.items()} | {"MASTER_ADDR": "127.0.0.1"}
         return [
-            self.start(
-                *arguments, **{**common, "RANK": str(rank), "LOCAL_RANK": str(rank), **environment}
-            )
+            self.start(*arguments, **{**common, "RANK": str(rank), "LOCAL_RANK": str(rank), **environment})
             for rank in range(size)
         ]
 

@@ -31,7 +31,14 @@ def test_three_instances_measure_all_pairs_and_collectives(
     assert {(pair["source"], pair["destination"]) for pair in found["pairs"]} == {*permutations(range(3), 2)}
     assert all(pair["latency_s"] > 0 < pair["bandwidth_bytes_per_s"] for pair in found["pairs"])
     by_name = {each["operation"]: each for each in found["collectives"]}
-    assert list(by_name) == ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "barrier"]
+    assert list(by_name) == [
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "broadcast",
+        "all_to_all",
+        "barrier",
+    ]
     largest = by_name["all_reduce"]["sizes"][-1]
     assert largest["bytes"] == whole(65536, 3)
     assert largest["algorithm_bytes_per_s"] == pytest.approx(largest["bytes"] / largest["seconds"])
@@ -63,7 +70,9 @@ def test_one_rank_has_nothing_to_measure(tmp_path: Path, forks: Sequence[ForkSer
     assert (found["pairs"], found["collectives"], found["median"]) == ([], [], None)
 
 
-@pytest.mark.parametrize("sizes", ["", "0", "8,many", "-1", "1.5", str(2**31), ",".join(map(str, range(1, 40)))])
+@pytest.mark.parametrize(
+    "sizes", ["", "0", "8,many", "-1", "1.5", str(2**31), ",".join(map(str, range(1, 40)))]
+)
 def test_invalid_sizes_are_refused(sizes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIZES", sizes or ",")
     with pytest.raises(ParameterError, match="SIZES must be at most 32 numbers of bytes from 1 to"):

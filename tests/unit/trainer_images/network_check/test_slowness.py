@@ -11,7 +11,8 @@ Bandwidth = Callable[[int, int], float]
 
 def links(size: int, bandwidth: Bandwidth, latency: Bandwidth = lambda *_: 1e-4) -> list[PairResult]:
     return [
-        PairResult(a, b, latency(a, b), bandwidth(a, b), []) for a, b in itertools.permutations(range(size), 2)
+        PairResult(a, b, latency(a, b), bandwidth(a, b), [])
+        for a, b in itertools.permutations(range(size), 2)
     ]
 
 
