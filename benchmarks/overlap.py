@@ -2,8 +2,9 @@
 
     python -m benchmarks.overlap [--quick]      (as root: it makes two network namespaces)
 
-Two ranks, each in an emulated machine (`links`), are joined by links of RATE. They send each bucket as soon as
-it is full in every other step, and all after the backward pass in the others.
+Two ranks, each in an emulated machine (`links`), are joined by links of RATE. They send each bucket as soon
+as it is full in every other step, and all after the backward pass in the others.
+"""
 
 import json
 import os
