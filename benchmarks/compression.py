@@ -8,14 +8,13 @@ losses' sums and whatever else the group says, in all steps.
 """
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.links import Machine, Running, emulated, place
+from benchmarks.links import Machine, Running, emulated, missing, place
 from benchmarks.support import Row, run_alone
 
 KINDS: dict[str, dict[str, str]] = {
@@ -29,8 +28,8 @@ MODEL = {"LAYERS": "2", "WIDTH": "64", "CONTEXT": "64", "BATCH_SIZE": "16"}
 
 
 def measure(quick: bool) -> list[Row]:
-    if os.geteuid() != 0:
-        return [Row("compression: loss and bytes", "not measured: it needs root")]
+    if lacking := missing():
+        return [Row("compression: loss and bytes", f"not measured: it needs {lacking}")]
     steps = 60 if quick else 300
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, emulated([Machine(), Machine()]) as machines:
         data = _data(folder)

@@ -16,6 +16,7 @@ nothing for good.
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -76,6 +77,17 @@ class Running:
     def cut(self) -> None:
         """Let the link lose everything from now on, without an error at either end."""
         _run("ip", "-n", self.bridge, "link", "set", self.port, "nomaster")
+
+
+def missing() -> str:
+    """Return what this machine lacks for emulated ones; empty if nothing."""
+    if os.geteuid() != 0:
+        return "root"
+    if lacking := [name for name in ("ip", "tc") if not shutil.which(name)]:
+        return f"the command {lacking[0]} of iproute2"
+    if lacking := [path for path in (Path("/dev/net/tun"), CGROUPS) if not os.access(path, os.W_OK)]:
+        return str(lacking[0])
+    return "" if subprocess.run(("unshare", "--net", "true"), check=False).returncode == 0 else "namespaces"
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from language_model.layout import VOCABULARY, Layout
 from language_model.sharded_adamw import ShardedAdamW
 from trainer_kit.group import join
 
-from benchmarks.links import Machine, emulated, place
+from benchmarks.links import Machine, emulated, missing, place
 from benchmarks.support import Row, run_alone
 
 RATE = "200mbit"
@@ -34,8 +34,8 @@ Seconds = dict[str, list[float]]
 
 
 def measure(quick: bool) -> list[Row]:
-    if os.geteuid() != 0:
-        return [Row("overlap: waited for sums of gradients", "not measured: it needs root")]
+    if lacking := missing():
+        return [Row("overlap: waited for sums of gradients", f"not measured: it needs {lacking}")]
     with emulated([Machine(RATE)] * 2) as machines, tempfile.TemporaryDirectory(prefix="bench-") as folder:
         ranks = [
             machine.start(
