@@ -4,7 +4,7 @@
 
 Two ranks train the same model on the same examples with each GRADIENT_COMPRESSION. The bytes of a step are
 those that the job reports (gradient_sent_bytes), and what left the machine, with the headers of packets, the
-losses' sums and whatever else the group says, in all steps.
+losses' sums and the start of the group, in all steps.
 """
 
 import json

@@ -85,8 +85,8 @@ def missing() -> str:
         return "root"
     if lacking := [name for name in ("ip", "tc") if not shutil.which(name)]:
         return f"the command {lacking[0]} of iproute2"
-    if lacking := [path for path in (Path("/dev/net/tun"), CGROUPS) if not os.access(path, os.W_OK)]:
-        return str(lacking[0])
+    if closed := [path for path in (Path("/dev/net/tun"), CGROUPS) if not os.access(path, os.W_OK)]:
+        return str(closed[0])
     return "" if subprocess.run(("unshare", "--net", "true"), check=False).returncode == 0 else "namespaces"
 
 
