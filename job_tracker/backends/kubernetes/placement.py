@@ -12,6 +12,9 @@ from job_tracker.domain.group import Place
 _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
 """What a wish counts for the scheduler (1 to 100). On one machine, those for larger places count, too."""
 _STRONGEST = 100
+_WEAKEST = 1
+"""What places that nobody has named count if pods are to be apart. A wish counts once for each pod that is
+there already, so several would outweigh the wish to be apart."""
 _IF_POSSIBLE = "IgnoredDuringExecution"
 
 
@@ -38,7 +41,7 @@ def affinity(placement: Placement | None, topology: Topology, of_group: Mapping[
 
     required = [term(near)] if near and strict else []
     wishes = [
-        wish(place, _STRONGEST if place is near else _WEIGHT[place])
+        wish(place, _STRONGEST if place is near else _WEAKEST if apart else _WEIGHT[place])
         for place in labels
         if not (place is near and strict) and (apart is None or place in apart.larger)
     ]

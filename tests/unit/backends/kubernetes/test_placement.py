@@ -44,11 +44,11 @@ def rules(placement: dict[str, Any] | None, topology: Topology = WITH_RACKS) -> 
         ),
         (
             {"near": "zone", "apart": "machine", "strict": True},
-            {"podAffinity": [ZONE, (RACK, 75)], "podAntiAffinity": [HOSTNAME]},
+            {"podAffinity": [ZONE, (RACK, 1)], "podAntiAffinity": [HOSTNAME]},
         ),
         (
             {"apart": "machine"},
-            {"podAffinity": [(RACK, 75), (ZONE, 50)], "podAntiAffinity": [(HOSTNAME, 100)]},
+            {"podAffinity": [(RACK, 1), (ZONE, 1)], "podAntiAffinity": [(HOSTNAME, 100)]},
         ),
         ({"apart": "zone", "strict": True}, {"podAntiAffinity": [ZONE]}),
     ],
