@@ -69,7 +69,7 @@ def pair_result(source: int, destination: int, sizes: list[Timed]) -> PairResult
     """Derive latency and bandwidth: a message of S bytes takes about latency + S / bandwidth seconds."""
     smallest, largest = sizes[0], sizes[-1]
     beyond = largest.seconds - smallest.seconds
-    # With one size, or noise above the signal, the latency cannot be told from the transfer.
+    # With one size, or noise above the signal, latency and transfer cannot be separated.
     seconds = beyond if beyond > 0 else largest.seconds
     return PairResult(source, destination, smallest.seconds, largest.bytes / seconds, sizes)
 
