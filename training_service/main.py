@@ -263,6 +263,7 @@ def make_leadership(
             models=models,
             resolve=resolver.completed,
             before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
+            access=opened.access,
         )
         with metrics.observing(tracker):
             await tracker.run()

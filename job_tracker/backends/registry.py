@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import ValidationError
 
-from job_tracker.backends.base import Backend
+from job_tracker.backends.base import Backend, RankAccess
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
 from job_tracker.common.validation import explain
@@ -60,6 +60,8 @@ class Opened:
     spool: Spool
     """Holds the logs of stopped groups until they are in storage."""
     preflight: Preflight | None = None
+    access: RankAccess | None = None
+    """None: nothing can be run in the place of a rank."""
     on_save: JobObserver = ignore_job
     """Called with each stored change of a job, to show it to users of the engine."""
     silent_seconds: Callable[[], float | None] = lambda: None

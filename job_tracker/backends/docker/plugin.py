@@ -55,4 +55,4 @@ class DockerPlugin(BackendPlugin):
             surroundings.spool, self._settings, surroundings.extra_environment, surroundings.trees
         )
         await backend.connect()
-        return Opened(backend=backend, spool=surroundings.spool)
+        return Opened(backend=backend, spool=surroundings.spool, access=backend)

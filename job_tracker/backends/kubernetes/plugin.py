@@ -63,6 +63,7 @@ class KubernetesPlugin(BackendPlugin):
             backend=backend,
             spool=surroundings.spool,
             preflight=DryRun(backend),
+            access=backend,
             on_save=backend.events.job_saved,
             silent_seconds=lambda: backend.silent_seconds,
         )

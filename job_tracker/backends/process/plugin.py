@@ -74,4 +74,4 @@ class ProcessPlugin(BackendPlugin):
             trees=surroundings.trees,
             environments_root=surroundings.data_dir / "environments",
         )
-        return Opened(backend=backend, spool=ProcessSpool(root, store_id))
+        return Opened(backend=backend, spool=ProcessSpool(root, store_id), access=backend)
