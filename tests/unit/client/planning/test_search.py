@@ -147,7 +147,7 @@ def test_a_higher_least_gain_never_uses_more_devices() -> None:
 
 def test_offload_is_the_last_choice() -> None:
     training = Training(Model(24, 2048, 16, 1024), batch=8, precision="fp32")
-    assert decided(training, Cluster(memory=12e9, speed=15e12)).best.layout.offload == "optimizer"
+    assert decided(training, Cluster(memory=16e9, speed=15e12)).best.layout.offload == "optimizer"
     assert decided(training, Cluster(memory=40e9, speed=15e12)).best.layout.offload == "none"
 
 
