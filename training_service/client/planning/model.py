@@ -123,5 +123,7 @@ class Model:
         with sequence parallelism. A gated feed-forward part keeps the inputs and the output of its gate.
         """
         whole = 4.0 * self.width
-        divided = 2.0 * (self.query_width + self.key_value_width) + (3 if self.gated else 2) * self.feed_forward
+        divided = (
+            2.0 * (self.query_width + self.key_value_width) + (3 if self.gated else 2) * self.feed_forward
+        )
         return whole / (tensor if sequence_parallel else 1) + divided / tensor

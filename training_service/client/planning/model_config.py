@@ -56,7 +56,9 @@ def of(document: Mapping[str, Any], where: str, *, sequence: int | None = None) 
     """Return the model of a parsed `config.json`. `where` names it in errors. Raises ValueError."""
     family = document.get("model_type")
     if family not in FAMILIES:
-        problem = "has no model_type" if family is None else f"has model_type {family!r}, which is not understood"
+        problem = (
+            "has no model_type" if family is None else f"has model_type {family!r}, which is not understood"
+        )
         raise ValueError(
             f"{where} {problem}. Understood are {', '.join(FAMILIES)}; for another model, give its sizes "
             "as options (--layers, --width, …)"

@@ -37,7 +37,9 @@ def read(path: Path) -> Network:
         raise ValueError(f"'{path}' is not valid JSON: {error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else None
-        raise ValueError(f"'{path}' has the format {found!r}; it must be {FORMAT!r}, as network-check writes it")
+        raise ValueError(
+            f"'{path}' has the format {found!r}; it must be {FORMAT!r}, as network-check writes it"
+        )
     try:
         return _network(document)
     except (KeyError, TypeError) as error:

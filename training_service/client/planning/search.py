@@ -145,9 +145,7 @@ def choices(training: Training, cluster: Cluster, devices: int, limits: Limits) 
     return sorted(best.values(), key=_cost)
 
 
-def smallest(
-    training: Training, cluster: Cluster, counts: list[int], limits: Limits
-) -> Choice | None:
+def smallest(training: Training, cluster: Cluster, counts: list[int], limits: Limits) -> Choice | None:
     """Return the layout that needs the least memory, of those with the most devices that have one."""
     for devices in reversed(counts):
         least: tuple[float, Layout] | None = None

@@ -56,9 +56,13 @@ class Point:
         if self.instances < 1:
             raise ValueError(f"instances is {self.instances}; it must be at least 1")
         if not 0 < self.seconds < math.inf:
-            raise ValueError(f"the step on {self.instances} instances took {self.seconds:g} s; it must be above 0")
+            raise ValueError(
+                f"the step on {self.instances} instances took {self.seconds:g} s; it must be above 0"
+            )
         if not 0 <= self.error < math.inf:
-            raise ValueError(f"the error of the step on {self.instances} instances is {self.error:g} s; it must be 0 or more")
+            raise ValueError(
+                f"the error of the step on {self.instances} instances is {self.error:g} s; it must be 0 or more"
+            )
 
 
 def _whole(n: float) -> float:
@@ -194,7 +198,9 @@ def fit(points: Iterable[Point], scaling: Scaling) -> Law:
 
 
 def _explains(law: Law, point: Point) -> bool:
-    return abs(law.seconds(point.instances) - point.seconds) <= max(TOLERANCE * point.seconds, 2 * point.error)
+    return abs(law.seconds(point.instances) - point.seconds) <= max(
+        TOLERANCE * point.seconds, 2 * point.error
+    )
 
 
 def _fitted(form: _Form, points: Sequence[Point], scaling: Scaling) -> tuple[Law, float]:

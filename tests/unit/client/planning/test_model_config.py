@@ -8,7 +8,14 @@ import pytest
 
 from training_service.client.planning import model_config
 
-GPT2 = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_positions": 1024}
+GPT2 = {
+    "model_type": "gpt2",
+    "n_layer": 12,
+    "n_embd": 768,
+    "n_head": 12,
+    "vocab_size": 50257,
+    "n_positions": 1024,
+}
 BERT = {
     "model_type": "bert",
     "num_hidden_layers": 24,
@@ -42,7 +49,9 @@ def written(folder: Path, document: Any) -> Path:
     ("document", "millions"), [(GPT2, 124.4), (BERT, 335), (LLAMA, 8030)], ids=["gpt2", "bert", "llama"]
 )
 def test_published_models_have_their_parameters(tmp_path: Path, document: Any, millions: float) -> None:
-    assert model_config.read(written(tmp_path, document)).parameters == pytest.approx(millions * 1e6, rel=0.01)
+    assert model_config.read(written(tmp_path, document)).parameters == pytest.approx(
+        millions * 1e6, rel=0.01
+    )
 
 
 def test_families_differ_in_their_layers(tmp_path: Path) -> None:

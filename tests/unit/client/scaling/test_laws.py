@@ -116,7 +116,9 @@ def test_gustafsons_law_is_found_with_weak_scaling() -> None:
     serial = 0.2
     times = [Point(n, 3.0 * n / (serial + (1 - serial) * n)) for n in COUNTS]
     law = fit(times, Scaling.WEAK)
-    assert [law.speed_up(n) for n in COUNTS] == pytest.approx([serial + (1 - serial) * n for n in COUNTS], rel=0.03)
+    assert [law.speed_up(n) for n in COUNTS] == pytest.approx(
+        [serial + (1 - serial) * n for n in COUNTS], rel=0.03
+    )
 
 
 def test_weak_scaling_with_a_ring_has_its_terms() -> None:
@@ -126,7 +128,9 @@ def test_weak_scaling_with_a_ring_has_its_terms() -> None:
     assert law.efficiency(8) == pytest.approx(3 / 4.4)
 
 
-@pytest.mark.parametrize("point", [(0, 1.0), (1, 0.0), (1, -1.0), (1, math.nan), (1, math.inf), (1, 1.0, -1.0)])
+@pytest.mark.parametrize(
+    "point", [(0, 1.0), (1, 0.0), (1, -1.0), (1, math.nan), (1, math.inf), (1, 1.0, -1.0)]
+)
 def test_a_time_that_cannot_be_is_refused(point: tuple[int, float]) -> None:
     with pytest.raises(ValueError, match="must be"):
         Point(*point)

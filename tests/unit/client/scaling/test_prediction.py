@@ -17,7 +17,9 @@ def test_a_ring_sends_as_much_as_published() -> None:
     assert NETWORK.ring(4) == pytest.approx(2 * 3 / 4 * 0.4 + 2 * 3 * 1e-3 * 2)
 
 
-@given(exposed=st.floats(0, 1), rest=st.floats(0, 1), one=st.floats(0.1, 100), scaling=st.sampled_from(Scaling))
+@given(
+    exposed=st.floats(0, 1), rest=st.floats(0, 1), one=st.floats(0.1, 100), scaling=st.sampled_from(Scaling)
+)
 def test_a_training_that_is_work_and_its_network_is_predicted(
     exposed: float, rest: float, one: float, scaling: Scaling
 ) -> None:
