@@ -1,7 +1,7 @@
 """Devices, the links between them, and the time of collectives on these links.
 
-Formulas: Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH*, 2005,
-sections 4.1 to 4.5: an all-reduce among n takes 2 log2(n) latencies and sends 2(n-1)/n of its bytes; an
+Formulas: Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH*,
+2005, sections 4.1 to 4.5: an all-reduce among n takes 2 log2(n) latencies and sends 2(n-1)/n of its bytes; an
 all-gather or a reduce-scatter takes half of it.
 """
 
@@ -9,14 +9,15 @@ import math
 from dataclasses import dataclass
 
 EFFICIENCY = 0.6
-"""The share of a device's peak speed that products of large matrices reach in training, without communication.
+"""The share of a device's peak speed that products of large matrices reach in training, without
+communication.
 
-Korthikanti et al., 2022, table 5, measure 54 to 56 % of the peak for whole steps on A100, and Narayanan et al.,
-SC 2021, table 1, 44 to 52 %; both contain communication, waiting and small operations.
+Korthikanti et al., 2022, table 5, measure 54 to 56 % of the peak for whole steps on A100, and Narayanan et
+al., SC 2021, table 1, 44 to 52 %; both contain communication, waiting and small operations.
 """
 
 LINK_EFFICIENCY = 0.8
-"""The share of a link's rated bandwidth that collectives reach: about 235 of 300 GB/s by nccl-tests on A100."""
+"""The share of a link's rated bandwidth that collectives reach: nccl-tests on A100, 235 of 300 GB/s."""
 
 LARGEST = {
     "memory": (1.0, 1e15, "bytes"),
@@ -76,8 +77,8 @@ class Cluster:
     def link(self, size: int, stride: int) -> tuple[float, float]:
         """Return latency and bandwidth of a group of `size` devices that are `stride` apart.
 
-        Devices are numbered machine by machine. A group with several devices in each machine uses the share of
-        the machine's links that belongs to all of them.
+        Devices are numbered machine by machine. A group with several devices in each machine uses the share
+        of the machine's links that belongs to all of them.
         """
         if (size - 1) * stride < self.per_machine:
             return self.inner_latency, self.inner_bandwidth * self.link_efficiency

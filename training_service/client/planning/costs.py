@@ -1,9 +1,9 @@
 """Memory and time of one layout of a training.
 
-Sources: Rajbhandari et al., *ZeRO*, SC 2020 (states, traffic); Narayanan et al., SC 2021 (waiting of pipelines,
-traffic of tensor and pipeline ranks); Korthikanti et al., 2022 (activations, sequence parallelism); Dubey et al.,
-*The Llama 3 herd of models*, 2024, section 3.3.2 (context parallelism); Li et al., *PyTorch distributed*, VLDB
-2020 (gradients that are sent during the backward pass).
+Sources: Rajbhandari et al., *ZeRO*, SC 2020 (states, traffic); Narayanan et al., SC 2021 (waiting of
+pipelines, traffic of tensor and pipeline ranks); Korthikanti et al., 2022 (activations, sequence
+parallelism); Dubey et al., *The Llama 3 herd of models*, 2024, section 3.3.2 (context parallelism); Li et
+al., *PyTorch distributed*, VLDB 2020 (gradients that are sent during the backward pass).
 """
 
 from dataclasses import dataclass
@@ -241,7 +241,7 @@ def _tokens(training: Training, at: Layout) -> float:
 def _passes(
     training: Training, cluster: Cluster, parts: int, tensor: int, context: int, again: bool
 ) -> tuple[float, float, float, float]:
-    """Return the seconds of a layer and a micro-batch: both passes, recomputation, tensor and context ranks."""
+    """Return the seconds of a layer and a micro-batch: passes, recomputation, tensor and context ranks."""
     model = training.model
     examples = training.batch / parts
     tokens = examples * model.sequence / context

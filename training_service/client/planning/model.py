@@ -55,12 +55,12 @@ class Model:
                 raise ValueError(f"{name} is {value:g}; it must be from {least} to {largest:g}")
         if not self.head_size and self.width % self.heads:
             raise ValueError(
-                f"width {self.width} is not a multiple of heads {self.heads}; give a head size, or correct one"
+                f"width {self.width} is not a multiple of heads {self.heads}; correct one of them"
             )
         if self.key_value_heads and self.heads % self.key_value_heads:
             raise ValueError(
-                f"heads {self.heads} is not a multiple of key_value_heads {self.key_value_heads}: each head of "
-                "keys and values serves the same number of heads"
+                f"heads {self.heads} is not a multiple of key_value_heads {self.key_value_heads}: each head "
+                "of keys and values serves the same number of heads"
             )
 
     @cached_property
@@ -119,8 +119,8 @@ class Model:
         """Numbers that a layer keeps per token for its backward pass, on one of `tensor` ranks.
 
         They are those of Korthikanti et al. without dropout, with a fused kernel of attention: for a GPT 16
-        vectors of the width (32 of their 34 bytes), of which 4, inputs of norms and matrices, are divided only
-        with sequence parallelism. A gated feed-forward part keeps the inputs and the output of its gate.
+        vectors of the width (32 of their 34 bytes), of which 4, inputs of norms and matrices, are divided
+        only with sequence parallelism. A gated feed-forward part keeps the inputs and the output of its gate.
         """
         whole = 4.0 * self.width
         divided = (

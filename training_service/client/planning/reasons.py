@@ -133,9 +133,9 @@ def _of_pipeline(training: Training, cluster: Cluster, best: Choice) -> Iterator
     rule = f"({v}m+k-1)/({v}m)" if v > 1 else "(m+k-1)/m"
     sign = "≥" if alone >= best.step else "<"
     yield (
-        f"A pipeline of {k} {verb}: T_mini = {alone:.3g} s for the batch on one stage {sign} {rule} · T_macro = "
-        f"{factor:.3f} · {stage:.3g} s, and {best.step - factor * stage:.3g} s of other traffic, with k = {k} "
-        f"ranks and m = {m} micro-batches (for m = k, the factor is (2k-1)/k)."
+        f"A pipeline of {k} {verb}: T_mini = {alone:.3g} s for the batch on one stage {sign} {rule} · T_macro"
+        f" = {factor:.3f} · {stage:.3g} s, and {best.step - factor * stage:.3g} s of other traffic, with "
+        f"k = {k} ranks and m = {m} micro-batches (for m = k, the factor is (2k-1)/k)."
     )
 
 
@@ -144,8 +144,8 @@ def _compared(few: Choice, many: Choice, least_gain: float) -> str:
     speed_up = few.step / many.step
     each = (speed_up - 1) / (n / k - 1)
     return (
-        f"{n} devices are {speed_up:.2f} x as fast as {k}: each of the added ones adds {each:.0%} of a device's "
-        f"speed (worth it from {least_gain:.0%})."
+        f"{n} devices are {speed_up:.2f} x as fast as {k}: each of the added ones adds {each:.0%} of a "
+        f"device's speed (worth it from {least_gain:.0%})."
     )
 
 

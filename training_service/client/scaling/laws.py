@@ -1,16 +1,16 @@
 """Fits a law to the measured time of a step on several numbers of instances.
 
-With strong scaling, the batch of all instances is fixed; with weak scaling, that of each instance. The time of a
-step on n instances is a sum of terms with coefficients that are at least 0:
+With strong scaling, the batch of all instances is fixed; with weak scaling, that of each instance. The time
+of a step on n instances is a sum of terms with coefficients that are at least 0:
 
 * strong: T(n) = work/n + rest (n-1)/n + latency (n-1)
 * weak:   T(n) = work + rest (n-1)/n + latency (n-1)
 
-`rest` is the time that more instances do not divide. It is the serial part s of Amdahl's law (1967), as s + p/n =
-(s+p)/n + s (n-1)/n, and the bandwidth part of a ring all-reduce, which sends 2(n-1)/n of its bytes (Patarasuk and
-Yuan, 2009). **The times of steps alone cannot part these two**: both have the same shape. A measured network can
-(`prediction`). `latency` is the part of the ring's 2(n-1) rounds. With weak scaling, `gustafson` is the law of
-Gustafson (1988): instances compute s + (1-s) n times the examples of one.
+`rest` is the time that more instances do not divide. It is the serial part s of Amdahl's law (1967), as s +
+p/n = (s+p)/n + s (n-1)/n, and the bandwidth part of a ring all-reduce, which sends 2(n-1)/n of its bytes
+(Patarasuk and Yuan, 2009). **The times of steps alone cannot part these two**: both have the same shape. A
+measured network can (`prediction`). `latency` is the part of the ring's 2(n-1) rounds. With weak scaling,
+`gustafson` is the law of Gustafson (1988): instances compute s + (1-s) n times the examples of one.
 """
 
 import math
@@ -61,11 +61,11 @@ class Point:
             )
         if not 0 <= self.error < math.inf:
             raise ValueError(
-                f"the error of the step on {self.instances} instances is {self.error:g} s; it must be 0 or more"
+                f"the error of the step on {self.instances} instances is {self.error:g}; it must be at least 0"
             )
 
 
-def _whole(n: float) -> float:
+def _whole(_n: float) -> float:
     return 1.0
 
 
@@ -179,9 +179,9 @@ class Law:
 def fit(points: Iterable[Point], scaling: Scaling) -> Law:
     """Fit the simplest law that explains all points; if none does, the one with the least squares.
 
-    Differences count as shares of the time, so that small and large times count alike. A law needs at least as
-    many different numbers of instances as coefficients. AICc would choose between them with many points, but it
-    is not defined for two coefficients and four points, which is what a study has.
+    Differences count as shares of the time, so that small and large times count alike. A law needs at least
+    as many different numbers of instances as coefficients. AICc would choose between them with many points,
+    but it is not defined for two coefficients and four points, which is what a study has.
 
     Raises ValueError without points.
     """

@@ -1,4 +1,4 @@
-"""Nonnegative least squares with a few unknowns, solved exactly: each set of unknowns that are not 0 is tried."""
+"""Nonnegative least squares with a few unknowns, solved by trying each set of unknowns that are not 0."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

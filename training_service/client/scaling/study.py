@@ -46,7 +46,8 @@ class Series:
         """What the runs on one and two instances predict; None without both."""
         if not {1, 2} <= self.rates.keys():
             return None
-        return predict(*(self._seconds(n, self.rates[n]) for n in (1, 2)), self.scaling)
+        one, two = (self._seconds(n, self.rates[n]) for n in (1, 2))
+        return predict(one, two, self.scaling)
 
     @property
     def most(self) -> int:
@@ -66,7 +67,9 @@ class Series:
 
     def predicted(self, instances: int) -> float | None:
         """Return the examples of a second that one and two instances predict."""
-        return self.prediction and self._rate(instances, self.prediction.seconds(instances))
+        if self.prediction is None:
+            return None
+        return self._rate(instances, self.prediction.seconds(instances))
 
     def interval(self, instances: int) -> tuple[float, float] | None:
         """Return bounds of the law's examples of a second."""

@@ -25,9 +25,9 @@ def by_efficiency(rate: Rate, least: float, most: int) -> int:
 def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
     """Return the number of instances up to `most` with which an example costs least.
 
-    An hour of n instances costs n `price`, and an hour of waiting for the result costs `value_of_time`, in the
-    same money. So an example costs (n price + value_of_time) / (3600 rate(n)). Without a value of time, the most
-    efficient number is the cheapest. Raises ValueError if an amount is negative or both are 0.
+    An hour of n instances costs n `price`, and an hour of waiting for the result costs `value_of_time`, in
+    the same money. So an example costs (n price + value_of_time) / (3600 rate(n)). Without a value of time,
+    the most efficient number is the cheapest. Raises ValueError if an amount is negative or both are 0.
     """
     for name, amount in (("price", price), ("value of time", value_of_time)):
         if not 0 <= amount < math.inf:

@@ -117,7 +117,7 @@ def test_a_configuration_that_its_weights_contradict_is_refused(tmp_path: Path) 
     index.write_text(json.dumps({"metadata": {"total_size": 8_030_261_248 * 2}}))
     assert model_config.read(path).layers == 32
     index.write_text(json.dumps({"metadata": {"total_size": 70_000_000_000 * 2}}))
-    with pytest.raises(ValueError, match="8.03e\\+09 parameters, but the weights in .* have 7e\\+10"):
+    with pytest.raises(ValueError, match=r"8.03e\+09 parameters, but the weights in .* have 7e\+10"):
         model_config.read(path)
     index.write_text("{}")
     with pytest.raises(ValueError, match="is not a valid index"):

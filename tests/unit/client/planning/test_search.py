@@ -191,7 +191,7 @@ def test_if_nothing_fits_the_smallest_layout_is_returned() -> None:
 )
 def test_devices_that_cannot_exist_are_refused_by_name(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"^{field} is .*; it must be from"):
-        replace(SELENE, **{field: value})
+        replace(SELENE, **{field: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_devices_that_cannot_exist_are_refused_by_name(field: str, value: float)
 )
 def test_models_that_cannot_exist_are_refused_by_name(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=f"^{field} is .*; it must be from"):
-        replace(GPT3, **{field: value})
+        replace(GPT3, **{field: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("batch", [0, -1, 10**30])
@@ -211,5 +211,5 @@ def test_an_impossible_batch_is_refused(batch: int) -> None:
 
 @pytest.mark.parametrize("gain", [-0.1, 1.1, float("nan")])
 def test_an_impossible_gain_is_refused(gain: float) -> None:
-    with pytest.raises(ValueError, match="least_gain is .* from 0 to 1"):
+    with pytest.raises(ValueError, match=r"least_gain is .* from 0 to 1"):
         decide(SMALL, SELENE, least_gain=gain)

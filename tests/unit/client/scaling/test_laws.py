@@ -1,6 +1,7 @@
 """Laws are found again in points that follow them, with noise, and say what they were fitted on."""
 
 import math
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -13,13 +14,14 @@ from training_service.client.scaling.least_squares import nonnegative
 COUNTS = (1, 2, 4, 8, 16)
 
 
-def strong(work: float, rest: float, latency: float, n: int) -> float:
+def strong(terms: tuple[float, ...], n: int) -> float:
+    work, rest, latency = terms
     return work / n + rest * (n - 1) / n + latency * (n - 1)
 
 
 def points(counts: tuple[int, ...], *terms: float, noise: float = 0.0, seed: int = 0) -> list[Point]:
     random = Random(seed)
-    times = [strong(*terms, n) for n in counts]  # type: ignore[misc]
+    times = [strong(terms, n) for n in counts]
     return [Point(n, t * (1 + random.gauss(0, noise)), t * noise) for n, t in zip(counts, times, strict=True)]
 
 
@@ -53,7 +55,7 @@ def test_a_known_law_is_found_again_under_noise(work: float, rest: float, latenc
     terms = (work, rest * work, latency * work)
     law = fit(points((1, 2, 3, 4, 6, 8), *terms, noise=0.01, seed=seed), Scaling.STRONG)
     for n in (1, 2, 5, 8):
-        assert law.seconds(n) == pytest.approx(strong(*terms, n), rel=0.06)
+        assert law.seconds(n) == pytest.approx(strong(terms, n), rel=0.06)
 
 
 @given(
@@ -68,7 +70,7 @@ def test_any_points_give_a_law_that_makes_sense(times: list[tuple[int, float]], 
     assert all(law.seconds(n) > 0 for n in (2, 3, 100))
     if scaling is Scaling.WEAK:
         steps = [law.seconds(n) for n in range(1, 30)]
-        assert all(a <= b * (1 + 1e-9) for a, b in zip(steps, steps[1:], strict=False))
+        assert all(a <= b * (1 + 1e-9) for a, b in pairwise(steps))
     if (interval := law.interval(7)) is not None:
         assert interval[0] <= law.seconds(7) * (1 + 1e-9)
         assert law.seconds(7) <= interval[1] * (1 + 1e-9)
@@ -80,7 +82,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
         law = fit(points((1, 2, 3, 4, 5, 6), 10.0, 2.0, 0.0, noise=0.02, seed=seed), Scaling.STRONG)
         interval = law.interval(8)
         assert interval is not None
-        held += interval[0] <= strong(10.0, 2.0, 0.0, 8) <= interval[1]
+        held += interval[0] <= strong((10.0, 2.0, 0.0), 8) <= interval[1]
     assert 180 <= held <= 200
 
 

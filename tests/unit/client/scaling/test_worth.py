@@ -46,5 +46,5 @@ def test_an_impossible_efficiency_is_refused(least: float) -> None:
 
 @pytest.mark.parametrize(("price", "value"), [(-1, 1), (1, -1), (0, 0), (float("inf"), 1)])
 def test_impossible_prices_are_refused(price: float, value: float) -> None:
-    with pytest.raises(ValueError, match="must be 0 or more|both 0"):
+    with pytest.raises(ValueError, match=r"must be 0 or more|both 0"):
         by_price(float, price, value, 4)

@@ -92,7 +92,7 @@ def plan_transformer(
     try:
         model = _model(config, layers, heads, width, vocabulary, sequence, model_parameters)
         training = Training(model, batch, precision, optimizer)
-        given = {
+        given: dict[str, Any] = {
             "inner_bandwidth": inner_bandwidth and quantity(inner_bandwidth, "--inner-bandwidth"),
             "outer_bandwidth": outer_bandwidth and quantity(outer_bandwidth, "--outer-bandwidth"),
             "inner_latency": inner_latency,
@@ -139,7 +139,7 @@ def _model(
     expected: str | None,
 ) -> Model:
     sizes = {"layers": layers, "heads": heads, "width": width, "vocabulary": vocabulary}
-    given = {name: value for name, value in sizes.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in sizes.items() if value is not None}
     if config is not None:
         if given:
             raise ValueError(f"give either --config or the model's sizes, not also --{', --'.join(given)}")
@@ -155,7 +155,8 @@ def _model(
         number = quantity(expected, "--model-parameters", "number")
         if abs(model.parameters - number) > 0.1 * number:
             raise ValueError(
-                f"the sizes give {model.parameters:.4g} parameters, but --model-parameters says {number:.4g}: "
+                f"the sizes give {model.parameters:.4g} parameters,"
+                f" but --model-parameters says {number:.4g}; "
                 "correct one of them"
             )
     return model

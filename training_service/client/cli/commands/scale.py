@@ -67,8 +67,8 @@ def scale(
 ) -> None:
     """Measure how training gets faster with more instances, and how many are worth it.
 
-    Runs one job at a time for each number of instances. A FOLDER shows a study again, with other prices if you
-    like; --resume continues it after Ctrl-C, a kill or a crash.
+    Runs one job at a time for each number of instances. A FOLDER shows a study again, with other prices if
+    you like; --resume continues it after Ctrl-C, a kill or a crash.
     """
     # Imported here, since only sweeps and studies need pydantic.
     from training_service.client.cli import sweep_folders, sweeping
@@ -138,7 +138,7 @@ def _numbers(texts: list[str] | tuple[()]) -> dict[str, int]:
     for name, text in values.items():
         if not text.isdecimal() or int(text) < 1:
             raise typer.BadParameter(
-                f"{name} is '{text}'; it must be a whole number above 0, which is multiplied by the instances",
+                f"{name} is '{text}'; it must be a whole number above 0; it is multiplied by the instances",
                 param_hint="--weak",
             )
     return {name: int(text) for name, text in values.items()}

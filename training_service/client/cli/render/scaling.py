@@ -1,4 +1,4 @@
-"""Shows a study of scaling: a table for each series, its law, and the number of instances that is worth it."""
+"""Shows a study of scaling: a table of each series, its law, and how many instances are worth it."""
 
 import json
 from collections.abc import Sequence
