@@ -61,7 +61,7 @@ class Point:
             )
         if not 0 <= self.error < math.inf:
             raise ValueError(
-                f"the error of the step on {self.instances} instances is {self.error:g}; it must be at least 0"
+                f"the error on {self.instances} instances is {self.error:g}; it must not be below 0"
             )
 
 

@@ -1,4 +1,4 @@
-"""trainctl scale: a study runs each number of instances once, and shows law, prediction and what is worth it."""
+"""trainctl scale: a study runs each number of instances once, and shows law, prediction and worth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STUDY = ("scale", "sums", "--instances", "1,2,4,8", "--folder", "sums.scale", *F
 
 
 class Machines:
-    """A service whose jobs follow Amdahl's law with a serial part of 5 %, and 100 examples/s on one instance."""
+    """A service whose jobs follow Amdahl's law: a serial part of 5 %, 100 examples/s on one instance."""
 
     def __init__(self, service: FakeService) -> None:
         self.service = service
