@@ -22,13 +22,20 @@ from job_tracker.domain.group import InstanceOptions, InstanceSpec
 from job_tracker.frameworks import FRAMEWORKS
 
 PodOptionName = Literal[
-    "resources", "nproc_per_node", "node_selector", "tolerations", "priority_class", "labels", "annotations"
+    "resources",
+    "nproc_per_node",
+    "node_selector",
+    "tolerations",
+    "priority_class",
+    "labels",
+    "annotations",
+    "placement",
 ]
 FIELD = "pod_options"
 _GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
 # All options except those that choose machines and priorities.
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
-    {"resources", "nproc_per_node", "labels", "annotations"}
+    {"resources", "nproc_per_node", "labels", "annotations", "placement"}
 )
 
 

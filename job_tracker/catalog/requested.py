@@ -15,7 +15,7 @@ from job_tracker.catalog.syntax import (
     Resources,
 )
 from job_tracker.common.config import Config
-from job_tracker.domain.group import InstanceOptions
+from job_tracker.domain.group import InstanceOptions, Place
 
 MAX_PROCESSES_PER_INSTANCE = 256
 _MANY = 64
@@ -52,6 +52,33 @@ class Toleration(Config):
         return self
 
 
+class Placement(Config):
+    """How near to each other the pods of an attempt run."""
+
+    near: Place | None = Field(
+        default=None, description="All pods in one such place: `machine`, `rack` or `zone`."
+    )
+    apart: Place | None = Field(
+        default=None, description="Each pod in another such place, which must be smaller than `near`."
+    )
+    strict: bool = Field(
+        default=False,
+        description="Whether pods that cannot be placed like this wait. Otherwise, it is a wish.",
+    )
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> "Placement":
+        if self.near is None and self.apart is None:
+            raise ValueError("near or apart is required; allowed: machine, rack, zone")
+        if self.near and self.apart and self.near not in self.apart.larger:
+            larger = ", ".join(self.apart.larger) or "none"
+            raise ValueError(
+                f"near {self.near.value!r} is not allowed with apart {self.apart.value!r}, since it is not "
+                f"larger; allowed: {larger}"
+            )
+        return self
+
+
 class RequestedPodOptions(Config):
     """Options that a request can set if their names are in `allowed_request_options`."""
 
@@ -81,6 +108,11 @@ class RequestedPodOptions(Config):
     )
     annotations: dict[OwnKey, AnnotationValue] = Field(
         default={}, max_length=_MANY, description="Annotations of the pods, besides those of the service."
+    )
+    placement: Placement | None = Field(
+        default=None,
+        description="How near to each other the pods of an attempt run. Unset: on one machine if possible, "
+        "or else in one rack, or else in one zone.",
     )
 
     def as_options(self) -> InstanceOptions:

@@ -169,6 +169,8 @@ class DeclaredCatalog:
         return _kept(known, _entry(declaration, value, problem))
 
     def _dataset(self, declaration: Declaration, known: Entry[Dataset] | None) -> Entry[Dataset]:
+        if known is not None and known.version == declaration.version:
+            return known  # nothing but its definition decides whether it can be used
         value, problem = None, ""
         try:
             value = self._reader.dataset(declaration.definition)

@@ -71,6 +71,32 @@ class Toleration:
     """How long a NoExecute taint is tolerated; None: for ever."""
 
 
+class Place(StrEnum):
+    """A kind of place in which machines stand, from small to large."""
+
+    MACHINE = "machine"
+    RACK = "rack"
+    ZONE = "zone"
+
+    @property
+    def larger(self) -> tuple["Place", ...]:
+        """Return the larger kinds, the next one first."""
+        kinds = tuple(Place)
+        return kinds[kinds.index(self) + 1 :]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """How near to each other the instances of an attempt run."""
+
+    near: Place | None = None
+    """All in one such place."""
+    apart: Place | None = None
+    """Each in another such place. It is smaller than `near`."""
+    strict: bool = False
+    """Whether instances that cannot be placed like this wait. Otherwise, it is a wish."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceOptions:
     """The options that a request may set for its instances. Fields are named as in PodOptions on the wire."""
@@ -84,6 +110,7 @@ class InstanceOptions:
     priority_class: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from job_tracker.domain.job import Progress
+from job_tracker.domain.progress import Progress
 
 MAX_SERIES = 256
 """The largest number of metrics of one job. Further names are ignored."""

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from job_tracker.domain.errors import AttemptOver, JobNotFound, StoreUnavailable
-from job_tracker.domain.job import Job, Progress
+from job_tracker.domain.job import Job
 from job_tracker.domain.pace import RankPace
 from job_tracker.domain.policies import NumberPolicy
+from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricPoint
 from job_tracker.reports.ranks import RankBoard
 from job_tracker.reports.report import Report, advanced

@@ -16,7 +16,8 @@ from job_tracker.domain.errors import (
     TrackerError,
 )
 from job_tracker.domain.group import MASTER_RANK, GroupRef
-from job_tracker.domain.job import Job, Progress
+from job_tracker.domain.job import Job
+from job_tracker.domain.progress import Progress
 from job_tracker.logs.live import LiveLogs
 from job_tracker.logs.records import BEGINNING, last_time, lines_of
 from job_tracker.reports.buffer import Attempt, ReportBuffer

@@ -13,8 +13,9 @@ from pydantic import TypeAdapter
 
 from job_tracker.domain.caller import Role
 from job_tracker.domain.group import RankStatus
-from job_tracker.domain.job import Ending, Move, Progress
+from job_tracker.domain.job import Ending, Move
 from job_tracker.domain.policies import ProjectLimits
+from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import Artifact
 
 T = TypeVar("T")

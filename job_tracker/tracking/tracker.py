@@ -40,6 +40,7 @@ from job_tracker.store.audit import AuditStore
 from job_tracker.store.jobs import Changes, JobFilter, JobStore
 from job_tracker.store.queue import QueueView
 from job_tracker.tracking.admitting import Admitting
+from job_tracker.tracking.cleaning import Cleaner
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, divergence, next_step
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.stops import Stops
@@ -47,10 +48,8 @@ from job_tracker.tracking.watching import ProgressWatch
 
 log = logging.getLogger(__name__)
 
-_PRUNE_BATCH = 100
 _DUE_BATCH = 1000
 _BACK_OFFS_BATCH = 100
-_EVENTS_BATCH = 500
 _DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
 _REPAIR_PAUSE = timedelta(seconds=1)
@@ -128,6 +127,11 @@ class Tracker:
         self._backend = backend
         self._logs = logs
         self._options = options
+        self._cleaner = Cleaner(
+            *(store, backend, logs, tenure, clock),
+            keep_finished=options.keep_finished,
+            keep_events=options.keep_events,
+        )
         self._tenure = tenure
         self._clock = clock
         self._on_save = on_save
@@ -224,9 +228,11 @@ class Tracker:
             case PeriodicTask.REPAIR:
                 return await self._repair()
             case PeriodicTask.SWEEP:
-                return await self._sweep()
+                await self._cleaner.sweep()
+                return self._options.repair_period
             case PeriodicTask.PRUNE:
-                return await self._prune()
+                await self._cleaner.prune()
+                return self._options.repair_period
             case _:
                 return await self._settle(key)
 
@@ -273,34 +279,6 @@ class Tracker:
             for job in page:
                 self._queue.add(job.id)
             before = page[-1].id
-
-    async def _sweep(self) -> timedelta:
-        """Remove the remains of stopped groups that need not be kept any longer."""
-        self._tenure.check()
-        await self._backend.sweep(self._clock())
-        return self._options.repair_period
-
-    async def _prune(self) -> timedelta:
-        """Delete jobs that ended long ago, and old audit events.
-
-        Remove what remains of these jobs, and of those that users deleted.
-        """
-        horizon = self._clock() - self._options.keep_finished
-        while old := await self._store.finished_before(horizon, _PRUNE_BATCH):
-            await self._store.delete([job.id for job in old], term=self._tenure.term)
-            log.info("pruned %d jobs that ended before %s", len(old), horizon)
-        while left := await self._store.remains(_PRUNE_BATCH):
-            self._tenure.check()
-            await self._backend.sweep(self._clock(), {group for each in left for group in each.groups})
-            for each in left:
-                await self._logs.forget(each)
-            await self._store.forget_remains([each.job_id for each in left], term=self._tenure.term)
-            log.info("removed what remained of %d deleted jobs", len(left))
-        horizon = self._clock() - self._options.keep_events
-        deleted = _EVENTS_BATCH
-        while deleted == _EVENTS_BATCH:
-            deleted = await self._store.delete_events(horizon, _EVENTS_BATCH, term=self._tenure.term)
-        return self._options.repair_period
 
     async def _settle(self, job_id: int) -> timedelta | None:
         """Take steps for one job until nothing is left to do now."""

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from job_tracker.domain.caller import ALL_PROJECTS, BUILT_IN, Caller, Means, Role
+from job_tracker.domain.errors import NotAllowed
 from training_service.auth.authenticator import Pairs, Peer
 from training_service.auth.certificates import Identity
 
@@ -30,3 +31,6 @@ class Open:
     ) -> tuple[Caller, Identity | None]:
         """See Authenticator."""
         return caller_at(address), None
+
+    def refused(self, error: NotAllowed, address: str) -> None:
+        """See Authenticator."""

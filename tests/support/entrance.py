@@ -10,7 +10,7 @@ from tests.support.api_service import Service
 from tests.support.certificates import LOCAL, Authority, Issued, credentials
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.api.interceptors import CallInterceptor
-from training_service.auth.authenticator import Proofs
+from training_service.auth.authenticator import NotingRefusals, Proofs
 from training_service.auth.certificates import identity_of
 from training_service.auth.live import Live
 from training_service.auth.pem_files import PemFile
@@ -29,7 +29,8 @@ class Entrance:
         pem = [PemFile("server.tls", path) for path in paths]
         tls = Live("server.tls", paths, lambda: read_tls(*pem))
         interceptor = CallInterceptor(
-            service.metrics.observe_call, Proofs(service.access.callers, identity_of, is_open=False)
+            service.metrics.observe_call,
+            NotingRefusals(Proofs(service.access.callers, identity_of, is_open=False), service.trail.note),
         )
         self.server = make_server(Servicers(service.servicer, service.access_servicer), interceptor, 1024)
         self.address = f"127.0.0.1:{Listener('server.address', '127.0.0.1:0', tls, True).bind(self.server)}"

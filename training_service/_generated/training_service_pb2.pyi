@@ -479,6 +479,7 @@ class PodOptions(_message.Message):
     PRIORITY_CLASS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
+    PLACEMENT_FIELD_NUMBER: _builtins.int
     nproc_per_node: _builtins.int
     """The number of training processes in each instance, at most 256. torchrun starts them if it is more than
     1. 0: the value of the algorithm.
@@ -505,6 +506,12 @@ class PodOptions(_message.Message):
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Annotations of the pods. Kubernetes only."""
 
+    @_builtins.property
+    def placement(self) -> Global___Placement:
+        """How near to each other the pods run. Kubernetes only. Absent: the value of the algorithm, or else one
+        machine if possible, or else one rack, or else one zone.
+        """
+
     def __init__(
         self,
         *,
@@ -515,14 +522,47 @@ class PodOptions(_message.Message):
         priority_class: _builtins.str = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        placement: Global___Placement | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "labels", b"labels", "node_selector", b"node_selector", "nproc_per_node", b"nproc_per_node", "priority_class", b"priority_class", "resources", b"resources", "tolerations", b"tolerations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["annotations", b"annotations", "labels", b"labels", "node_selector", b"node_selector", "nproc_per_node", b"nproc_per_node", "placement", b"placement", "priority_class", b"priority_class", "resources", b"resources", "tolerations", b"tolerations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PodOptions: _TypeAlias = PodOptions  # noqa: Y015
+
+@_typing.final
+class Placement(_message.Message):
+    """How near to each other the pods of an attempt run. Places are "machine", "rack" and "zone"; the operator sets
+    the label of nodes that tells each place (`kubernetes.topology`). At least one of near and apart is required.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEAR_FIELD_NUMBER: _builtins.int
+    APART_FIELD_NUMBER: _builtins.int
+    STRICT_FIELD_NUMBER: _builtins.int
+    near: _builtins.str
+    """All pods in one such place."""
+    apart: _builtins.str
+    """Each pod in another such place. It must be smaller than near."""
+    strict: _builtins.bool
+    """Whether pods that cannot be placed like this wait. Otherwise, it is a wish."""
+    def __init__(
+        self,
+        *,
+        near: _builtins.str = ...,
+        apart: _builtins.str = ...,
+        strict: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["apart", b"apart", "near", b"near", "strict", b"strict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Placement: _TypeAlias = Placement  # noqa: Y015
 
 @_typing.final
 class Toleration(_message.Message):

@@ -6,9 +6,10 @@ from typing import Any, Final, TypeAlias
 
 import grpc
 
+from job_tracker.common.printable import quoted
+from job_tracker.domain import naming
 from job_tracker.domain.caller import Caller, Means
 from job_tracker.domain.errors import InvalidField
-from training_service.api.convert import project_of
 from training_service.api.peers import peer_host
 from training_service.auth.authenticator import Authenticator
 from training_service.auth.certificates import Identity
@@ -59,3 +60,10 @@ def call_by_report_token(context: Context, metadata: Metadata) -> Call:
 
 
 _host_at = lru_cache(_PEERS_REMEMBERED)(peer_host)  # a peer is a connection, which usually makes many calls
+
+
+def project_of(field: str, text: str) -> str:
+    """The name of a project. Raises InvalidField if no project can have it."""
+    if not naming.is_project(text):
+        raise InvalidField(field, f"{quoted(text)} is not the name of a project: {naming.PROJECT_RULE}")
+    return text

@@ -105,6 +105,22 @@ class CallInterceptor:
         self._limits.check(name, call.caller)
         return call
 
+    @asynccontextmanager
+    async def _identified(self, call: Call) -> AsyncIterator[None]:
+        """End a stream when the client's certificate expires: raises NotAllowed."""
+        if call.identity is None:
+            yield
+            return
+        try:
+            async with asyncio.timeout(call.identity.seconds_left()) as limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            error = call.identity.expired()
+            self._authenticator.refused(error, call.caller.address)
+            raise error from None
+
     def _end(self, supervision: "_Supervision") -> None:
         """Count the call. Log it if it failed or changed something, but not each one beyond a rate."""
         name, code = supervision.name, supervision.code
@@ -142,7 +158,7 @@ class CallInterceptor:
                 if not _is_known(supervision.name):
                     parse(b"")  # denied, even if no message comes
                 call = await self._call_of(supervision, context, metadata)
-                async with _identified(call), aclosing(_each_parsed(parse, messages)) as requests:
+                async with self._identified(call), aclosing(_each_parsed(parse, messages)) as requests:
                     message = await behaviour(requests, call)
                 supervision.code = grpc.StatusCode.OK
                 return message
@@ -160,7 +176,10 @@ class CallInterceptor:
             supervision = _Supervision(method, context, metadata)
             try:
                 call = await self._call_of(supervision, context, metadata)
-                async with _identified(call), aclosing(behaviour(_parsed(parse, data), call)) as messages:
+                async with (
+                    self._identified(call),
+                    aclosing(behaviour(_parsed(parse, data), call)) as messages,
+                ):
                     async for message in messages:
                         await _send(context, message)
                         del message  # the next message may be hours away
@@ -255,21 +274,6 @@ class _Supervision:
         """Leave the context of the call."""
         with suppress(ValueError):  # a cancelled stream is closed in another context
             request_id.reset(self._token)
-
-
-@asynccontextmanager
-async def _identified(call: Call) -> AsyncIterator[None]:
-    """End a stream when the client's certificate expires: raises NotAllowed."""
-    if call.identity is None:
-        yield
-        return
-    try:
-        async with asyncio.timeout(call.identity.seconds_left()) as limit:
-            yield
-    except TimeoutError:
-        if limit.expired():
-            raise call.identity.expired() from None
-        raise
 
 
 async def _send(context: Context, message: Any) -> None:

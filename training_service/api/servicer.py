@@ -13,8 +13,8 @@ from job_tracker.domain.caller import Caller
 from job_tracker.jobs import Jobs, JobView
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
-from training_service.api import convert
 from training_service.api.caller import Call
+from training_service.api.convert import jobs, lists, logs, requests, results
 from training_service.api.errors import ServiceClosing
 from training_service.api.sending import Places
 from training_service.api.statuses import Statuses
@@ -52,7 +52,7 @@ class TrainingServicer(TrainingServiceServicer):
         self._metrics = Places(_METRICS_SENT, _METRICS_OF_ONE, _SEND_SECONDS)
 
     async def Train(self, request: pb.TrainRequest, call: Call) -> pb.TrainResponse:
-        job = await self._jobs.submit(call.caller, convert.request_of(request))
+        job = await self._jobs.submit(call.caller, requests.request_of(request))
         _set_log_subject(job.id)
         return pb.TrainResponse(job_id=job.id)
 
@@ -61,18 +61,18 @@ class TrainingServicer(TrainingServiceServicer):
         caller = call.caller
         status = await self._bounded(caller, await self._jobs.get(caller, request.job_id))
         if self._cancelled_as_failure and not _knows_cancelled(call):
-            return convert.without_cancelled(status)
+            return jobs.without_cancelled(status)
         return status
 
     async def ListTrainingJobs(
         self, request: pb.ListTrainingJobsRequest, call: Call
     ) -> pb.ListTrainingJobsResponse:
-        where, limit, before = convert.page_of(call.caller, request)
+        where, limit, before = lists.page_of(call.caller, request)
         await self._lists.take_until_sent(call.caller)
         async with self._making:
             page = await self._jobs.list(call.caller, where, limit=limit, before=before)
             return pb.ListTrainingJobsResponse(
-                jobs=[convert.status_of(view) for view in page.jobs],
+                jobs=[jobs.status_of(view) for view in page.jobs],
                 next_page_token=str(page.next_before) if page.next_before else "",
             )
 
@@ -83,7 +83,7 @@ class TrainingServicer(TrainingServiceServicer):
 
     async def AnnotateTraining(self, request: pb.AnnotateTrainingRequest, call: Call) -> bytes:
         _set_log_subject(request.job_id)
-        change = convert.annotation_of(request)
+        change = requests.annotation_of(request)
         return await self._bounded(
             call.caller, await self._jobs.annotate(call.caller, request.job_id, change)
         )
@@ -102,38 +102,36 @@ class TrainingServicer(TrainingServiceServicer):
         caller = call.caller
         async with aclosing(self._jobs.watch(caller, request.job_id)) as views:
             while (view := await self._next(views)) is not None:
-                status = convert.status_of(view)
+                status = jobs.status_of(view)
                 is_large = status.ByteSize() >= _LARGE
                 if is_large:
                     del view, status  # free the memory, since many calls may wait
                 with await self._place(caller, self._statuses, is_needed=is_large):
                     yield (
-                        convert.status_of(await self._jobs.get(caller, request.job_id))
-                        if is_large
-                        else status
+                        jobs.status_of(await self._jobs.get(caller, request.job_id)) if is_large else status
                     )
 
     async def GetTrainingLogs(
         self, request: pb.GetTrainingLogsRequest, call: Call
     ) -> AsyncIterator[pb.GetTrainingLogsResponse]:
         _set_log_subject(request.job_id, request.attempt)
-        async with aclosing(self._jobs.logs(call.caller, *convert.logs_of(request))) as pieces:
+        async with aclosing(self._jobs.logs(call.caller, *logs.logs_of(request))) as pieces:
             while (piece := await self._next(pieces)) is not None:
                 with await self._place(call.caller, self._logs, is_needed=piece.size >= _LARGE):
-                    yield convert.log_of(piece, timestamps=request.timestamps)
+                    yield logs.log_of(piece, timestamps=request.timestamps)
 
     async def GetTrainingMetrics(
         self, request: pb.GetTrainingMetricsRequest, call: Call
     ) -> AsyncIterator[pb.MetricSeries]:
         with await self._place(call.caller, self._metrics):
             for series in await self._jobs.metrics(call.caller, request.job_id, frozenset(request.names)):
-                yield convert.series_of(request.job_id, series)
+                yield results.series_of(request.job_id, series)
 
     async def GetTrainingArtifacts(
         self, request: pb.GetTrainingArtifactsRequest, call: Call
     ) -> pb.GetTrainingArtifactsResponse:
         await self._statuses.take_until_sent(call.caller)
-        return convert.made_by(*await self._jobs.artifacts(call.caller, request.job_id))
+        return results.made_by(*await self._jobs.artifacts(call.caller, request.job_id))
 
     async def FetchTrainingArtifact(
         self, request: pb.FetchTrainingArtifactRequest, call: Call

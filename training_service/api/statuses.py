@@ -2,7 +2,7 @@
 
 from job_tracker.domain.job import Job
 from job_tracker.jobs import JobView
-from training_service.api import convert
+from training_service.api.convert.jobs import status_of
 
 _MOST_KEPT, _LARGEST_KEPT = 4096, 2048  # the number of messages, and the bytes of each
 
@@ -20,7 +20,7 @@ class Statuses:
         # Jobs are immutable, and the store returns the same object until the job changes.
         if kept is not None and kept[0] is job and kept[1] == position:
             return kept[2]
-        message = convert.status_of(view).SerializeToString()
+        message = status_of(view).SerializeToString()
         if len(message) <= _LARGEST_KEPT:
             if len(self._kept) >= _MOST_KEPT:
                 del self._kept[next(iter(self._kept))]

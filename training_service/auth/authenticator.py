@@ -42,6 +42,9 @@ class Authenticator(Protocol):
         """
         ...
 
+    def refused(self, error: NotAllowed, address: str) -> None:
+        """Take note of an open call from this address that ended since its proof has expired."""
+
 
 class Proofs:
     """Asks for a token, or else for a client certificate. The first one that is given counts."""
@@ -66,6 +69,9 @@ class Proofs:
             "this service needs to know who is calling; send 'authorization: Bearer TOKEN' (with trainctl: "
             "`trainctl login`)"
         )
+
+    def refused(self, error: NotAllowed, address: str) -> None:
+        """Do nothing; see Authenticator."""
 
 
 def bearer_token(metadata: Pairs) -> str | None:
@@ -96,8 +102,12 @@ class NotingRefusals:
         try:
             return await self._proofs.authenticate(metadata, address, peer)
         except NotAllowed as error:
-            self._note(refusal_of(error, address, self._clock()))
+            self.refused(error, address)
             raise
+
+    def refused(self, error: NotAllowed, address: str) -> None:
+        """See Authenticator."""
+        self._note(refusal_of(error, address, self._clock()))
 
 
 def refusal_of(error: NotAllowed, address: str, at: datetime) -> AuditEvent:

@@ -40,7 +40,8 @@ class Identity:
         """The error for calls after the certificate has expired."""
         return NotAllowed(
             f"the client certificate of {quoted(self.name)} expired at "
-            f"{self.expires_at:%Y-%m-%d %H:%M:%S} UTC; connect again with a new one"
+            f"{self.expires_at:%Y-%m-%d %H:%M:%S} UTC; connect again with a new one",
+            caller=self.name,
         )
 
 

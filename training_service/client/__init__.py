@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
+    Placement,
     PodOptions,
     RetryPolicy,
     Toleration,
@@ -43,6 +44,7 @@ __all__ = [
     "InvalidRequest",
     "NotAllowed",
     "NotFound",
+    "Placement",
     "PodOptions",
     "ResourceExhausted",
     "RetryPolicy",

@@ -4,48 +4,30 @@ Generated from aio.py by scripts/generate-client: change it there.
 """
 
 import os
-import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
-from datetime import datetime
-from types import TracebackType
-from typing import Any, Self, TypeVar
-
-from google.protobuf.message import Message
+from collections.abc import Iterable, Sequence
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
-    GetTrainingArtifactsResponse,
-    GetTrainingLogsResponse,
     GetTrainingStatusResponse,
-    MetricSeries,
     NumberPolicy,
     PodOptions,
     RetryPolicy,
-    TrainingStatus,
     TrainRequest,
 )
-from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.client import requests
 from training_service.client.access_sync import Access
-from training_service.client.calls_sync import answer_of
 from training_service.client.catalog_sync import Catalog
 from training_service.client.channel import open_channel
 from training_service.client.connection import connection, project_or_default
 from training_service.client.credentials import Credentials
-from training_service.client.errors import DeadlineExceeded, ResourceExhausted, Unavailable, WaitTimedOut
 from training_service.client.programs_sync import Programs
+from training_service.client.reading_sync import JobReader
 from training_service.client.requests import Metadata, Parameters
 from training_service.client.run.sending import OnProgress
 from training_service.client.run.working_tree import WorkingTree, read_folder, version_of
-from training_service.client.stream_retry import StreamRetry
-from training_service.client.translation import reading
-from training_service.client.watching import LogReading, Watch, has_ended
-
-T = TypeVar("T")
 
 
-class TrainingClient:
+class TrainingClient(JobReader):
     """A client of the training service.
 
         with TrainingClient() as client:
@@ -95,29 +77,17 @@ class TrainingClient:
         project: str | None = None,
     ) -> None:
         found = connection(address, ca=ca, cert=cert, key=key, server_name=server_name)
-        self.address = found.address
-        self.project = project_or_default(project)
-        self._in_project = requests.in_project(self.project)
-        self._timeout = timeout
-        self._patience = patience
-        self._channel = open_channel(found)
-        self._stub = TrainingServiceStub(self._channel)
-        self._credentials = Credentials(found, token, token_file)
+        super().__init__(
+            open_channel(found),
+            found.address,
+            Credentials(found, token, token_file),
+            timeout=timeout,
+            patience=patience,
+            project=project_or_default(project),
+        )
         self.access = Access(self._channel, self.address, self._credentials, self._timeout)
         self.catalog = Catalog(self._channel, self.address, self._credentials, self._timeout)
         self._programs = Programs(self._channel, self.address, self._metadata, self._timeout)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connection and all streams that are open on it. May be called more than once."""
-        self._channel.close()
 
     def submit(
         self,
@@ -286,56 +256,6 @@ class TrainingClient:
         response = self._answer_of(self._stub.Train, request, project)
         return response.job_id
 
-    def status(self, job_id: int) -> GetTrainingStatusResponse:
-        """Return the job's current status. Raises NotFound if there is no such job."""
-        request = requests.status(job_id)
-        return self._answer_of(self._stub.GetTrainingStatus, request, requests.KNOWS_CANCELLED)
-
-    def list(
-        self,
-        statuses: Iterable[TrainingStatus.ValueType] = (),
-        *,
-        name_prefix: str = "",
-        algorithm: str = "",
-        submitted_by: str = "",
-        all_projects: bool = False,
-        page_size: int = 0,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        mine: bool = False,
-        tags: Iterable[str] = (),
-        before_job: int = 0,
-    ) -> Iterator[GetTrainingStatusResponse]:
-        """Yield jobs, newest first, optionally filtered by status, name prefix, algorithm and submitter.
-
-        `since` (inclusive) and `until` (exclusive) bound the time of submission; times without a time zone
-        are local times. With `mine`, these are the caller's own jobs. A job has all of the `tags`. With
-        `before_job`, these are jobs with lower ids.
-
-        These are jobs of the client's project, or with `all_projects` of every project in which the caller
-        has a role. They are fetched page by page, each page when the iteration reaches it. A `page_size` of 0
-        leaves the size to the service.
-        """
-        request = requests.jobs(
-            statuses,
-            name_prefix=name_prefix,
-            algorithm=algorithm,
-            submitted_by=submitted_by,
-            all_projects=all_projects,
-            page_size=page_size,
-            since=since,
-            until=until,
-            mine=mine,
-            tags=tags,
-            before_job=before_job,
-        )
-        while True:
-            page = self._answer_of(self._stub.ListTrainingJobs, request, self._in_project)
-            yield from page.jobs
-            if not page.next_page_token:
-                return
-            request = requests.next_page(request, page.next_page_token)
-
     def cancel(self, job_id: int) -> GetTrainingStatusResponse:
         """Request the job's cancellation and return its status.
 
@@ -368,156 +288,3 @@ class TrainingClient:
         """
         request = requests.delete(job_id)
         self._answer_of(self._stub.DeleteTraining, request)
-
-    def watch(self, job_id: int) -> Iterator[GetTrainingStatusResponse]:
-        """Yield the current status, then the new one at every change, until the job has ended.
-
-        A slow reader misses some statuses, but never the last. If the service goes away, this connects
-        again, and raises Unavailable after `patience` seconds. Raises NotFound if there is no such job.
-        """
-        return self._watch(job_id, timeout=None)
-
-    def wait(self, job_id: int, *, timeout: float | None = None) -> GetTrainingStatusResponse:
-        """Wait until the job has ended, successfully or not, and return its last status.
-
-        `timeout` is in seconds: None waits without bound, and 0 only checks. Raises WaitTimedOut when the
-        time is up (the job goes on), NotFound if there is no such job, and Unavailable like `watch`.
-        """
-        status = self.status(job_id)
-        if has_ended(status):
-            return status
-        try:
-            for status in self._watch(job_id, timeout=timeout):  # noqa: B007
-                pass
-        except DeadlineExceeded as error:
-            raise WaitTimedOut(f"job {job_id} has not ended within {timeout:g} s", status) from error
-        return status
-
-    def logs(
-        self,
-        job_id: int,
-        *,
-        rank: int = 0,
-        all_ranks: bool = False,
-        attempt: int = 0,
-        follow: bool = False,
-        tail_lines: int | None = None,
-        since: datetime | None = None,
-        timestamps: bool = False,
-        position: str = "",
-    ) -> Iterator[GetTrainingLogsResponse]:
-        """Yield the output of one rank, or of all ranks with `all_ranks`, in chunks of whole lines.
-
-        `rank` 0 is the master. With `all_ranks`, lines are ordered by time, and each chunk names its rank.
-        `attempt` 0 is the last attempt, and with `follow` also the attempts after it; each chunk names its
-        attempt. `follow` waits for further output, also of a job that has not started, until the job or the
-        given attempt ends. `tail_lines` starts with that many last lines of each rank. `since` starts with
-        the output after that time. `timestamps` puts the time before each line.
-
-        If the service goes away, this connects again and continues after the last chunk, so no line is lost
-        or repeated. It raises Unavailable after `patience` seconds. To continue later or elsewhere, give the
-        `position` of the last chunk received.
-        """
-        request = requests.logs(
-            job_id,
-            rank=rank,
-            all_ranks=all_ranks,
-            attempt=attempt,
-            follow=follow,
-            tail_lines=tail_lines,
-            since=since,
-            timestamps=timestamps,
-            position=position,
-        )
-        log = LogReading(request, patience=self._patience)
-        while True:
-            try:
-                with closing(
-                    self._messages(lambda: self._stub.GetTrainingLogs(log.request, metadata=self._metadata()))
-                ) as chunks:
-                    for chunk in chunks:
-                        log.advance(chunk)
-                        yield chunk
-                return
-            except Unavailable as error:
-                pause = log.pause_after(error)
-            time.sleep(pause)
-
-    def metrics(self, job_id: int, names: Iterable[str] = ()) -> Iterator[MetricSeries]:
-        """Yield the job's metrics over time, ordered by name. No `names` means all metrics.
-
-        A long series is thinned to about a thousand points. Raises NotFound if there is no such job.
-        """
-        request = requests.metrics(job_id, names)
-        with closing(
-            self._messages(
-                lambda: self._stub.GetTrainingMetrics(
-                    request, timeout=self._timeout, metadata=self._metadata()
-                ),
-                self._timeout,
-            )
-        ) as found:
-            yield from found
-
-    def artifacts(self, job_id: int) -> GetTrainingArtifactsResponse:
-        """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
-        request = requests.artifacts(job_id)
-        return self._answer_of(self._stub.GetTrainingArtifacts, request)
-
-    def fetch(self, job_id: int, name: str) -> Iterator[bytes]:
-        """Yield the content of one fetchable artifact in pieces.
-
-        Raises NotFound if there is no such job or artifact, and Unavailable if the stream breaks.
-        """
-        request = requests.fetch(job_id, name)
-        with closing(
-            self._messages(lambda: self._stub.FetchTrainingArtifact(request, metadata=self._metadata()))
-        ) as pieces:
-            for piece in pieces:
-                yield piece.content
-
-    def _watch(self, job_id: int, *, timeout: float | None) -> Iterator[GetTrainingStatusResponse]:
-        request = requests.watch(job_id)
-        watch = Watch(patience=self._patience, timeout=timeout)
-        while True:
-            try:
-                with closing(
-                    self._messages(
-                        lambda: self._stub.WatchTraining(
-                            request, timeout=watch.time_left(), metadata=self._metadata()
-                        ),
-                        watch.time_left(),
-                    )
-                ) as statuses:
-                    for status in statuses:
-                        if watch.is_news(status):
-                            yield status
-                watch.check_ended()
-                return
-            except Unavailable as error:
-                pause = watch.pause_after(error)
-            time.sleep(pause)
-
-    def _metadata(self, more: Metadata = ()) -> Metadata:
-        """Return the metadata of a call, with the token of this moment."""
-        return (*self._credentials.metadata(), *more)
-
-    def _answer_of(self, call: Callable[..., T], request: Message, more: Metadata = ()) -> T:
-        return answer_of(call, request, self._timeout, self.address, lambda: self._metadata(more))
-
-    def _messages(self, begin: Callable[[], Any], seconds: float | None = None) -> Generator[Any, None, None]:
-        """Yield the messages of the stream that `begin` opens; retry it until its first message.
-
-        If a limit refuses it, it is tried for `seconds`; None: for `patience`.
-        """
-        retry = StreamRetry(self._patience if seconds is None else seconds)
-        while True:
-            try:
-                with reading(begin(), self.address) as stream:
-                    for message in stream:
-                        retry.end()
-                        yield message
-                return
-            except (Unavailable, ResourceExhausted) as error:
-                pause = retry.pause_after(error)
-            time.sleep(pause)

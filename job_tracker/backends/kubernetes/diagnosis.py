@@ -189,6 +189,17 @@ NO_ADDRESS = Diagnosis(
     "submit the job again.",
 )
 
+
+def no_label(place: str) -> Diagnosis:
+    """Return the diagnosis of a job that requires a place for which the configuration has no label."""
+    return Diagnosis(
+        category=Category.LAUNCH_FAILED,
+        summary=f"The placement of the job requires a {place}, but kubernetes.topology.{place} is not set.",
+        resolution=f"Set kubernetes.topology.{place} to the label of nodes that names the {place}, or submit "
+        "the job without this requirement.",
+    )
+
+
 # Reasons of pods that the kubelet or a controller ended (`status.reason`).
 POD: Mapping[str, Row] = {
     "Evicted": _EVICTED,

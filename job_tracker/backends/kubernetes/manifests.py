@@ -147,6 +147,7 @@ def pod(
     grace_seconds: int,
     options: PodOptions,
     overlay: Mapping[str, Any],
+    affinity: Mapping[str, Any],
     fetch: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Build the pod of one rank. `overlay` is merged into it; the service's labels are set after that.
@@ -193,7 +194,7 @@ def pod(
             **_present("imagePullSecrets", [{"name": secret} for secret in options.image_pull_secrets]),
             **_present("nodeSelector", dict(options.node_selector)),
             **_present("tolerations", [_toleration(each) for each in options.tolerations]),
-            **(_near_each_other(job, instance) if job.spec.instances > 1 else {}),
+            **_present("affinity", affinity),
             **_present("initContainers", [fetch] if fetch else []),
             "containers": [training],
             "volumes": _volumes(options),
@@ -259,7 +260,8 @@ def secret_variables(options: PodOptions) -> list[dict[str, Any]]:
     ]
 
 
-def _group_selector(job: Job, instance: str) -> dict[str, str]:
+def labels_of_group(job: Job, instance: str) -> dict[str, str]:
+    """Return the labels that all pods of the group have, and no others."""
     labels = group_labels(job, instance)
     return {key: labels[key] for key in _OF_GROUP}
 
@@ -282,16 +284,6 @@ def _toleration(toleration: Toleration) -> dict[str, Any]:
             else {}
         ),
     }
-
-
-def _near_each_other(job: Job, instance: str) -> dict[str, Any]:
-    """Prefer one node for the group, then one zone: all ranks exchange gradients with each other."""
-    selector = {"matchLabels": _group_selector(job, instance)}
-    wishes = [
-        {"weight": weight, "podAffinityTerm": {"labelSelector": selector, "topologyKey": key}}
-        for key, weight in (("kubernetes.io/hostname", 100), ("topology.kubernetes.io/zone", 50))
-    ]
-    return {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": wishes}}}
 
 
 def _claims(options: PodOptions) -> dict[str, str]:

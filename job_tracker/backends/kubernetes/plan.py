@@ -12,6 +12,7 @@ from typing import Any
 from job_tracker.backends.kubernetes import diagnosis, manifests
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import FrozenPod, PodOptions
+from job_tracker.backends.kubernetes.placement import affinity
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.shared.instances import common_variables, options_of, options_unreadable
 from job_tracker.backends.shared.labels import PLAN_DIGEST, RESTARTS
@@ -71,6 +72,7 @@ def plan(
     }
     processes = max(each.nproc_per_node for each in of_role.values())
     layout = _layout(job, settings.master_port, processes, every_rank=every_rank)
+    of_group = manifests.labels_of_group(job, settings.instance)
     pods = [
         manifests.pod(
             job,
@@ -101,6 +103,9 @@ def plan(
             grace_seconds=math.ceil(stop_grace.total_seconds()),
             options=of_role[role],
             overlay=of_role[role].pod_template,
+            affinity=affinity(of_role[role].placement, settings.topology, of_group)
+            if layout.size > 1
+            else {},
             fetch=fetch[role],
         )
         for rank, role in enumerate(roles)

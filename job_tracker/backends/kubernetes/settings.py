@@ -1,15 +1,39 @@
 """Settings of the Kubernetes backend."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.shared.programs import DEFAULT_IMAGE
-from job_tracker.catalog.request_limits import RequestLimits
-from job_tracker.catalog.syntax import Image, LabelValue, Namespace
-from job_tracker.common.config import Duration
+from job_tracker.catalog.request_limits import FIELD, RequestLimits
+from job_tracker.catalog.syntax import Image, Key, LabelValue, Namespace
+from job_tracker.common.config import Config, Duration
+from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.group import InstanceOptions, Place
+
+
+class Topology(Config):
+    """The labels of nodes that tell where they stand. Nodes with equal values are in the same place."""
+
+    machine: Key = Field(default="kubernetes.io/hostname", description="Label that names the machine.")
+    rack: Key | None = Field(
+        default=None,
+        description="Label that names the rack, or the block of the network. Unset: requests cannot name "
+        "racks.",
+    )
+    zone: Key | None = Field(
+        default="topology.kubernetes.io/zone",
+        description="Label that names the zone. Unset: requests cannot name zones.",
+    )
+
+    @property
+    def labels(self) -> Mapping[Place, str]:
+        """The label of each kind of place that the cluster has, from small to large."""
+        return {place: label for place in Place if (label := getattr(self, place.value))}
 
 
 class KubernetesSettings(RequestLimits):
@@ -63,6 +87,23 @@ class KubernetesSettings(RequestLimits):
         description="Image of the init container that fetches the files of an uploaded program. It needs "
         "python3 with grpcio, as the image of the service has. Unset: `program_image`.",
     )
+    topology: Topology = Field(
+        default=Topology(), description="Labels of nodes that tell where they stand, for `placement`."
+    )
     pod: PodOptions = Field(
         default=PodOptions(), description="Options of all pods. Those of an algorithm override them."
     )
+
+    def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
+        """Check the options of a request as RequestLimits does, and the places of its placement."""
+        options = super().check(sent)
+        if options.placement:
+            for name, place in (("near", options.placement.near), ("apart", options.placement.apart)):
+                if place is not None and place not in self.topology.labels:
+                    known = ", ".join(self.topology.labels)
+                    raise InvalidField(
+                        f"{FIELD}.placement.{name}",
+                        f"{place.value!r} is not allowed: the configuration names no label of nodes for it "
+                        f"(kubernetes.topology.{place}); allowed: {known}",
+                    )
+        return options

@@ -15,7 +15,8 @@ from job_tracker.backends.process.diagnosis import (
     no_virtual_environment,
     records_lost,
 )
-from job_tracker.backends.process.files import Folders, GroupFolder
+from job_tracker.backends.process.files import GroupFolder
+from job_tracker.backends.process.folders import Folders
 from job_tracker.backends.process.group import ProcessGroup
 from job_tracker.backends.process.plan import ProcessPlan, plan
 from job_tracker.backends.process.ports import free_ports

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TypeVar
 
-from job_tracker.backends.process.files import Folders
+from job_tracker.backends.process.folders import Folders
 from job_tracker.domain.errors import BackendUnavailable, LogsNotFound
 from job_tracker.domain.group import GroupRef
 from job_tracker.logs import segments

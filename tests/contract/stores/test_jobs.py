@@ -10,9 +10,10 @@ import pytest
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
 from job_tracker.domain.group import Phase, RankStatus
-from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, Program, Progress
+from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, Program
 from job_tracker.domain.pace import Activity, RankPace
 from job_tracker.domain.policies import Deadlines, RetryPolicy
+from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import RequestKey

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from job_tracker.domain.job import Ending, Job, JobState, Progress
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import Changes

@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from job_tracker.domain.job import Ending, Job, JobState, Nonfinite, Progress
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.progress import Nonfinite, Progress
 from job_tracker.domain.telemetry import (
     MAX_ARTIFACTS,
     MAX_POINTS,

@@ -7,8 +7,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from job_tracker.domain.audit import AUTHENTICATE, Outcome
 from job_tracker.domain.caller import Caller, Means
 from job_tracker.jobs import JobView
+from job_tracker.store.audit import AuditFilter
 from tests.support.api_service import Serve
 from tests.support.entrance import Entrance
 from training_service._generated import training_service_pb2 as pb
@@ -64,6 +66,10 @@ async def test_a_call_after_the_certificate_has_expired_is_refused_on_an_open_co
             pass
     assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert str(ended.value.details()).startswith("the client certificate of 'CN=alice' expired at 20")
+    await entrance.service.trail.flush()
+    [denial] = await entrance.service.store.list_events(AuditFilter(caller="CN=alice"), limit=2)
+    assert (denial.action, denial.outcome, denial.address) == (AUTHENTICATE, Outcome.DENIED, "ipv4:127.0.0.1")
+    assert denial.detail.startswith("the client certificate of 'CN=alice' expired at 20")
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=job))
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.process import files
+from job_tracker.backends.process import folders
 from job_tracker.backends.process.backend import ProcessBackend
 from job_tracker.files.untrusted import Place
 from tests.support.backends import ProcessGroups, seen
@@ -99,8 +99,8 @@ async def test_a_kept_group_replaces_an_earlier_one_of_the_same_name(world: Proc
 
 
 def die_at(monkeypatch: pytest.MonkeyPatch, name: str, number: int) -> None:
-    """Kill the service before the given call of a function of files.py."""
-    place: Any = Place if name == "remove" else files
+    """Kill the service before the given call of a function of folders.py."""
+    place: Any = Place if name == "remove" else folders
     real, calls = getattr(place, name), []
 
     def dying(*args: Any, **options: Any) -> Any:

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from job_tracker.domain.errors import StaleJob
-from job_tracker.domain.job import Ending, Job, JobState, Progress
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import AttemptReport
 from job_tracker.store.jobs import JobFilter, RequestKey
 from job_tracker.store.queue_moves import QueueMoves

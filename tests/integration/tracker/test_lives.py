@@ -19,7 +19,7 @@ from job_tracker.domain.policies import Elastic
 from job_tracker.logs.archive import LogArchive
 from job_tracker.store.jobs import JobFilter
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracking import tracker
+from job_tracker.tracking import cleaning
 from tests.support.jobs import NOON, failures
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ async def test_ended_jobs_are_deleted_after_their_time(service: Service) -> None
 async def test_old_audit_events_are_deleted_in_batches(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tracker, "_EVENTS_BATCH", 2)
+    monkeypatch.setattr(cleaning, "_EVENTS_BATCH", 2)
     now = utc_now()
     old, fresh = (
         AuditEvent(at=now - age, action="logs", outcome=Outcome.READ)

@@ -8,7 +8,7 @@ from job_tracker.domain.job import new_job
 from job_tracker.jobs import JobView
 from tests.support.jobs import NOON, spec
 from training_service._generated import training_service_pb2 as pb
-from training_service.api import convert
+from training_service.api.convert.jobs import status_of
 from training_service.api.statuses import Statuses
 
 JOB = new_job(7, spec(), NOON)
@@ -21,7 +21,7 @@ def statuses() -> Statuses:
 
 def test_a_job_that_has_not_changed_gets_the_message_that_was_made_before(statuses: Statuses) -> None:
     first = statuses.of(JobView(JOB, 3))
-    assert first == convert.status_of(JobView(JOB, 3)).SerializeToString()
+    assert first == status_of(JobView(JOB, 3)).SerializeToString()
     assert statuses.of(JobView(JOB, 3)) is first
 
 

@@ -51,6 +51,9 @@ class Refusing:
             raise self._error
         return BUILT_IN, None
 
+    def refused(self, *_: object) -> None:
+        raise AssertionError("no call is open")
+
 
 @pytest.mark.parametrize(
     ("error", "expected"),

@@ -116,6 +116,13 @@ def test_allowed_options_are_kept_as_sent(sent: dict[str, Any]) -> None:
         ),
         ({"priority_class": "High!"}, "pod_options.priority_class: 'High!' is not the name of an object"),
         ({"node_selector": {"a/b/c": "x"}}, "pod_options.node_selector.a/b/c: 'a/b/c' is not a key"),
+        ({"placement": {}}, "pod_options.placement: near or apart is required; allowed: machine, rack, zone"),
+        ({"placement": {"near": "room"}}, "pod_options.placement.near: 'room' is not allowed: it must be"),
+        (
+            {"placement": {"near": "machine", "apart": "machine"}},
+            "near 'machine' is not allowed with apart 'machine', since it is not larger; allowed: rack, zone",
+        ),
+        ({"placement": {"near": "rack", "apart": "zone"}}, "since it is not larger; allowed: none"),
         ({"image": "mine"}, "pod_options.image: a request may not set this option; allowed: annotations"),
         ({"service_account": "admin"}, "pod_options.service_account: a request may not set this option"),
         ({"volumes": [{"claim": "x", "mount_path": "/x"}]}, "pod_options.volumes: a request may not"),
@@ -135,7 +142,9 @@ def test_a_refused_option_is_named_with_its_value(sent: dict[str, Any], message:
     "sent", [{"node_selector": {"a": "b"}}, {"tolerations": []}, {"priority_class": "high"}]
 )
 def test_a_request_may_not_choose_nodes_or_priority_by_default(sent: dict[str, Any]) -> None:
-    assert "allowed: annotations, labels, nproc_per_node, resources" in refused(RequestLimits(), sent)
+    assert "allowed: annotations, labels, nproc_per_node, placement, resources" in refused(
+        RequestLimits(), sent
+    )
 
 
 def test_by_default_only_annotations_without_a_prefix_are_allowed() -> None:

@@ -64,6 +64,32 @@ async def test_entries_are_the_same_objects_until_they_change(store: Store) -> N
     assert sorted(catalog.datasets("")) == ["d"]
 
 
+async def test_a_change_of_one_dataset_reads_no_other(store: Store) -> None:
+    read: list[str] = []
+
+    class Counting(Reader):
+        def dataset(self, definition: str) -> Dataset:
+            read.append(json.loads(definition)["uri"])
+            return Reader.dataset(self, definition)
+
+    async def declare(name: str, uri: str) -> None:
+        made = Declaration(kind=Kind.DATASET, name=name, definition=json.dumps({"uri": uri}), changed_at=NOON)
+        assert await store.put_declaration(made, await store.declarations_version())
+        await catalog.refresh()
+
+    catalog = DeclaredCatalog(
+        store, Counting(algorithm_model=ALGORITHM, check_algorithm=print, dataset_uris=("/data",))
+    )
+    await declare("a", "/data/a")
+    await declare("b", "/elsewhere")
+    before = dict(catalog.datasets(""))
+    await declare("c", "/data/c")
+    assert read == ["/data/a", "/elsewhere", "/data/c"]
+    after = catalog.datasets("")
+    assert [after[name] is before[name] for name in ("a", "b")] == [True, True]
+    assert "dataset_uris" in after["b"].problem
+
+
 async def test_a_name_in_a_file_hides_that_of_the_api_and_both_are_named(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,7 +20,7 @@ from job_tracker.store import specs
 from tests.support.catalog import SETTINGS
 from tests.support.jobs import job_of
 from training_service._generated.training_service_pb2 import PodOptions, TrainRequest
-from training_service.api import convert
+from training_service.api.convert.requests import request_of
 from training_service.client import requests
 from training_service.main import make_resolver
 from training_service.settings import Settings
@@ -62,7 +62,7 @@ async def test_each_floor_has_the_value_that_is_shown(storage: Path) -> None:
     message.request_key = ""
     assert ParseDict(shown_message, TrainRequest()) == message
 
-    asked = convert.request_of(message)
+    asked = request_of(message)
     algorithm = configured.algorithms[asked.algorithm]
     limits = configured.plugin.limits
     assert limits is not None

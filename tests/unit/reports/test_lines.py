@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from job_tracker.domain.job import Progress
+from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import Artifact, MetricPoint
 from job_tracker.reports.lines import ARTIFACT, PROGRESS, parse
 from job_tracker.reports.report import MOST_METRICS, Report, advanced

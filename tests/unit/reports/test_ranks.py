@@ -10,9 +10,10 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
-from job_tracker.domain.job import Job, JobState, Progress
+from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.pace import Activity, RankPace
 from job_tracker.domain.policies import Deadlines
+from job_tracker.domain.progress import Progress
 from job_tracker.reports.ranks import MOST_OF_STACKS, Orders, RankBoard, RankReport, Watched, rank_report
 from tests.support.jobs import NOON, job_of, spec
 

@@ -8,9 +8,10 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
-from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Nonfinite, Program, Progress
+from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Program
 from job_tracker.domain.pace import RankPace
 from job_tracker.domain.policies import Deadlines, Elastic, NumberPolicy, RetryPolicy
+from job_tracker.domain.progress import Nonfinite, Progress
 from job_tracker.domain.telemetry import Artifact
 from job_tracker.store.encoding import MOVES, RANKS, text_of
 from job_tracker.store.specs import dumped, loaded
@@ -24,6 +25,7 @@ _OPTIONS: dict[str, Any] = {
     "priority_class": None,
     "labels": {},
     "annotations": {},
+    "placement": None,
 }
 
 # The released defaults. Stored jobs lack them, so add to this table, but change nothing.

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from job_tracker.domain.diagnosis import Category
-from job_tracker.domain.job import Job, JobState, Nonfinite, Progress
+from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import NumberPolicy, OnNonfinite, RetryPolicy
+from job_tracker.domain.progress import Nonfinite, Progress
 from job_tracker.tracking.decisions import Rest, Save, Stop, divergence
 from tests.support.decisions import F, R, S, seen, step
 from tests.support.jobs import NOON, job_of, spec

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from training_service._generated.training_service_pb2 import PodOptions, Toleration
+from training_service._generated.training_service_pb2 import Placement, PodOptions, Toleration
 from training_service.client.cli.commands.assignments import parsed
 
 _PANEL = "Instances (if the service's backend has these and its configuration allows them)"
@@ -57,6 +57,26 @@ Annotations = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+Near = Annotated[
+    str,
+    typer.Option(
+        metavar="PLACE",
+        help="Instances near to each other: in one machine, rack or zone.",
+        rich_help_panel=_PANEL,
+    ),
+]
+Apart = Annotated[
+    str,
+    typer.Option(
+        metavar="PLACE", help="Each instance in another machine, rack or zone.", rich_help_panel=_PANEL
+    ),
+]
+StrictPlacement = Annotated[
+    bool,
+    typer.Option(
+        "--strict-placement", help="Wait until --near and --apart are possible.", rich_help_panel=_PANEL
+    ),
+]
 
 
 def pod_options(
@@ -68,8 +88,13 @@ def pod_options(
     priority_class: str,
     labels: Sequence[str] | None,
     annotations: Sequence[str] | None,
+    near: str,
+    apart: str,
+    strict_placement: bool,
 ) -> PodOptions:
     """Build the message from the given options. Raises BadParameter."""
+    if strict_placement and not (near or apart):
+        raise typer.BadParameter("it needs --near or --apart", param_hint="--strict-placement")
     return PodOptions(
         resources=parsed(resources or (), "--resource"),
         nproc_per_node=nproc_per_node if nproc_per_node > 1 else 0,
@@ -78,6 +103,7 @@ def pod_options(
         priority_class=priority_class,
         labels=parsed(labels or (), "--label"),
         annotations=parsed(annotations or (), "--annotation"),
+        placement=Placement(near=near, apart=apart, strict=strict_placement) if near or apart else None,
     )
 
 

@@ -56,6 +56,9 @@ def submit(
     priority_class: pods.PriorityClass = "",
     label: pods.Labels = None,
     annotation: pods.Annotations = None,
+    near: pods.Near = "",
+    apart: pods.Apart = "",
+    strict_placement: pods.StrictPlacement = False,
 ) -> None:
     """Queue a training job and print its id.
 
@@ -71,6 +74,9 @@ def submit(
         priority_class=priority_class,
         labels=label,
         annotations=annotation,
+        near=near,
+        apart=apart,
+        strict_placement=strict_placement,
     )
     key = request_key or new_request_key()
     with session.client() as client:

@@ -79,6 +79,10 @@ def _pod_words(options: PodOptions) -> Iterator[str]:
     yield from _given("--priority-class", options.priority_class)
     yield from _pairs("--label", options.labels)
     yield from _pairs("--annotation", options.annotations)
+    yield from _given("--near", options.placement.near)
+    yield from _given("--apart", options.placement.apart)
+    if options.placement.strict:
+        yield "--strict-placement"
 
 
 def _toleration(toleration: Toleration) -> str:

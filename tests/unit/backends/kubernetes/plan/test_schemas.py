@@ -19,7 +19,7 @@ from job_tracker.catalog import Entry, Parameter, RequestLimits
 from job_tracker.catalog.groups import Composition
 from job_tracker.catalog.request_limits import PodOptionName
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.group import InstanceOptions
+from job_tracker.domain.group import InstanceOptions, Place
 from job_tracker.frameworks.reserved_names import is_reserved
 from tests.support import schemas
 from tests.support.catalog import pod_resolver
@@ -61,6 +61,14 @@ POD_OPTIONS = st.fixed_dictionaries(
         "priority_class": NAMES.map(str.lower),
         "labels": st.dictionaries(KEYS, NAMES, max_size=2),
         "annotations": st.dictionaries(KEYS, st.text(max_size=50), max_size=2),
+        "placement": st.fixed_dictionaries(
+            {},
+            optional={
+                "near": st.sampled_from([Place.MACHINE, Place.ZONE]),
+                "apart": st.sampled_from([Place.MACHINE, Place.ZONE]),
+                "strict": st.booleans(),
+            },
+        ),
         "tolerations": st.lists(
             st.fixed_dictionaries(
                 {"operator": st.sampled_from(["Exists", "Equal"])},

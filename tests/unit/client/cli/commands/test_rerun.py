@@ -47,6 +47,7 @@ EVERYTHING = pb.TrainRequest(
         priority_class="high",
         labels={"team": "ml"},
         annotations={"note": "a b"},
+        placement=pb.Placement(near="zone", apart="rack", strict=True),
     ),
     tags=["best", "team=a"],
 )

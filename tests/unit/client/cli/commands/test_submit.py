@@ -64,8 +64,9 @@ def test_submit_needs_no_dataset(training: ServerInThread, trainctl: Trainctl) -
 def test_submit_sends_pod_options(training: ServerInThread, trainctl: Trainctl) -> None:
     given = ("-r", "cpu=2", "-r", "nvidia.com/gpu=1", "--nproc-per-node", "2", "--node-selector", "zone=a")
     more = ("--priority-class", "high", "--label", "team=nlp", "--annotation", "note=x=y")
+    places = ("--near", "zone", "--apart", "machine", "--strict-placement")
     taints = ("--toleration", "gpu=true:NoSchedule", "--toleration", "spot", "--toleration", "old:NoExecute")
-    assert trainctl(*SUBMIT, *given, *more, *taints).exit_code == 0
+    assert trainctl(*SUBMIT, *given, *more, *taints, *places).exit_code == 0
     [request] = training.service.requests
     assert request.pod_options == pb.PodOptions(
         resources={"cpu": "2", "nvidia.com/gpu": "1"},
@@ -79,7 +80,15 @@ def test_submit_sends_pod_options(training: ServerInThread, trainctl: Trainctl) 
             pb.Toleration(key="spot", operator="Exists"),
             pb.Toleration(key="old", operator="Exists", effect="NoExecute"),
         ],
+        placement=pb.Placement(near="zone", apart="machine", strict=True),
     )
+
+
+def test_strict_placement_needs_a_place(training: ServerInThread, trainctl: Trainctl) -> None:
+    result = trainctl(*SUBMIT, "--strict-placement")
+    assert result.exit_code == 2
+    assert "it needs --near or --apart" in result.output
+    assert not training.service.requests
 
 
 def test_submit_sends_no_pod_options_by_default(training: ServerInThread, trainctl: Trainctl) -> None:

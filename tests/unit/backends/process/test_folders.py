@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.backends.process.files import Folders
+from job_tracker.backends.process.folders import Folders
 from job_tracker.domain.group import GroupRef
 from job_tracker.files.untrusted import Place
 from tests.support.jobs import NOON

@@ -1,0 +1,62 @@
+"""The affinity of a group's pods to each other: a placement, in the labels of the cluster's nodes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from job_tracker.backends.kubernetes.diagnosis import no_label
+from job_tracker.backends.kubernetes.settings import Topology
+from job_tracker.catalog.requested import Placement
+from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.group import Place
+
+_WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
+"""What a wish counts for the scheduler (1 to 100). On one machine, those for larger places count, too."""
+_STRONGEST = 100
+_WEAKEST = 1
+"""What places that nobody has named count if pods are to be apart. A wish counts once for each pod that is
+there already, so several would outweigh the wish to be apart."""
+_IF_POSSIBLE = "IgnoredDuringExecution"
+
+
+def affinity(placement: Placement | None, topology: Topology, of_group: Mapping[str, str]) -> dict[str, Any]:
+    """Return the affinity of each pod of a group whose pods have the labels `of_group`.
+
+    All ranks exchange gradients with each other, so without a placement the pods prefer one machine, then one
+    rack, then one zone. Raises LaunchFailed if the configuration no longer knows a place that is required.
+    """
+    selector = {"matchLabels": dict(of_group)}
+    near, apart, strict = (
+        (placement.near, placement.apart, placement.strict) if placement else (None, None, False)
+    )
+    labels = topology.labels
+    for place in (near, apart):
+        if strict and place is not None and place not in labels:
+            raise LaunchFailed(no_label(place))
+
+    def term(place: Place) -> dict[str, Any]:
+        return {"labelSelector": selector, "topologyKey": labels[place]}
+
+    def wish(place: Place, weight: int) -> dict[str, Any]:
+        return {"weight": weight, "podAffinityTerm": term(place)}
+
+    required = [term(near)] if near and strict else []
+    wishes = [
+        wish(place, _STRONGEST if place is near else _WEAKEST if apart else _WEIGHT[place])
+        for place in labels
+        if not (place is near and strict) and (apart is None or place in apart.larger)
+    ]
+    away: dict[str, Any] = {}
+    if apart is not None and apart in labels:
+        away = (
+            {f"requiredDuringScheduling{_IF_POSSIBLE}": [term(apart)]}
+            if strict
+            else {f"preferredDuringScheduling{_IF_POSSIBLE}": [wish(apart, _STRONGEST)]}
+        )
+    together = {
+        **({f"requiredDuringScheduling{_IF_POSSIBLE}": required} if required else {}),
+        **({f"preferredDuringScheduling{_IF_POSSIBLE}": wishes} if wishes else {}),
+    }
+    return {
+        **({"podAffinity": together} if together else {}),
+        **({"podAntiAffinity": away} if away else {}),
+    }

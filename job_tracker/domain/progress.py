@@ -1,0 +1,59 @@
+"""The progress of an attempt, as its ranks have reported it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import ClassVar
+
+from job_tracker.domain.pace import RankPace
+
+_NAN_AS_TEXT = {"ser_json_inf_nan": "strings"}
+"""For values in JSON, which has no NaN and no infinity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nonfinite:
+    """The first value of a metric in an attempt that is NaN or infinite."""
+
+    __pydantic_config__: ClassVar = _NAN_AS_TEXT
+
+    metric: str
+    value: float
+    step: int
+    at: datetime
+    rank: int | None = None
+    """The rank that reported it, if it is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of training that the master last reported. Metrics map names to numbers, NaN included."""
+
+    __pydantic_config__: ClassVar = _NAN_AS_TEXT
+
+    step: int = 0
+    total_steps: int = 0
+    epoch: int = 0
+    total_epochs: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    reported_at: datetime | None = None
+    speed: float = 0.0
+    """Steps per second, smoothed; 0 while unknown."""
+    measured_at: datetime | None = None
+    """The time when the speed was last measured, or when its first measurement began."""
+    measured_step: int = 0
+    """The step at that time."""
+    ranks: tuple[RankPace, ...] = ()
+    """Where the processes stand that report it by calls. A few seconds old."""
+    nonfinite: tuple[Nonfinite, ...] = ()
+    """The first value of each metric that is not finite, in the order of their reports."""
+
+    @property
+    def has_all_steps(self) -> bool:
+        """Return whether all steps that were announced are done."""
+        return 0 < self.total_steps <= self.step
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the remaining time in seconds at this speed; None while unknown."""
+        return max(0, self.total_steps - self.step) / self.speed if self.speed and self.total_steps else None

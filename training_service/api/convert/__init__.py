@@ -1,0 +1,1 @@
+"""Converts between messages of the API and types of the domain."""

@@ -1,0 +1,79 @@
+"""The sentences of the status message: where a job stands, and why."""
+
+from job_tracker.backends.shared.log_ends import line_of_cause
+from job_tracker.common.printable import printable, without_secrets
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.job import Job, JobState
+from job_tracker.jobs import JobView
+from job_tracker.reports.lines import is_report
+
+_LONGEST_LAST_LINE = 200  # characters
+
+
+def message_of(view: JobView) -> str:
+    """Return the sentences that say where a job stands, for people."""
+    job = view.job
+    if job.ending is not None and not job.state.is_terminal:
+        if job.ending.state is JobState.BACKOFF:
+            return f"Attempt {_of_attempts(job)} failed, and its group is being stopped. {_why(job)}"
+        return f"Ending as {job.ending.state}: the group is being stopped."
+    match job.state:
+        case JobState.QUEUED:
+            return f"Queueing, there are {view.position} training jobs waiting before this."
+        case JobState.BACKOFF:
+            return f"Attempt {_of_attempts(job)} failed; the next one follows after a pause. {_why(job)}"
+        case JobState.LAUNCHING:
+            return f"Launching {_instances(job)}.{_waiting(job)}"
+        case JobState.RUNNING:
+            return f"Training on {_instances(job)}.{_waiting(job)}"
+        case JobState.SUCCEEDED:
+            return f"Training succeeded{_where_the_model_is(job)}."
+        case JobState.CANCELLED:
+            return "Cancelled on request."
+        case JobState.FAILED:
+            if not job.diagnosis:
+                return "Training failed."
+            tries = f" Given up after {job.attempt} attempts." if job.attempt > 1 else ""
+            return f"{_what_happened(job.diagnosis)} {job.diagnosis.resolution}{tries}"
+
+
+def _where_the_model_is(job: Job) -> str:
+    match job.has_model:
+        case True:
+            return f"; the model is at {job.model_uri}"
+        case False:
+            where = f"{job.model_uri} (MODEL_URI of the master)"
+            return f", but it has written no model: there is no file at {where}"
+        case None:
+            return f"; its model, if it has written one, is at {job.model_uri}"
+
+
+def _why(job: Job) -> str:
+    return _what_happened(job.last_failure) if job.last_failure else ""
+
+
+def _what_happened(why: Diagnosis) -> str:
+    """The summary and the cause. If that is unknown, the last line of the evidence, which often names it."""
+    if why.cause:
+        return f'{why.summary} Cause: "{why.cause}".'
+    last = line_of_cause("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
+    if not last or last in why.summary:
+        return why.summary
+    shortened = last if len(last) <= _LONGEST_LAST_LINE else f"{last[:_LONGEST_LAST_LINE]} …"
+    return f'{why.summary} Last line: "{printable(without_secrets(shortened))}".'
+
+
+def _of_attempts(job: Job) -> str:
+    return f"{job.attempt} of {job.spec.retry.max_attempts}"
+
+
+def _waiting(job: Job) -> str:
+    """The reason why the job is waiting, or why its first waiting rank is."""
+    if job.waits_for:
+        return f" It waits: {job.waits_for}."
+    return next((f" Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note), "")
+
+
+def _instances(job: Job) -> str:
+    count = job.spec.instances
+    return f"{count} instance{'s' if count > 1 else ''}, attempt {job.attempt}"

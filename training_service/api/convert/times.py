@@ -1,0 +1,38 @@
+"""Times and durations in messages."""
+
+from datetime import UTC, datetime, timedelta
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from job_tracker.domain.errors import InvalidField
+
+
+def seconds(duration: Duration) -> float:
+    """Return the seconds of a duration."""
+    return duration.seconds + duration.nanos / 1e9
+
+
+def duration_of(span: timedelta | None) -> Duration:
+    """Return the message of a duration. None (no deadline) is 0."""
+    duration = Duration()
+    duration.FromTimedelta(span or timedelta(0))
+    return duration
+
+
+def timestamp(moment: datetime | None) -> Timestamp | None:
+    """Return the message of a time. None stays None."""
+    if moment is None:
+        return None
+    return Timestamp(seconds=int(moment.timestamp()), nanos=moment.microsecond * 1000)
+
+
+def moment(field: str, timestamp: Timestamp) -> datetime:
+    """Return the time in UTC. Raises InvalidField if no datetime can be so early or late."""
+    try:
+        return timestamp.ToDatetime(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidField(
+            field,
+            f"{timestamp.seconds} s, {timestamp.nanos} ns is not allowed; send a time from year 1 to 9999",
+        ) from error
