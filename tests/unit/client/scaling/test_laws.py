@@ -134,7 +134,7 @@ def test_weak_scaling_with_a_ring_has_its_terms() -> None:
     "point", [(0, 1.0), (1, 0.0), (1, -1.0), (1, math.nan), (1, math.inf), (1, 1.0, -1.0)]
 )
 def test_a_time_that_cannot_be_is_refused(point: tuple[int, float]) -> None:
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(ValueError, match="must"):
         Point(*point)
 
 
