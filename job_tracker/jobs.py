@@ -78,6 +78,7 @@ class Jobs:
         models: ModelFiles,
         *,
         max_queued: int,
+        max_queued_of_caller: int | None = None,
         parameter_check: ParameterCheck | None = None,
         preflights: Sequence[Preflight] = (),
         limits_of: Callable[[str], ProjectLimits | None] = unlimited,
@@ -98,6 +99,7 @@ class Jobs:
         self._admission = admission
         self._models = models
         self._max_queued = max_queued
+        self._max_queued_of_caller = max_queued_of_caller
         self._parameter_check = parameter_check
         self._preflights = preflights
         self._limits_of = limits_of
@@ -136,6 +138,7 @@ class Jobs:
         event = event_of(caller, "submit", Outcome.DONE, now, project=project, detail=detail)
         return await self._store.submit(
             *(spec, now, key, self._max_queued, limits.max_queued, tags),
+            max_queued_of_caller=self._max_queued_of_caller,
             project_must_be_stored=self._is_deletable(project),
             event=event,
         )

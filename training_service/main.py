@@ -211,6 +211,7 @@ def make_jobs(
         admission,
         ModelFiles(settings.storage.root),
         max_queued=settings.scheduling.max_queued,
+        max_queued_of_caller=settings.scheduling.max_queued_of_caller,
         parameter_check=ParameterCheck(catalog, settings.jobs.check_path),
         preflights=[opened.preflight] if opened.preflight else [],
         limits_of=projects.limits_of,
@@ -263,6 +264,7 @@ def make_leadership(
             models=models,
             resolve=resolver.completed,
             before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
+            access=opened.access,
         )
         with metrics.observing(tracker):
             await tracker.run()

@@ -131,5 +131,5 @@ class AuditTrail:
 
 
 def _key_of(event: AuditEvent) -> AuditEvent:
-    """Return the event without the values in which equal events differ."""
+    """Return the event without its time, request id and count. Equal events have the same key."""
     return replace(event, at=_NEVER, request_id="", count=1)

@@ -169,7 +169,7 @@ class Callers:
             await self._look()
 
     async def announce(self) -> None:
-        """Look for changes, and call the function of `on_change` if there are some that it has not seen."""
+        """Look for changes of tokens and roles. If there are new ones, call the function of `on_change`."""
         await self.refresh()
         now, generation = self._clock(), self._generation
         left = {end for end in self._ends if end > now}

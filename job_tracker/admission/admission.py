@@ -134,7 +134,9 @@ class Admission:
         environment = algorithm.resolve(request.parameters)
         group, pod_options = self._group(request, entry, algorithm)
         if program:
-            self._resolver.check_environment(program.requirements, program.python_environment)
+            group = self._resolver.in_environment(
+                group, program.requirements, program.python_environment, program.image
+            )
             await self._trees.require(project, program.tree, program.requirements)
         retry = self._defaults.retry_of(request.retry)
         deadlines = self._defaults.deadlines_of(request.deadlines, algorithm.progress_deadline)

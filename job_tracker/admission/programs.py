@@ -34,6 +34,7 @@ class ProgramRequest:
     version: str = ""
     requirements: str = ""
     python_environment: str = ""
+    image: str = ""
 
 
 class Trees(Protocol):
@@ -73,6 +74,10 @@ def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
         raise InvalidField(
             "program.python_environment", "not allowed together with program.requirements; give one of them"
         )
+    if program.image and program.python_environment:
+        raise InvalidField(
+            "program.image", "not allowed together with program.python_environment; give one of them"
+        )
     framework = program.framework or _DEFAULT_FRAMEWORK
     if framework not in FRAMEWORKS:
         allowed = ", ".join(sorted(FRAMEWORKS))
@@ -87,6 +92,7 @@ def accepted(program: ProgramRequest) -> Program:
         environment=dict(program.environment),
         requirements=program.requirements,
         python_environment=program.python_environment,
+        image=program.image,
     )
 
 

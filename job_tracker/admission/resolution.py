@@ -60,15 +60,20 @@ class Resolver:
         check_processes(trainers, framework)
         return GroupSpec(roles=group.roles, backend=self._backend, framework=framework, trainers=trainers)
 
-    def check_environment(self, requirements: str, name: str) -> None:
-        """Raise InvalidField if a program cannot have this Python environment."""
-        if not (requirements or name):
-            return
+    def in_environment(self, group: GroupSpec, requirements: str, name: str, image: str) -> GroupSpec:
+        """Return the group of a program in its Python environment and image.
+
+        Raises InvalidField if it cannot have them.
+        """
+        field = "program.requirements" if requirements else "program.python_environment"
         try:
-            self._plugin.check_environment(requirements, name)
+            if requirements or name:
+                self._plugin.check_environment(requirements, name)
+            field = "program.image"
+            found = self._plugin.image_of_program(image, name)
         except ValueError as error:
-            field = "program.requirements" if requirements else "program.python_environment"
             raise InvalidField(field, str(error)) from error
+        return replace(group, trainers=replace(group.trainers, image=found)) if found else group
 
     def completed(self, spec: JobSpec) -> JobSpec:
         """Return the spec, and resolve it first if it comes from an earlier version or was resolved for

@@ -1,6 +1,6 @@
 """The protocol of a backend and its data types, which do not depend on an engine."""
 
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -200,4 +200,20 @@ class Backend(LiveLogs, Protocol):
 
     async def close(self) -> None:
         """Close all connections. Groups run on."""
+        ...
+
+
+class RankAccess(Protocol):
+    """An optional part of a backend: access to the ranks of live groups. A backend may lack it."""
+
+    async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
+        """Run a command of the service in the place of a rank, and return the beginning of its output.
+
+        It runs as the rank's user, inside of its container or pod. On this machine it runs beside the rank,
+        whose first process is then RANK_PID. Cancelling the call does not always end the command, so it has
+        to end by itself.
+
+        Raises NotPossible with the reason if the rank does not run, or if the engine or its image refuse, and
+        BackendUnavailable if the engine does not answer.
+        """
         ...

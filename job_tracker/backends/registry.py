@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import ValidationError
 
-from job_tracker.backends.base import Backend
+from job_tracker.backends.base import Backend, RankAccess
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
+from job_tracker.common.printable import quoted
 from job_tracker.common.validation import explain
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
 from job_tracker.domain.job import JobSpec
@@ -60,6 +61,8 @@ class Opened:
     spool: Spool
     """Holds the logs of stopped groups until they are in storage."""
     preflight: Preflight | None = None
+    access: RankAccess | None = None
+    """None: nothing can be run in the place of a rank."""
     on_save: JobObserver = ignore_job
     """Called with each stored change of a job, to show it to users of the engine."""
     silent_seconds: Callable[[], float | None] = lambda: None
@@ -110,9 +113,20 @@ class BackendPlugin(Protocol):
         Raises ValueError if programs cannot have it.
         """
         raise ValueError(
-            "not allowed: only backend process has Python environments of programs; put the packages into "
-            "the image"
+            "not allowed: this backend installs no packages and has no named environments; put the packages "
+            "into the image"
         )
+
+    def image_of_program(self, image: str, environment: str) -> str:  # noqa: ARG002
+        """Return the image of a program that names an image or an environment; empty: that of its spec.
+
+        `environment` has passed `check_environment`. Raises ValueError if programs cannot have the image.
+        """
+        if image:
+            raise ValueError(
+                f"{quoted(image)} is not allowed: this backend runs programs without images; leave it out"
+            )
+        return ""
 
     def address_for_ranks(self, host: str, port: int) -> str | None:  # noqa: ARG002
         """Return the address where ranks reach a server of this machine, or None."""

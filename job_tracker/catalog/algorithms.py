@@ -202,6 +202,12 @@ class Algorithm(Config):
         """
         free = {}
         for name, value in sent.items():
+            if parameter := self.parameters.get(name):
+                parameter.check(f"parameters.{name}", value)
+                continue
+            if name in GROUP_PARAMETERS:
+                self.composer.check_name(name)
+                continue
             field = f"parameters.{quoted(name)[1:-1]}"
             if not PARAMETER_NAME.fullmatch(name):
                 raise InvalidField(
@@ -209,16 +215,11 @@ class Algorithm(Config):
                     "the name is not allowed; allowed: at most 128 letters, digits and _, not beginning "
                     "with a digit",
                 )
-            if name in GROUP_PARAMETERS:
-                self.composer.check_name(name)
-            elif name in self.parameters:
-                self.parameters[name].check(field, value)
-            elif self.free_parameters:
-                Parameter().check(field, value)
-                free[name] = value
-            else:
+            if not self.free_parameters:
                 allowed = ", ".join([*self.parameters, *self.composer.parameters])
                 raise InvalidField(field, f"the algorithm has no such parameter; allowed: {allowed}")
+            Parameter().check(field, value)
+            free[name] = value
         defaults = {n: p.default for n, p in self.parameters.items() if p.default is not None}
         variables = {name: value for name, value in sent.items() if name not in free}
         together = {FREE_PARAMETERS: _as_json(free)} if self.free_parameters else {}

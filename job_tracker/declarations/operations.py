@@ -41,6 +41,10 @@ class Projects(Protocol):
         """Return the project with this name, if it exists."""
         ...
 
+    def is_deletable(self, name: str) -> bool:
+        """Return whether only the store has the project, so that a call of the API can delete it."""
+        ...
+
 
 class Declarations:
     """Lists, declares and removes algorithms and datasets.
@@ -153,7 +157,9 @@ class Declarations:
                 await self._catalog.refresh()
                 return before
             event = self._event(caller, f"set_{kind}", wanted, f"version {seen + 1}")
-            if await self._store.put_declaration(wanted, seen, event=event):
+            if await self._store.put_declaration(
+                wanted, seen, project_must_be_stored=self._projects.is_deletable(project), event=event
+            ):
                 await self._catalog.refresh()
                 return replace(wanted, version=seen + 1)
         raise _busy(kind)

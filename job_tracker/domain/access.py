@@ -53,7 +53,7 @@ class Token:
 
     @property
     def caller_name(self) -> str:
-        """The name of callers with this token. Those of a project cannot pass for others: PROJECT/NAME."""
+        """The name of callers with this token. Of a token of a project it is PROJECT/NAME."""
         return f"{self.project}/{self.name}" if self.project else self.name
 
     @property

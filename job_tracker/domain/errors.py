@@ -7,7 +7,7 @@ TrackerError
 ├── JobNotFound
 ├── RequestKeyConflict       the request key was used for another request
 ├── LimitExceeded            a limit of the service is reached
-│   ├── QueueFull            ... of queued jobs, in all or of a project
+│   ├── QueueFull            ... of queued jobs, in all or of a project or caller
 │   ├── RateExceeded         ... of calls of one caller in a time
 │   └── TooManyTokens        ... of tokens, in all or of a project
 ├── NotAllowed               the caller did not prove that it may do this
@@ -31,6 +31,7 @@ TrackerError
 
 from typing import Final
 
+from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Diagnosis
 
 _QUEUE_SECONDS: Final = 60.0
@@ -90,14 +91,20 @@ class LimitExceeded(TrackerError):
 
 
 class QueueFull(LimitExceeded):
-    """As many jobs are queued as the service allows, or as the project allows."""
+    """As many jobs are queued as the service allows, or as it allows for the project or the caller."""
 
-    def __init__(self, queued: int, project: str = "") -> None:
-        setting = f"projects.{project}.max_queued" if project else "scheduling.max_queued"
+    def __init__(self, queued: int, project: str = "", *, caller: str = "") -> None:
+        """`project` or `caller` is the one whose limit is reached; neither: the limit of all jobs."""
+        of, setting, limit = "", "scheduling.max_queued", "scheduling.max_queued"
+        if project:
+            of, setting = f" of project {project}", f"projects.{project}.max_queued"
+            limit = "projects.max_queued"
+        elif caller:
+            of, setting = f" of caller {quoted(caller)}", "scheduling.max_queued_of_caller"
+            limit = setting
         super().__init__(
-            f"{queued} jobs{f' of project {project}' if project else ''} are queued, which is the limit "
-            f"({setting}); try again when some have run",
-            limit="projects.max_queued" if project else "scheduling.max_queued",
+            f"{queued} jobs{of} are queued, which is the limit ({setting}); try again when some have run",
+            limit=limit,
             retry_after=_QUEUE_SECONDS,
         )
 

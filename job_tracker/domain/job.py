@@ -72,6 +72,8 @@ class Program:
     """The file of the tree with the Python packages that the program needs; empty: none."""
     python_environment: str = ""
     """The name of a configured Python environment; empty: the usual one."""
+    image: str = ""
+    """The image that the caller named; empty: none. The job's group has the image that is used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

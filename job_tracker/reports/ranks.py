@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from job_tracker.common.clock import AwakeClock, utc_now
 from job_tracker.domain.job import Job
 from job_tracker.domain.pace import Activity
+from job_tracker.reports.collectives import Collective, collectives_of
 
 FLOOR_SECONDS = 30.0
 """An attempt may always take this long for a step, unless its job has a deadline for progress."""
@@ -38,6 +39,7 @@ class RankReport:
     place: int = 0
     stacks: str = ""
     """Any text of at most MOST_OF_STACKS characters."""
+    collectives: tuple[Collective, ...] = ()
 
 
 class _Sent(Protocol):
@@ -52,6 +54,9 @@ class _Sent(Protocol):
     phase: str
     place: int
     stacks: str
+
+    @property
+    def collectives(self) -> Sequence[Any]: ...
 
 
 def rank_report(sent: _Sent, *, has_step: bool) -> RankReport:
@@ -70,6 +75,7 @@ def rank_report(sent: _Sent, *, has_step: bool) -> RankReport:
         activity=activity,
         place=sent.place,
         stacks=sent.stacks[:MOST_OF_STACKS],
+        collectives=collectives_of(sent.collectives),
     )
 
 
@@ -90,7 +96,20 @@ class Signs:
     """When its main thread was last seen at another place."""
     stacks: str = ""
     """Its stacks, since the service has asked for them."""
+    collectives: tuple[Collective, ...] = ()
+    """The last collective operations that it has begun, sent with the stacks."""
     slow_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Where a process stands, seen from outside. Its texts are printable; a hostile job may forge them."""
+
+    standing: str
+    """A part of a sentence about the process, or why nothing is known."""
+    stacks: str = ""
+    is_stopped: bool = False
+    """Whether a signal or a debugger has stopped it."""
 
 
 @dataclass(slots=True)
@@ -124,6 +143,8 @@ class Watched:
     """When the last of the reports that are expected is due, with its delay; 0 before the first report."""
     asked: float | None = None
     """When the processes were asked for their stacks; None: they are not."""
+    outside: Mapping[int, Outside] = field(default_factory=dict)
+    """Where processes stand that do not answer, once they were looked at."""
     restless: bool = False
     """Whether nothing has moved for a while, so that reports should come often."""
 
@@ -131,6 +152,11 @@ class Watched:
         """Return the machine of a process, or "" if it is unknown."""
         rank = process // self.per_rank
         return self.machines[rank] if rank < len(self.machines) else ""
+
+    def stacks_of(self, process: int) -> str:
+        """Return the stacks of a process: those that it has sent, else those seen from outside."""
+        sent = self.signs[process].stacks if process in self.signs else ""
+        return sent or (self.outside[process].stacks if process in self.outside else "")
 
     @property
     def calm_pause(self) -> float:
@@ -260,6 +286,7 @@ class RankBoard:
             elif report.place != before.place:
                 known.active = now
             if report.stacks and watched.asked is not None and not known.stacks:
+                known.collectives = report.collectives
                 known.stacks = "".join(c for c in report.stacks if c.isprintable() or c == "\n") or "\n"
         if report.longest_step > 0:
             watched.anew.discard(report.process)

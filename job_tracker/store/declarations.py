@@ -30,12 +30,14 @@ class DeclarationStore(Protocol):
         seen: int,
         limits: DeclarationLimits = DEFAULT_LIMITS,
         *,
+        project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> bool:
         """Store the declaration as change `seen` + 1, which becomes its version.
 
         Return False, and change nothing, if `seen` is not the number of the last change. Raises
-        TooManyDeclarations, and changes nothing, if a new one would be more than the limits allow.
+        TooManyDeclarations, and changes nothing, if a new one would be more than the limits allow; and
+        UnknownProject with `project_must_be_stored` if its project was deleted.
         """
         ...
 

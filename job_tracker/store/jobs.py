@@ -99,15 +99,17 @@ class JobStore(JobReader, Protocol):
         max_queued_in_project: int | None = None,
         tags: tuple[str, ...] = (),
         *,
+        max_queued_of_caller: int | None = None,
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
         """Queue and return a new job, or return the job that was submitted with this key and digest before.
 
         Ids start at 1, increase, and are never reused. Raises RequestKeyConflict if the key was used with
-        another digest, LimitExceeded if `max_queued` jobs are queued, or `max_queued_in_project` of the
-        project of `spec`, and UnknownProject with `project_must_be_stored` if it was deleted. A new job's
-        `event` is stored in the same transaction, with the job as its target.
+        another digest; UnknownProject with `project_must_be_stored` if the project of `spec` was deleted;
+        and LimitExceeded if `max_queued` jobs are queued, `max_queued_in_project` of the project, or
+        `max_queued_of_caller` of the caller that submits it. A new job's `event` is stored in the same
+        transaction, with the job as its target.
         """
         ...
 

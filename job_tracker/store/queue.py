@@ -24,7 +24,7 @@ class QueueView(Protocol):
         ...
 
     async def queue_position(self, job: Job) -> int:
-        """Return how many queued jobs were submitted before this one. The cost hardly depends on it."""
+        """Return how many queued jobs were submitted before this one. A long queue costs hardly more."""
         ...
 
     async def live_jobs(self) -> Sequence[Job]:

@@ -2,12 +2,13 @@
 
 import re
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.pace import Activity
 from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
+from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
 """An attempt may always take so many times its longest recent step."""
@@ -18,6 +19,7 @@ BUSY_SECONDS = 86_400.0
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
 """A process is slow if its own work takes so many times that of the median process, until it is faster."""
 _LINE = re.compile(r":\d+ in ")
+_NUMBER = re.compile(r"^process \d+")
 _SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
 _NO_SIGN = "gives no sign"
 
@@ -75,13 +77,19 @@ def silent(watched: Watched, now: float) -> set[int]:
 def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
     """Return the processes that did not arrive where the others wait, as far as it shows; otherwise none.
 
-    Those in `quiet` do not answer. Without such, these are the processes with the fewest steps; among equal
-    ones, those that do not wait for others; and then those whose main thread stands elsewhere than that of
-    most others, whichever line of a function that is.
+    First, these are the processes that are seen to be stopped; then those in `quiet`, which do not answer;
+    those that are behind in the collective operations; those with the fewest steps; among equal ones, those
+    that do not wait for others; and then those whose main thread stands elsewhere than that of most others,
+    whichever line of a function that is.
     """
     signs = watched.signs
+    stopped = sorted(process for process, each in watched.outside.items() if each.is_stopped)
+    if 0 < len(stopped) < watched.size:
+        return stopped
     if quiet:
         return sorted(quiet) if signs.keys() - quiet else []
+    if late := _late(watched):
+        return sorted(late)
     steps = {process: each.last.step for process, each in signs.items() if each.last.step is not None}
     if steps and min(steps.values()) < max(steps.values()):
         return sorted(process for process, step in steps.items() if step == min(steps.values()))
@@ -89,10 +97,17 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
     if 0 < len(busy) < len(signs):
         return sorted(busy)
     places: dict[str, list[int]] = {}
-    for process, each in signs.items():
-        places.setdefault(_LINE.sub("", main_thread(each.stacks)), []).append(process)
+    seen = (process for process, each in watched.outside.items() if each.stacks)
+    stacks = {process: watched.stacks_of(process) for process in {*signs, *seen}}
+    for process, each in stacks.items():
+        places.setdefault(_LINE.sub("", main_thread(each)), []).append(process)
     most = max(places.values(), key=len, default=[])
-    return sorted(set(signs) - set(most)) if 2 * len(most) > len(signs) else []
+    return sorted(set(stacks) - set(most)) if 2 * len(most) > len(stacks) else []
+
+
+def _late(watched: Watched) -> Mapping[int, str]:
+    """Return the processes for which others wait in collective operations, each with where it stands."""
+    return behind({process: each.collectives for process, each in watched.signs.items()})
 
 
 def main_thread(stacks: str) -> str:
@@ -115,13 +130,19 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
     else:
         signs = watched.signs.get(guilty[0])
         step = signs.last.step if signs else watched.expected.get(guilty[0])
+        outside = watched.outside.get(guilty[0])
         if guilty[0] in quiet:
-            what = "gives no sign" + ("" if step is None else f" since it reported step {step}")
+            what = _NO_SIGN + ("" if step is None else f" since it reported step {step}")
+        elif outside is not None and outside.is_stopped:
+            what = "does not run"
         else:
             what = "did not arrive where the others wait"
             what += " before its first step" if step is None else f" after step {step}"
+            what += f" ({late[guilty[0]]})" if guilty[0] in (late := _late(watched)) else ""
+        if outside is not None:
+            what += f" ({outside.standing})"
         who = _named(sorted({process // watched.per_rank for process in guilty}))
-        where = main_thread(signs.stacks).rpartition("\n")[2] if signs else ""
+        where = main_thread(watched.stacks_of(guilty[0])).rpartition("\n")[2]
         stands = f" It stands at {where}." if where else ""
         summary = f"{who} {what}: {waited}; {at_most}.{stands}"
     return Diagnosis(
@@ -138,21 +159,34 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
 
 def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int]) -> str:
     """Return where the processes stand, those that did not arrive first."""
-    groups: dict[tuple[bool, str], list[int]] = {}
-    for process in watched.signs.keys() | set(quiet):
-        words = _NO_SIGN if process in quiet else main_thread(watched.signs[process].stacks) or "no stack"
-        groups.setdefault((process not in guilty, words), []).append(process)
+    groups: dict[tuple[bool, str, str], list[int]] = {}
+    for process in watched.signs.keys() | set(quiet) | watched.outside.keys():
+        said, stack = _seen_of(watched, process, is_quiet=process in quiet)
+        groups.setdefault((process not in guilty, said, stack), []).append(process)
     word = "Process" if watched.per_rank > 1 else "Rank"
     parts = [
-        f"{_named(sorted(members), word)}: "
-        + (words if words == _NO_SIGN else f"\n{words[-_SHOWN_OF_STACK:]}")
-        for (_, words), members in sorted(groups.items())
+        f"{_named(sorted(members), word)}: {said}" + (f"\n{stack[-_SHOWN_OF_STACK:]}" if stack else "")
+        for (_, said, stack), members in sorted(groups.items())
     ]
     if len(parts) > _SHOWN_STACKS:
         parts[_SHOWN_STACKS:] = [f"The others stand at {len(parts) - _SHOWN_STACKS} more places."]
-    if absent := sorted(set(range(watched.size)) - watched.signs.keys() - set(quiet)):
+    known = watched.signs.keys() | set(quiet) | watched.outside.keys()
+    if absent := sorted(set(range(watched.size)) - known):
         parts.append(f"{_named(absent, word)}: no report of its own")
     return "\n".join(parts)
+
+
+def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, str]:
+    """Return what is seen of a process from outside if it did not answer, and its stack."""
+    stack = main_thread(watched.stacks_of(process))
+    if outside := watched.outside.get(process):
+        return _without_number(outside.standing), stack
+    return (_NO_SIGN, "") if is_quiet else ("", stack or "no stack")
+
+
+def _without_number(standing: str) -> str:
+    """Leave out the number of a process, so that alike ones are shown together."""
+    return _NUMBER.sub("process", standing, count=1)
 
 
 def _named(numbers: Sequence[int], word: str = "Rank") -> str:

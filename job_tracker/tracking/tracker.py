@@ -15,7 +15,7 @@ from enum import Enum
 from functools import partial
 from typing import Protocol
 
-from job_tracker.backends.base import Backend, Mark, Observation, Watch, snapshot_of
+from job_tracker.backends.base import Backend, Mark, Observation, RankAccess, Watch, snapshot_of
 from job_tracker.common import log_context
 from job_tracker.common.clock import utc_now
 from job_tracker.common.work_queue import QueueHealth, WorkQueue
@@ -42,6 +42,7 @@ from job_tracker.store.queue import QueueView
 from job_tracker.tracking.admitting import Admitting
 from job_tracker.tracking.cleaning import Cleaner
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, divergence, next_step
+from job_tracker.tracking.inspecting import inspect_by
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.stops import Stops
 from job_tracker.tracking.watching import ProgressWatch
@@ -117,11 +118,13 @@ class Tracker:
         models: ModelFiles | None = None,
         resolve: Callable[[JobSpec], JobSpec] = lambda spec: spec,
         before_launch: Callable[[], Awaitable[None]] = _nothing,
+        access: RankAccess | None = None,
     ) -> None:
         """Without `models`, `has_model` of succeeded jobs stays unknown.
 
         `resolve` completes specs that are not resolved for this backend; it raises LaunchFailed.
-        `before_launch` is called before each launch, when the job is stored as live.
+        `before_launch` is called before each launch, when the job is stored as live. With `access`, ranks
+        that stall and do not answer are looked at from outside.
         """
         self._store = store
         self._backend = backend
@@ -147,7 +150,9 @@ class Tracker:
         )
         self._stops = Stops(lambda group: self._queue.add(group.job_id))
         self._followers = LogFollower(reports, backend)
-        self.progress = ProgressWatch(reports, self._queue.add, clock)
+        self.progress = ProgressWatch(
+            reports, self._queue.add, clock, inspect_by(access) if access is not None else None
+        )
         self._changes: Changes | None = None
         """Changes by other writers, not by this tracker."""
         self._tasks = asyncio.TaskGroup()

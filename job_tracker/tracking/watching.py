@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from job_tracker.common.clock import AwakeClock, utc_now
@@ -11,8 +12,10 @@ from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.domain.pace import RankPace
+from job_tracker.domain.tags import HELD
 from job_tracker.reports import ReportBuffer
 from job_tracker.reports.ranks import Attempt, RankBoard, Watched
+from job_tracker.tracking.inspecting import Inspect, processes_of
 from job_tracker.tracking.machines import slow_machines
 from job_tracker.tracking.stalls import NO_LONGER_SLOW, SLOW, explained, slowness, stall_of
 
@@ -35,12 +38,21 @@ class ProgressWatch:
         reports: ReportBuffer,
         on_stall: Callable[[int], None],
         now: Callable[[], datetime] = utc_now,
+        inspect: Inspect | None = None,
     ) -> None:
-        """Call `on_stall` with the id of a job whose attempt has stalled."""
+        """Call `on_stall` with the id of a job whose attempt has stalled.
+
+        `inspect` looks at ranks that do not answer.
+        """
         self._reports = reports
         self._board: RankBoard = reports.ranks
         self._on_stall = on_stall
         self._now = now
+        self._inspect = inspect
+        self._inspections: dict[Attempt, asyncio.Task[None]] = {}
+        self._again = asyncio.Event()
+        self._groups: dict[Attempt, GroupRef] = {}
+        self._held: set[Attempt] = set()
         self._stalls: dict[Attempt, Diagnosis] = {}
         self._shown: dict[Attempt, float] = {}
         self.slow_processes = 0
@@ -54,9 +66,14 @@ class ProgressWatch:
         try:
             while True:
                 self.look()
-                await asyncio.sleep(_PERIOD_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_PERIOD_SECONDS):
+                        await self._again.wait()
+                self._again.clear()
         finally:
             self._board.close()
+            for inspection in self._inspections.values():
+                inspection.cancel()
 
     def look(self) -> None:
         """Look at all attempts once."""
@@ -75,6 +92,9 @@ class ProgressWatch:
 
     def follow(self, job: Job, machines: Sequence[str] = ()) -> None:
         """Watch the attempt of a running job, whose ranks are on these machines, as far as they are known."""
+        attempt = (job.id, job.attempt)
+        self._groups[attempt] = job.group
+        (self._held.add if HELD in job.tags else self._held.discard)(attempt)
         self._board.follow(job, machines)
 
     def stall_of(self, group: GroupRef) -> Diagnosis | None:
@@ -84,7 +104,7 @@ class ProgressWatch:
     def forgive(self, group: GroupRef) -> None:
         """Give the group its whole time again."""
         attempt = (group.job_id, group.attempt)
-        self._stalls.pop(attempt, None)
+        self._go_on(attempt)
         for known, watched in self._board.watched():
             if known == attempt:
                 watched.moved, watched.asked = self._board.clock(), None
@@ -93,8 +113,16 @@ class ProgressWatch:
         """Forget a group that has ended."""
         attempt = (group.job_id, group.attempt)
         self._board.drop(attempt)
-        self._stalls.pop(attempt, None)
+        self._go_on(attempt)
+        self._held.discard(attempt)
+        self._groups.pop(attempt, None)
         self._shown.pop(attempt, None)
+
+    def _go_on(self, attempt: Attempt) -> None:
+        """Forget what was found out about a stall."""
+        self._stalls.pop(attempt, None)
+        if inspection := self._inspections.pop(attempt, None):
+            inspection.cancel()
 
     def _look_at(self, attempt: Attempt, watched: Watched, now: float) -> None:
         factors = slowness(watched)
@@ -109,17 +137,46 @@ class ProgressWatch:
         stall = stall_of(watched, now)
         if stall is None:
             watched.asked = None
-            self._stalls.pop(attempt, None)
+            self._go_on(attempt)
         elif watched.asked is None:
             for signs in watched.signs.values():
-                signs.stacks = ""
-            watched.asked = now
+                signs.stacks, signs.collectives = "", ()
+            watched.asked, watched.outside = now, {}
         elif attempt not in self._stalls and self._has_answers(watched, now):
             asked = watched.asked
             quiet = {process for process, signs in watched.signs.items() if signs.heard < asked}
             quiet |= watched.expected.keys() - watched.signs.keys()
+            if not self._were_inspected(attempt, watched, quiet):
+                return
             self._stalls[attempt] = explained(stall, watched, quiet)
             self._on_stall(attempt[0])
+
+    def _were_inspected(self, attempt: Attempt, watched: Watched, quiet: set[int]) -> bool:
+        """Return whether the processes were looked at that do not answer, or do not report; if not, begin.
+
+        A job that is held may be under a debugger, so its processes are left alone.
+        """
+        unseen = quiet | (set(range(watched.size)) - watched.signs.keys())
+        if not unseen or self._inspect is None or attempt in self._held:
+            return True
+        if attempt not in self._inspections:
+            inspection = self._look_from_outside(attempt, watched, unseen, self._inspect)
+            self._inspections[attempt] = asyncio.create_task(inspection)
+        return self._inspections[attempt].done()
+
+    async def _look_from_outside(
+        self, attempt: Attempt, watched: Watched, processes: set[int], inspect: Inspect
+    ) -> None:
+        """Find out where the processes stand, and then look at the attempt again."""
+        each, group = watched.per_rank, self._groups[attempt]
+        found = await inspect(group, {process // each for process in processes})
+        watched.outside = {
+            process: seen
+            for rank, several in found.items()
+            for process, seen in processes_of(rank, several, each, watched.size).items()
+            if process in processes
+        }
+        self._again.set()
 
     def _has_answers(self, watched: Watched, now: float) -> bool:
         """Return whether all processes have sent their stacks, or have had enough time for it."""

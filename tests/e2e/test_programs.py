@@ -13,7 +13,7 @@ from tests.support.ports import free_port
 from tests.support.server import Server
 from tests.support.watching import printed
 from training_service._generated import training_service_pb2 as pb
-from training_service.client import TrainingClient
+from training_service.client import InvalidRequest, TrainingClient
 
 INSTANCE = "test-e2e-programs"
 
@@ -45,6 +45,21 @@ def check_failures(client: TrainingClient, folder: Path) -> None:
     assert "Name a file of the uploaded folder" in ended.diagnosis.resolution
 
 
+def check_images(client: TrainingClient, folder: Path, image: str) -> None:
+    """Run a command in an environment of the operator and in an image of the request, at the same time."""
+    command = ["python3", "-c", "print('begun')"]
+    named = client.run(command, folder=folder, python_environment="team")
+    own = client.run(command, folder=folder, image=image)
+    for job in (named, own):
+        ended = client.wait(job, timeout=120)
+        assert (ended.status, printed(client, job, 0)) == (pb.succeed, "begun\n"), ended
+    assert client.artifacts(own).provenance.request.program.image == image
+    with pytest.raises(InvalidRequest, match=r"program\.image: 'registry\.evil/.*program_image_patterns"):
+        client.run(command, folder=folder, image=f"registry.evil/{image}")
+    with pytest.raises(InvalidRequest, match=r"program\.python_environment: 'other' .*configured .*: team"):
+        client.run(command, folder=folder, python_environment="other")
+
+
 def test_a_folder_runs_in_processes(server: Server, folder: Path) -> None:
     with server.start() as client:
         check_output(client, folder)
@@ -60,6 +75,8 @@ def on_docker(docker_engine: DockerEngine, server: Server) -> Iterator[Server]:
         base_url = "{docker_engine.url}"
         instance = "{INSTANCE}"
         program_image = "{PROGRAM_IMAGE}"
+        program_image_patterns = ["{PROGRAM_IMAGE.partition(":")[0]}:*"]
+        program_environments = {{ team = "{PROGRAM_IMAGE}" }}
         network = "none"
         [jobs]
         stop_grace = 1
@@ -74,6 +91,7 @@ def test_a_folder_runs_in_containers(on_docker: Server, folder: Path, docker_eng
     with on_docker.start() as client:
         check_output(client, folder)
         check_failures(client, folder)
+        check_images(client, folder, PROGRAM_IMAGE)
     assert docker_engine.left(INSTANCE) == []
     assert docker_engine.docker("volume", "ls", "-q") == volumes, "the files are gone with the containers"
 
@@ -95,6 +113,8 @@ def on_cluster(cluster: Cluster, namespace: str, program_image: str, server: Ser
         kubeconfig = {json.dumps(str(cluster.kubeconfig))}
         namespace = "{namespace}"
         program_image = "{program_image}"
+        program_image_patterns = ["{program_image.rpartition(":")[0]}:*"]
+        program_environments = {{ team = "{program_image}" }}
         [jobs]
         stop_grace = 1
         """
@@ -102,10 +122,11 @@ def on_cluster(cluster: Cluster, namespace: str, program_image: str, server: Ser
     return server
 
 
-def test_a_folder_runs_in_pods(on_cluster: Server, folder: Path) -> None:
+def test_a_folder_runs_in_pods(on_cluster: Server, folder: Path, program_image: str) -> None:
     with on_cluster.start() as client:
         check_output(client, folder)
         check_failures(client, folder)
+        check_images(client, folder, program_image)
 
 
 def test_a_pod_whose_files_cannot_be_fetched_says_why_and_what_to_do(

@@ -33,6 +33,18 @@ with reporting(SimpleNamespace(rank=rank, is_master=rank == 0)):
     if os.environ["JOB_ATTEMPT"] == "1":
         frozen() if rank == 1 else wait_for_others()
 """
+PLAIN = """
+import ctypes, os, time
+
+def stuck_in_native_code():  # which holds the lock of the interpreter
+    ctypes.PyDLL(None).pause()
+
+def wait():
+    time.sleep(600)
+
+print('::progress:: {"step": 1}', flush=True)
+stuck_in_native_code() if os.environ["RANK"] == "1" else wait()
+"""
 ALGORITHM = """
 [algorithms.stalling]
 [algorithms.stalling.process]
@@ -65,3 +77,29 @@ def test_a_frozen_rank_is_named_by_a_later_service_and_the_next_attempt_succeeds
         log = "".join(piece.text for piece in client.logs(job, attempt=1))
         assert "rank 0 makes no progress; its threads, innermost call last:\nThread MainThread:" in log
         assert "in wait_for_others" in log
+        # The frozen rank was looked at from outside.
+        assert "is stopped by a signal (state T)" in why.summary
+        frozen = "".join(piece.text for piece in client.logs(job, attempt=1, rank=1))
+        assert "rank 1 does not answer; its process " in frozen
+        assert f"{program}:8 in frozen" in frozen
+        assert f"{program}:8 in frozen" in why.summary
+
+
+def test_a_program_without_trainer_kit_is_looked_at_from_outside(server: Server) -> None:
+    program = server.folder / "plain.py"
+    program.write_text(PLAIN)
+    with (server.folder / "config.toml").open("a") as config:
+        config.write(ALGORITHM.format(program=program))
+    deadlines = pb.Deadlines()
+    deadlines.progress.FromTimedelta(timedelta(seconds=1))
+    with server.start() as client:
+        once = pb.RetryPolicy(max_attempts=1)
+        job = client.submit("stalling", "1", "v1", instances=3, deadlines=deadlines, retry_policy=once)
+        ended = client.wait(job, timeout=60)
+        why = next(move.diagnosis for move in ended.moves if move.HasField("diagnosis"))
+        assert (why.category, why.rank) == ("stalled", 1)
+        assert f"{program}:5 in stuck_in_native_code" in why.summary
+        assert f"{program}:8 in wait" in why.detail
+        logs = ["".join(each.text for each in client.logs(job, rank=rank)) for rank in range(3)]
+        assert f"{program}:5 in stuck_in_native_code" in logs[1]
+        assert all(f"{program}:8 in wait" in log for log in (logs[0], logs[2]))

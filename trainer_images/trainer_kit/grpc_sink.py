@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainer_kit import stacks
+from trainer_kit import collectives, stacks
 from trainer_kit.report_sinks import Artifact, Progress
 from trainer_kit.steps import Steps
 
@@ -191,6 +191,16 @@ class GrpcSink:
             phase=now.phase,
             place=stacks.place(),
             stacks=self._stacks[:_MOST_SENT_OF_STACKS],
+            collectives=[
+                pb.CollectiveOperation(
+                    group=each.group,
+                    number=each.number,
+                    operation=each.operation,
+                    sizes=each.sizes,
+                    done=each.done,
+                )
+                for each in (collectives.last() if self._stacks else ())
+            ],
         )
 
 
@@ -198,6 +208,8 @@ def _written_stacks(rank: int) -> str:
     """The stacks of all threads, after they were written to stderr, so that the rank's log keeps them."""
     found = stacks.of_all_threads()
     sys.stderr.write(f"rank {rank} makes no progress; its threads, innermost call last:\n{found}")
+    if operations := collectives.lines():
+        sys.stderr.write(f"rank {rank}: its collective operations, the latest last:\n{operations}")
     sys.stderr.flush()
     return found
 

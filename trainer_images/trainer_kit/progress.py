@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainer_kit import steps
+from trainer_kit import outside, steps
 from trainer_kit.report_sinks import Artifact, NullSink, Progress, Sink, StdoutSink
 
 if TYPE_CHECKING:  # it needs PyTorch, which a program that only publishes a model may lack
@@ -55,8 +55,10 @@ def reporting(group: "Group") -> Iterator[Reporter]:
     """Yield a reporter for one training run.
 
     Only the master's progress, metrics and artifacts are sent. If reports are calls, every rank reports where
-    it stands, so that the service notices when one does not arrive (`steps`).
+    it stands, so that the service notices when one does not arrive (`steps`). From then on, the process can
+    also be looked at from outside (`outside`).
     """
+    outside.answer()
     sink = _sink(group.rank)
     reporter = Reporter(sink if group.is_master else NullSink())
     _in_use.append(reporter)

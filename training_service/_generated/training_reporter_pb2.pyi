@@ -144,6 +144,7 @@ class RankProgress(_message.Message):
     PHASE_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
     STACKS_FIELD_NUMBER: _builtins.int
+    COLLECTIVES_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """The number of the process in its group: the variable RANK."""
     step: _builtins.int
@@ -164,6 +165,12 @@ class RankProgress(_message.Message):
     """The stacks of its threads, the main thread first, after the answer has asked for them. At most 8192
     characters are read.
     """
+    @_builtins.property
+    def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectiveOperation]:
+        """The last collective operation that it has begun in each of its process groups, sent with the stacks. At most 16
+        are read.
+        """
+
     def __init__(
         self,
         *,
@@ -176,16 +183,55 @@ class RankProgress(_message.Message):
         phase: _builtins.str = ...,
         place: _builtins.int = ...,
         stacks: _builtins.str = ...,
+        collectives: _abc.Iterable[Global___CollectiveOperation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "longest_step", b"longest_step", "phase", b"phase", "place", b"place", "rank", b"rank", "stacks", b"stacks", "step", b"step", "step_seconds", b"step_seconds", "waiting", b"waiting", "waiting_seconds", b"waiting_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "collectives", b"collectives", "longest_step", b"longest_step", "phase", b"phase", "place", b"place", "rank", b"rank", "stacks", b"stacks", "step", b"step", "step_seconds", b"step_seconds", "waiting", b"waiting", "waiting_seconds", b"waiting_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
 
 Global___RankProgress: _TypeAlias = RankProgress  # noqa: Y015
+
+@_typing.final
+class CollectiveOperation(_message.Message):
+    """An operation that all processes of a process group have to take part in, such as an all-reduce."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    SIZES_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The name of the process group, the same in all its processes. At most 64 characters are read here and below."""
+    number: _builtins.int
+    """The number of the operation in its group: it grows by one with each."""
+    operation: _builtins.str
+    """What it does, such as `all_reduce`."""
+    sizes: _builtins.str
+    """The sizes of what the process sends, such as `[[1024, 8]]`."""
+    done: _builtins.bool
+    """Whether it is done for this process."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        number: _builtins.int = ...,
+        operation: _builtins.str = ...,
+        sizes: _builtins.str = ...,
+        done: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "group", b"group", "number", b"number", "operation", b"operation", "sizes", b"sizes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectiveOperation: _TypeAlias = CollectiveOperation  # noqa: Y015
 
 @_typing.final
 class MetricValue(_message.Message):

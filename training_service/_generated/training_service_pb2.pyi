@@ -220,6 +220,7 @@ class Program(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     REQUIREMENTS_FIELD_NUMBER: _builtins.int
     PYTHON_ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    IMAGE_FIELD_NUMBER: _builtins.int
     tree: _builtins.str
     """The name of a complete tree of the job's project. Required."""
     framework: _builtins.str
@@ -232,7 +233,13 @@ class Program(_message.Message):
     """
     python_environment: _builtins.str
     """The name of a Python environment that the operator has configured (`process.program_environments`), in
-    place of the usual one. Not together with requirements. Empty: the usual one. Backend process only.
+    place of the usual one; an image of `docker.program_environments` or `kubernetes.program_environments` on
+    these backends. Not together with requirements. Empty: the usual one.
+    """
+    image: _builtins.str
+    """The image in which the program runs, such as "registry.example.com/team/torch:2.5": one that the operator
+    allows (`docker.program_image_patterns`, `kubernetes.program_image_patterns`). Not together with
+    python_environment. Empty: the usual one. Not on backend process.
     """
     @_builtins.property
     def command(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -254,10 +261,11 @@ class Program(_message.Message):
         version: _builtins.str = ...,
         requirements: _builtins.str = ...,
         python_environment: _builtins.str = ...,
+        image: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "environment", b"environment", "framework", b"framework", "python_environment", b"python_environment", "requirements", b"requirements", "tree", b"tree", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "environment", b"environment", "framework", b"framework", "image", b"image", "python_environment", b"python_environment", "requirements", b"requirements", "tree", b"tree", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

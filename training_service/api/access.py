@@ -22,10 +22,8 @@ from job_tracker.store.audit import AuditFilter
 from training_service._generated import access_service_pb2 as pb
 from training_service._generated.access_service_pb2_grpc import AccessServiceServicer
 from training_service.api.caller import Call
-from training_service.api.paging import page_size
+from training_service.api.paging import page_of, page_size
 
-_LARGEST_ANSWER: Final = 2 << 20
-"""Bytes at which a page of projects ends: many clients read at most 4 MiB. One project can have as many."""
 _MOST_ROLES: Final = 1000
 """The roles in an answer to WhoAmI: at most 100 kB."""
 _LARGEST_INT32 = 2**31 - 1
@@ -71,18 +69,9 @@ class AccessServicer(AccessServiceServicer):
         return _token(await self._access.revoke_token(call.caller, request.id))
 
     async def ListProjects(self, request: pb.ListProjectsRequest, call: Call) -> pb.ListProjectsResponse:
-        limit, size = page_size(request.page_size), 0
-        answer = pb.ListProjectsResponse()
-        for view in await self._access.list_projects(call.caller):
-            if view.project.name <= request.page_token:
-                continue
-            project = _project(view)
-            size += project.ByteSize()
-            if answer.projects and (len(answer.projects) == limit or size > _LARGEST_ANSWER):
-                answer.next_page_token = answer.projects[-1].name
-                break
-            answer.projects.append(project)
-        return answer
+        views = await self._access.list_projects(call.caller)
+        found, token = page_of(views, lambda view: view.project.name, request, _project)
+        return pb.ListProjectsResponse(projects=found, next_page_token=token)
 
     async def SetProject(self, request: pb.SetProjectRequest, call: Call) -> pb.Project:
         if request.max_queued < 0:

@@ -3,10 +3,7 @@
 # The interceptor gives handlers a Call in place of gRPC's context.
 # mypy: disable-error-code="override"
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
-
-from google.protobuf.message import Message
+from typing import Any
 
 from job_tracker.catalog import Algorithm, Dataset, Entry, Parameter
 from job_tracker.declarations.operations import Declarations
@@ -14,12 +11,7 @@ from job_tracker.domain.caller import ALL_PROJECTS, Caller, Role
 from training_service._generated import catalog_service_pb2 as pb
 from training_service._generated.catalog_service_pb2_grpc import CatalogServiceServicer
 from training_service.api.caller import Call
-from training_service.api.paging import page_size
-
-_LARGEST_ANSWER: Final = 2 << 20
-"""Bytes at which a page ends: many clients read at most 4 MiB."""
-
-M = TypeVar("M", bound=Message)
+from training_service.api.paging import page_of
 
 
 class CatalogServicer(CatalogServiceServicer):
@@ -32,12 +24,12 @@ class CatalogServicer(CatalogServiceServicer):
         self, request: pb.ListAlgorithmsRequest, call: Call
     ) -> pb.ListAlgorithmsResponse:
         entries = await self._declarations.list_algorithms(call.caller, request.project, request.name)
-        found, token = _page(entries, request, lambda entry: _algorithm(entry, call.caller))
+        found, token = page_of(entries, _name_of, request, lambda entry: _algorithm(entry, call.caller))
         return pb.ListAlgorithmsResponse(algorithms=found, next_page_token=token)
 
     async def ListDatasets(self, request: pb.ListDatasetsRequest, call: Call) -> pb.ListDatasetsResponse:
         entries = await self._declarations.list_datasets(call.caller, request.project, request.name)
-        found, token = _page(entries, request, lambda entry: _dataset(entry, call.caller))
+        found, token = page_of(entries, _name_of, request, lambda entry: _dataset(entry, call.caller))
         return pb.ListDatasetsResponse(datasets=found, next_page_token=token)
 
     async def SetAlgorithm(self, request: pb.SetAlgorithmRequest, call: Call) -> pb.Algorithm:
@@ -63,23 +55,8 @@ class CatalogServicer(CatalogServiceServicer):
         return pb.RemoveDatasetResponse()
 
 
-def _page(
-    entries: Iterable[Entry[Any]], request: Any, converted: Callable[[Entry[Any]], M]
-) -> tuple[list[M], str]:
-    """The messages of a page, and the token of the next one."""
-    limit, size = page_size(request.page_size), 0
-    found: list[M] = []
-    last = ""
-    for entry in entries:
-        if entry.name <= request.page_token:
-            continue
-        message = converted(entry)
-        size += message.ByteSize()
-        if found and (len(found) == limit or size > _LARGEST_ANSWER):
-            return found, last
-        found.append(message)
-        last = entry.name
-    return found, ""
+def _name_of(entry: Entry[Any]) -> str:
+    return entry.name
 
 
 def _algorithm(entry: Entry[Algorithm], caller: Caller) -> pb.Algorithm:

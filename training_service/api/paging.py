@@ -1,11 +1,19 @@
-"""Sizes of pages in requests."""
+"""Pages of lists whose entries have names."""
 
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
 
 from job_tracker.domain.errors import InvalidField
 
 _DEFAULT_PAGE: Final = 100
 _LARGEST_PAGE: Final = 1000
+_LARGEST_ANSWER: Final = 2 << 20
+"""Bytes at which a page ends: many clients read at most 4 MiB."""
+
+T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 
 def page_size(size: int) -> int:
@@ -13,3 +21,26 @@ def page_size(size: int) -> int:
     if not 0 <= size <= _LARGEST_PAGE:
         raise InvalidField("page_size", f"{size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
     return size or _DEFAULT_PAGE
+
+
+def page_of(
+    entries: Iterable[T], name_of: Callable[[T], str], request: Any, converted: Callable[[T], M]
+) -> tuple[list[M], str]:
+    """Return the messages of a page, and the token of the next one, which is the last name of this one.
+
+    `entries` are ordered by name. `request` has `page_size` and `page_token`. Raises InvalidField.
+    """
+    limit, size = page_size(request.page_size), 0
+    found: list[M] = []
+    last = ""
+    for entry in entries:
+        name = name_of(entry)
+        if name <= request.page_token:
+            continue
+        message = converted(entry)
+        size += message.ByteSize()
+        if found and (len(found) == limit or size > _LARGEST_ANSWER):
+            return found, last
+        found.append(message)
+        last = name
+    return found, ""

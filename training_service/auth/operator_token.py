@@ -27,5 +27,5 @@ def write_operator_token(folder: Path, address: str) -> bytes:
 
 
 def remove_operator_token(folder: Path) -> None:
-    """Remove the file of an earlier start, which was not open."""
+    """Remove the file that an earlier start may have left, when the service asked for proof."""
     (folder / FILE_NAME).unlink(missing_ok=True)

@@ -113,7 +113,10 @@ def server_credentials(live: Live[ServerTls], *, client_certificates: bool = Fal
 def _fetcher(
     live: Live[ServerTls], client_certificates: bool
 ) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
-    """A function that gRPC calls for each connection, in threads of its own. None: no change."""
+    """Return a function that gRPC calls for each connection, in its own threads.
+
+    It returns None if nothing has changed.
+    """
     used = live.get()
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -141,7 +144,7 @@ def read_authorities(file: PemFile) -> str:
 def _valid_authorities(file: PemFile) -> list[x509.Certificate]:
     """The authorities in the file that have not expired. Raises Unusable if there is none.
 
-    Of a file with several, some may have been replaced by others that are there, too.
+    Expired ones are ignored, since the file may also have their successors.
     """
     _, authorities = file.certificates()
     now = datetime.now(UTC)

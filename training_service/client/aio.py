@@ -151,6 +151,7 @@ class AsyncTrainingClient(AsyncJobReader):
         environment: Parameters | None = None,
         requirements: str = "",
         python_environment: str = "",
+        image: str = "",
         instances: int | None = None,
         name: str = "",
         dataset_id: str = "",
@@ -173,7 +174,8 @@ class AsyncTrainingClient(AsyncJobReader):
         are left out. Each instance starts in a copy of its own. The command is run without a shell;
         `environment` has variables for it. `requirements` is a file of the folder with the packages that it
         needs, such as "requirements.txt"; `python_environment` is the name of an environment that the
-        operator has configured. `framework` sets up the group, by default "pytorch". `tree` is the
+        operator has configured; `image` is the image to run in, of those that the operator allows on Docker
+        or Kubernetes. `framework` sets up the group, by default "pytorch". `tree` is the
         name of files that were uploaded before, which replace `folder`. `version` is recorded with the job,
         by default the commit of the folder. `on_progress` is called with the bytes that were sent and those
         to send. The other options are those of `submit`.
@@ -197,6 +199,7 @@ class AsyncTrainingClient(AsyncJobReader):
             version=version or "",
             requirements=requirements,
             python_environment=python_environment,
+            image=image,
         )
         request = requests.train(
             "",

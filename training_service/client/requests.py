@@ -127,6 +127,7 @@ def program(
     version: str,
     requirements: str = "",
     python_environment: str = "",
+    image: str = "",
 ) -> Program:
     """Build the program of a submission."""
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
@@ -138,6 +139,7 @@ def program(
         version=version,
         requirements=requirements,
         python_environment=python_environment,
+        image=image,
     )
 
 

@@ -35,6 +35,13 @@ class SchedulingSettings(Config):
         description="Number of jobs that may wait in the queue. Further jobs are refused with "
         "RESOURCE_EXHAUSTED.",
     )
+    max_queued_of_caller: int = Field(
+        default=100_000,
+        ge=1,
+        description="Number of jobs of one caller that may wait in the queue, in all projects together. "
+        "Further ones are refused with RESOURCE_EXHAUSTED. Without tokens and client certificates, all "
+        "callers are one.",
+    )
     max_processes: int | None = Field(
         default=None,
         ge=1,

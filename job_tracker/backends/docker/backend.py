@@ -1,7 +1,7 @@
 """The Docker backend: see Backend in base.py, and docs/architecture.md."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from weakref import WeakValueDictionary
@@ -10,6 +10,7 @@ from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.endings import Endings
+from job_tracker.backends.docker.engine_errors import Conflict, NotFound, Refused
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.images import Images
 from job_tracker.backends.docker.launch import Launcher
@@ -20,7 +21,7 @@ from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
 from job_tracker.backends.shared.programs import for_program
 from job_tracker.backends.shared.watching import watched
-from job_tracker.domain.errors import BackendRefused, LaunchFailed
+from job_tracker.domain.errors import BackendRefused, LaunchFailed, NotPossible
 from job_tracker.domain.group import MASTER_RANK, GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
@@ -122,6 +123,23 @@ class DockerBackend:
         async with aclosing(pieces):
             async for piece in pieces:
                 yield piece
+
+    async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
+        """See RankAccess."""
+        known = self._groups.get(group)
+        container = known.running.get(rank) if known is not None else None
+        if container is None:
+            raise NotPossible(f"rank {rank} does not run")
+        output = b""
+        try:
+            async with aclosing(self._client.execute(container.id, command)) as pieces:
+                async for piece in pieces:
+                    output += piece
+                    if len(output) >= most_bytes:
+                        break
+        except (Conflict, NotFound, Refused) as error:
+            raise NotPossible(error.message) from error
+        return output[:most_bytes]
 
     async def close(self) -> None:
         await self._stopper.close()

@@ -212,6 +212,22 @@ class DockerClient:
                 for frame in frames:
                     yield frame
 
+    async def execute(self, container: str, command: Sequence[str]) -> AsyncGenerator[bytes, None]:
+        """Run a command in a running container, as its user, and read what it prints to standard output.
+
+        Raises Conflict if the container does not run.
+        """
+        request = {"AttachStdout": True, "Cmd": list(command)}
+        started = await self._call("POST", f"/containers/{container}/exec", body=request)
+        rest, path = b"", f"/exec/{started['Id']}/start"
+        async with aclosing(
+            self._stream("POST", path, {}, silence=self._seconds, json={"Detach": False, "Tty": False})
+        ) as pieces:
+            async for piece in pieces:
+                frames, rest = _frames(rest + piece)
+                for frame in frames:
+                    yield frame
+
     async def close(self) -> None:
         """Close the connections."""
         if self._session is not None:
@@ -249,13 +265,13 @@ class DockerClient:
         query: Query,
         *,
         silence: float | None,
-        headers: Query | None = None,
+        **more: Any,
     ) -> AsyncGenerator[bytes, None]:
         """Read the answer in pieces. Raises Unreachable if it breaks, or is silent for `silence` seconds."""
         path = f"/v{await self._api_version()}{path}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._seconds, sock_read=silence)
         with _translated():
-            async with self._answer(method, path, query, timeout, headers=headers) as response:
+            async with self._answer(method, path, query, timeout, **more) as response:
                 async for piece in response.content.iter_any():
                     yield piece
 

@@ -44,6 +44,14 @@ class DockerPlugin(BackendPlugin):
         options = options_of_role(ContainerOptions, sent, configured=configured, own=None)
         return instance_of(options, image=self._settings.program_image, command=command)
 
+    def check_environment(self, requirements: str, name: str) -> None:
+        if requirements:
+            super().check_environment(requirements, name)
+        self._settings.image_of("docker", "", name)
+
+    def image_of_program(self, image: str, environment: str) -> str:
+        return self._settings.image_of("docker", image, environment)
+
     def address_for_ranks(self, host: str, port: int) -> str | None:
         reachable = host in _EVERYWHERE and HOST in self._settings.extra_hosts
         return f"{HOST}:{port}" if reachable else None
@@ -55,4 +63,4 @@ class DockerPlugin(BackendPlugin):
             surroundings.spool, self._settings, surroundings.extra_environment, surroundings.trees
         )
         await backend.connect()
-        return Opened(backend=backend, spool=surroundings.spool)
+        return Opened(backend=backend, spool=surroundings.spool, access=backend)

@@ -5,9 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, StringConstraints
 
 from job_tracker.backends.docker.options import CONTAINER_RESOURCES, ContainerOptions, Pull
-from job_tracker.backends.shared.programs import DEFAULT_IMAGE
-from job_tracker.catalog.request_limits import RequestLimits
-from job_tracker.catalog.syntax import Image, LabelValue
+from job_tracker.backends.shared.program_images import ProgramImages
+from job_tracker.catalog.syntax import LabelValue
 
 _OptionName = Literal["resources", "nproc_per_node", "labels"]
 _OPTIONS: frozenset[_OptionName] = frozenset({"resources", "nproc_per_node", "labels"})
@@ -18,7 +17,7 @@ _Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,
 _Address = Annotated[str, StringConstraints(pattern=r"^(host-gateway|[0-9.]{7,15}|[0-9a-fA-F:.]{2,45})$")]
 
 
-class DockerSettings(RequestLimits):
+class DockerSettings(ProgramImages):
     """The Docker backend."""
 
     resource_names: ClassVar[frozenset[str] | None] = CONTAINER_RESOURCES
@@ -53,10 +52,6 @@ class DockerSettings(RequestLimits):
         "engine's machine.",
     )
     pull: Pull = Field(default="missing", description="When the engine pulls an image.")
-    program_image: Image = Field(
-        default=DEFAULT_IMAGE,
-        description="Image of uploaded programs. It has the interpreter and the packages that they need.",
-    )
     call_seconds: int = Field(
         default=30, ge=1, le=600, description="Time-out of one call to the engine, in seconds."
     )

@@ -1,27 +1,35 @@
 """The Kubernetes backend: groups that outlive the service and are found again by their labels."""
 
 import logging
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 
 from job_tracker.backends.base import Observation, Watch
 from job_tracker.backends.kubernetes.access import Access
-from job_tracker.backends.kubernetes.api_errors import AlreadyExists, Forbidden, Invalid, QuotaExceeded
+from job_tracker.backends.kubernetes.api_errors import (
+    AlreadyExists,
+    Forbidden,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+)
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
-from job_tracker.backends.kubernetes.groups import Groups
+from job_tracker.backends.kubernetes.groups import Groups, is_running
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import selector
 from job_tracker.backends.kubernetes.launch import Launcher
+from job_tracker.backends.kubernetes.log_ends import LogEnds
 from job_tracker.backends.kubernetes.logs import PodLogs
+from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.kubernetes.stopping import Stopper
 from job_tracker.backends.shared.watching import watched
-from job_tracker.domain.errors import BackendRefused, InvalidField, LaunchFailed
+from job_tracker.domain.errors import BackendRefused, InvalidField, LaunchFailed, NotPossible
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
 from job_tracker.domain.observers import RequestObserver, ignore_request
@@ -30,6 +38,8 @@ from job_tracker.logs.records import BEGINNING
 from job_tracker.logs.spool import FolderSpool
 
 log = logging.getLogger(__name__)
+
+_NO_RIGHT = "the service may not run commands in pods (see deploy/optional/stacks)"
 
 
 class KubernetesBackend:
@@ -61,6 +71,7 @@ class KubernetesBackend:
         self.events = EventRecorder(self.client, self._groups, settings)
         self._spool = spool
         spool.lives = lambda ref: self._groups.get(ref) is not None
+        self._log_ends = LogEnds(self.client, self._groups)
         self._logs = PodLogs(self.client, self._groups, spool)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         self._stopper = Stopper(
@@ -152,7 +163,28 @@ class KubernetesBackend:
             async for piece in pieces:
                 yield piece
 
+    async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
+        """See RankAccess."""
+        known = self._groups.get(group)
+        pod = known.living.get(rank) if known is not None else None
+        if pod is None or not is_running(pod):
+            raise NotPossible(f"rank {rank} does not run")
+        output = b""
+        try:
+            pieces = self.client.execute(pod["metadata"]["name"], CONTAINER, command)
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    output += piece
+                    if len(output) >= most_bytes:
+                        break
+        except Forbidden as error:
+            raise NotPossible(_NO_RIGHT) from error
+        except (Invalid, NotFound) as error:
+            raise NotPossible(error.message) from error
+        return output[:most_bytes]
+
     async def close(self) -> None:
+        await self._log_ends.close()
         await self.events.close()
         await self._services.close()
         await self._stopper.close()

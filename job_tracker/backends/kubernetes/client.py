@@ -1,7 +1,7 @@
 """The connection to the API server: plain JSON in and out, bounded calls, and our own exceptions.
 
-Only this file and access.py import the client library, so it can be replaced. Its models are not used:
-decoding a pod into them takes a hundred times longer than decoding its JSON.
+Only this file, access.py and command_output.py import the client libraries, so they can be replaced. Models
+are not used: decoding a pod into one takes a hundred times longer than decoding its JSON.
 """
 
 import asyncio
@@ -40,6 +40,7 @@ from job_tracker.backends.kubernetes.api_errors import (
     from_answer,
     from_status,
 )
+from job_tracker.backends.kubernetes.command_output import command_output
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.common.backoff import Backoff
 from job_tracker.domain.errors import BackendRefused
@@ -255,6 +256,20 @@ class KubernetesClient:
             async for piece in pieces:
                 yield piece
 
+    async def execute(self, pod: str, container: str, command: Sequence[str]) -> AsyncGenerator[bytes, None]:
+        """Run a command in a running container, as its user, and read what it prints to standard output.
+
+        Raises Forbidden without the right to, and Invalid if the container does not run or lacks the command.
+        """
+        query = [("container", container), ("stdout", "true"), *(("command", each) for each in command)]
+        path, timeout = self._path("pods", pod) + "/exec", self._patience.try_seconds
+        with _translated(), self._measured("exec") as outcome:
+            rest, url, headers = await self._prepared("GET", path, query)
+            async with aclosing(command_output(rest, url, headers, timeout)) as pieces:
+                outcome.code = "101"
+                async for piece in pieces:
+                    yield piece
+
     async def close(self) -> None:
         """Close the connections."""
         if self._api is not None:
@@ -344,19 +359,21 @@ class KubernetesClient:
         self, method: str, path: str, query: Query, body: Manifest | None, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         for first in (True, False):
-            api = await self._connected()
-            headers = {**_HEADERS, "Content-Type": _PATCH if method == "PATCH" else "application/json"}
-            await api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
-            url = f"{api.configuration.host}{path}?{urlencode(query)}"
-            answer = await api.rest_client.request(
-                method, url, headers=headers, body=body, _request_timeout=timeout
-            )
+            rest, url, headers = await self._prepared(method, path, query)
+            answer = await rest.request(method, url, headers=headers, body=body, _request_timeout=timeout)
             response: aiohttp.ClientResponse = answer.response
             if response.status != 401 or not first or self._credentials is None:
                 break
             response.release()
             await self._credentials.refresh()  # tokens from a plug-in or a file are short-lived
         return response
+
+    async def _prepared(self, method: str, path: str, query: Query) -> tuple[Any, str, dict[str, str]]:
+        """Return the connections, the address and the headers of a call."""
+        api = await self._connected()
+        headers = {**_HEADERS, "Content-Type": _PATCH if method == "PATCH" else "application/json"}
+        await api.update_params_for_auth(headers, [], ["BearerToken"], path, method, None)
+        return api.rest_client, f"{api.configuration.host}{path}?{urlencode(query)}", headers
 
     async def _connected(self) -> ApiClient:
         if self._api is None:

@@ -10,7 +10,7 @@ from job_tracker.backends.shared.failures import crashed, exited
 from job_tracker.backends.shared.log_ends import evidence_of
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
-_LONGEST_MESSAGE = 2048
+LONGEST_MESSAGE = 2048
 """Bytes of the end of a log that the kubelet keeps (terminationMessagePolicy FallbackToLogsOnError)."""
 _SUBMIT_AGAIN = "The job is not at fault; submit it again."
 
@@ -278,7 +278,7 @@ def ended(rank: int, terminated: Mapping[str, Any], code: int) -> Diagnosis:
 
 def _evidence(message: str) -> str:
     # The message of a longer log begins in the middle of a line.
-    whole = message if len(message.encode()) < _LONGEST_MESSAGE else message.partition("\n")[2] or message
+    whole = message if len(message.encode()) < LONGEST_MESSAGE else message.partition("\n")[2] or message
     return evidence_of(whole)
 
 

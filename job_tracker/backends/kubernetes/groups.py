@@ -16,7 +16,7 @@ from job_tracker.backends.kubernetes.labels import (
 )
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
-from job_tracker.backends.kubernetes.status import observe_rank, program_of
+from job_tracker.backends.kubernetes.status import end_is_cut, observe_rank, program_of, with_message
 from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
 from job_tracker.backends.shared.programs import for_program
 from job_tracker.domain.diagnosis import Category
@@ -63,6 +63,10 @@ class PodGroup(LiveGroup):
     stopping: bool = False
     outage: Outage | None = None
     """The latest outage of the group's Service."""
+    log_ends: dict[str, str] = field(default_factory=dict)
+    """The ends of the logs of failed pods, by uid. Empty texts: they could not be read."""
+    wanted: dict[int, Manifest] = field(default_factory=dict)
+    """The failed pods whose logs are to be read, since the kubelet has cut their ends."""
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _changed: set[int] = field(default_factory=set)
@@ -77,24 +81,57 @@ class PodGroup(LiveGroup):
         return restarts_of(self.pods.get(rank, {}))
 
     def observe(
-        self, now: datetime, settings: KubernetesSettings, *, changed_only: bool = False
+        self,
+        now: datetime,
+        settings: KubernetesSettings,
+        *,
+        changed_only: bool = False,
+        reads_logs: bool = False,
     ) -> Observation:
         """Return the state of every rank; with `changed_only`, only changed pods are evaluated again.
+
+        With `reads_logs`, a failed rank counts as running until the end of its log is read (`has_read`). So
+        does one that is seen to fail meanwhile: the failure with the longer log may be its cause.
 
         The result of a rank that has ended is final, even if its pod changes or is deleted.
         """
         for rank in self._changed if changed_only and self._seen else range(self.instances):
             if rank not in self._ended:
-                self._seen[rank] = self._observe_rank(rank, now, settings)
+                self._seen[rank] = self._awaiting_log(rank, reads_logs) or self._observe_rank(
+                    rank, now, settings
+                )
         self._changed.clear()
-        ranks = tuple(self._seen[rank] for rank in range(self.instances))
+        waits = any(self._awaiting_log(rank, reads_logs) for rank in range(self.instances))
+        ranks = tuple(self._shown(rank) if waits else self._seen[rank] for rank in range(self.instances))
         return Observation(ranks, program_of(self.pods.get(MASTER_RANK)))
+
+    def has_read(self, rank: int, pod: Manifest, log_end: str) -> None:
+        """Note the end of the log of a failed pod; "" if it cannot be read."""
+        self.log_ends[pod["metadata"]["uid"]] = log_end
+        self._changed.add(rank)
+
+    def _shown(self, rank: int) -> RankObservation:
+        """Return the observation of a rank, as running if its failure was not shown before."""
+        seen = self._seen[rank]
+        was = self.last.ranks[rank].status.phase if self.last else None
+        if seen.status.phase is not Phase.FAILED or was is Phase.FAILED:
+            return seen
+        return RankObservation(RankStatus(rank, Phase.RUNNING, restarts=seen.status.restarts))
+
+    def _awaiting_log(self, rank: int, reads_logs: bool) -> RankObservation | None:
+        pod = self.pods.get(rank)
+        if not reads_logs or pod is None or self.stopping or rank in self.gone or not end_is_cut(pod):
+            return None
+        if pod["metadata"]["uid"] in self.log_ends:
+            return None
+        self.wanted[rank] = pod
+        return RankObservation(RankStatus(rank, Phase.RUNNING, restarts=restarts_of(pod)))
 
     def _observe_rank(self, rank: int, now: datetime, settings: KubernetesSettings) -> RankObservation:
         launching = rank not in self.pods and (self.launching or self._is_young(now))
         seen = observe_rank(
             rank,
-            self.pods.get(rank),
+            self._with_log(rank),
             now,
             gone=rank in self.gone and not self.stopping,
             launching=launching,
@@ -113,6 +150,12 @@ class PodGroup(LiveGroup):
         if seen.status.phase.has_ended and not self._may_get_exit_code(rank, seen):
             self._ended.add(rank)
         return seen
+
+    def _with_log(self, rank: int) -> Manifest | None:
+        """Return the pod, with the end of its log as the message of its end if that was read."""
+        pod = self.pods.get(rank)
+        log_end = self.log_ends.get(pod["metadata"]["uid"]) if pod else None
+        return with_message(pod, log_end) if pod and log_end else pod
 
     @property
     def needs_service(self) -> bool:
@@ -179,6 +222,8 @@ class Groups(LiveGroups[PodGroup]):
         super().__init__(PodGroup)
         self.on_found: Callable[[PodGroup], None] = lambda _: None
         """Called with each new group, after its first pod was seen and before the group is observed."""
+        self.read_log: Callable[[PodGroup, int, Manifest], None] | None = None
+        """Called with each failed pod whose log is to be read. It has to call `log_was_read` later."""
         self._settings = settings or KubernetesSettings()
         self._clock = clock
 
@@ -211,12 +256,22 @@ class Groups(LiveGroups[PodGroup]):
 
     def observe(self, group: PodGroup, *, changed_only: bool = False) -> Observation:
         """Observe the group, and notify the watchers if the result is new."""
-        seen = group.observe(self._clock(), self._settings, changed_only=changed_only)
+        seen = group.observe(
+            self._clock(), self._settings, changed_only=changed_only, reads_logs=self.read_log is not None
+        )
         self._publish(group, seen)
+        while self.read_log is not None and group.wanted:
+            self.read_log(group, *group.wanted.popitem())
         may_change = group.may_change_by_itself and self.get(group.ref) is group
         later = max(0.2, min(self._settings.image_pull_grace, _LAUNCH_TIME).total_seconds() / 10)
         self._look_again(group, self.observe, later if may_change else None)
         return seen
+
+    def log_was_read(self, group: PodGroup, rank: int, pod: Manifest, log_end: str) -> None:
+        """Note the end of the log of a failed pod, and observe its group again."""
+        group.has_read(rank, pod, log_end)
+        self.observe(group, changed_only=True)
+        self.touched.publish(group.ref, None)
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
         """Observe all groups that have or had a pod.

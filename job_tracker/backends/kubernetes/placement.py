@@ -13,7 +13,7 @@ _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
 """What a wish counts for the scheduler (1 to 100). On one machine, those for larger places count, too."""
 _STRONGEST = 100
 _WEAKEST = 1
-"""What places that nobody has named count if pods are to be apart. A wish counts once for each pod that is
+"""What places without a name count if pods are to be apart. A wish counts once for each pod that is
 there already, so several would outweigh the wish to be apart."""
 _IF_POSSIBLE = "IgnoredDuringExecution"
 

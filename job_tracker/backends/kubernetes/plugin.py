@@ -47,6 +47,14 @@ class KubernetesPlugin(BackendPlugin):
         options = options_of_role(PodOptions, sent, configured=configured, own=None)
         return instance_of(FrozenPod.of(options, {}), image=self._settings.program_image, command=command)
 
+    def check_environment(self, requirements: str, name: str) -> None:
+        if requirements:
+            super().check_environment(requirements, name)
+        self._settings.image_of("kubernetes", "", name)
+
+    def image_of_program(self, image: str, environment: str) -> str:
+        return self._settings.image_of("kubernetes", image, environment)
+
     async def open(self, surroundings: Surroundings) -> Opened:
         from job_tracker.backends.kubernetes.backend import KubernetesBackend
         from job_tracker.backends.kubernetes.preflight import DryRun
@@ -63,6 +71,7 @@ class KubernetesPlugin(BackendPlugin):
             backend=backend,
             spool=surroundings.spool,
             preflight=DryRun(backend),
+            access=backend,
             on_save=backend.events.job_saved,
             silent_seconds=lambda: backend.silent_seconds,
         )

@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import Field
 
 from job_tracker.backends.kubernetes.options import PodOptions
-from job_tracker.backends.shared.programs import DEFAULT_IMAGE
-from job_tracker.catalog.request_limits import FIELD, RequestLimits
+from job_tracker.backends.shared.program_images import ProgramImages
+from job_tracker.catalog.request_limits import FIELD
 from job_tracker.catalog.syntax import Image, Key, LabelValue, Namespace
 from job_tracker.common.config import Config, Duration
 from job_tracker.domain.errors import InvalidField
@@ -36,7 +36,7 @@ class Topology(Config):
         return {place: label for place in Place if (label := getattr(self, place.value))}
 
 
-class KubernetesSettings(RequestLimits):
+class KubernetesSettings(ProgramImages):
     """The Kubernetes backend."""
 
     kubeconfig: Path | None = Field(
@@ -78,14 +78,10 @@ class KubernetesSettings(RequestLimits):
         description="Put the tokens of each attempt into a Secret instead of into the environment of its "
         "pods. The service then needs permission to create Secrets.",
     )
-    program_image: Image = Field(
-        default=DEFAULT_IMAGE,
-        description="Image of uploaded programs. It has the interpreter and the packages that they need.",
-    )
     fetch_image: Image | None = Field(
         default=None,
         description="Image of the init container that fetches the files of an uploaded program. It needs "
-        "python3 with grpcio, as the image of the service has. Unset: `program_image`.",
+        "python3 with grpcio, as the image of the service has. Unset: the program's own image.",
     )
     topology: Topology = Field(
         default=Topology(), description="Labels of nodes that tell where they stand, for `placement`."

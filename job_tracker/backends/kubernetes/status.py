@@ -91,6 +91,24 @@ def pending_reason(pod: Manifest) -> str | None:
     return wait.text[:_MAX_NOTE] if wait else None
 
 
+def end_is_cut(pod: Manifest) -> bool:
+    """Return whether the training failed and the kubelet has kept only a part of the end of its log."""
+    end = _training_state(pod).get("terminated") or {}
+    message = end.get("message") or ""
+    return _exit_code(end) != 0 and len(message.encode()) >= diagnosis.LONGEST_MESSAGE
+
+
+def with_message(pod: Manifest, message: str) -> Manifest:
+    """Return the pod with another message of the end of its training container."""
+    statuses = [
+        {**each, "state": {"terminated": {**each["state"]["terminated"], "message": message}}}
+        if each["name"] == CONTAINER and "terminated" in each["state"]
+        else each
+        for each in _status(pod).get("containerStatuses") or ()
+    ]
+    return {**pod, "status": {**_status(pod), "containerStatuses": statuses}}
+
+
 def _missing(rank: int, *, launching: bool, stopping: bool) -> RankObservation:
     if stopping:
         return RankObservation(RankStatus(rank, Phase.STOPPED))

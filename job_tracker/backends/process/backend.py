@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 from job_tracker.backends.base import Observation, Watch
-from job_tracker.backends.process import environments, sweeping
+from job_tracker.backends.process import beside, environments, sweeping
 from job_tracker.backends.process.diagnosis import (
     environment_gone,
     no_virtual_environment,
@@ -33,6 +33,7 @@ from job_tracker.domain.errors import (
     BackendUnavailable,
     LaunchFailed,
     NoRoom,
+    NotPossible,
     StorageUnavailable,
     TreeDamaged,
 )
@@ -179,6 +180,14 @@ class ProcessBackend:
     ) -> AsyncGenerator[bytes, None]:
         ended = known.ended_of(rank) if follow and (known := self._groups.get(group)) else None
         return self._spool.read(group, rank, follow=follow, ended=ended, after=after, tail_lines=tail_lines)
+
+    async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
+        """See RankAccess."""
+        known = self._groups.get(group)
+        pid = await known.pid_of(rank) if known is not None else None
+        if pid is None:
+            raise NotPossible(f"rank {rank} does not run")
+        return await beside.execute(pid, command, most_bytes)
 
     async def close(self) -> None:
         for group in self._groups.values():

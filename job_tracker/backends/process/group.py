@@ -64,6 +64,10 @@ class ProcessGroup:
         rank."""
         return self._ranks[rank].ended if rank < len(self._ranks) else None
 
+    async def pid_of(self, rank: int) -> int | None:
+        """Return the number of the first process of a rank; None if it does not run."""
+        return await self._ranks[rank].pid() if rank < len(self._ranks) else None
+
     def observe(self) -> Observation:
         """Return the current state of every rank."""
         ranks = [rank.observe() for rank in self._ranks]

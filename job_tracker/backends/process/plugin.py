@@ -6,6 +6,7 @@ from job_tracker.backends.process.environments import find_uv
 from job_tracker.backends.process.options import OwnOptions, ProcessRecipe
 from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.backends.registry import BackendPlugin, Opened, Surroundings
+from job_tracker.backends.shared.program_images import not_an_environment
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
@@ -52,10 +53,16 @@ class ProcessPlugin(BackendPlugin):
                 "install uv`"
             )
         if name and name not in self._settings.program_environments:
-            known = ", ".join(sorted(self._settings.program_environments)) or "none"
+            raise ValueError(not_an_environment("process", name, self._settings.program_environments))
+
+    def image_of_program(self, image: str, environment: str) -> str:  # noqa: ARG002
+        if image:
             raise ValueError(
-                f"{quoted(name)} doesn't exist; configured (process.program_environments): {known}"
+                f"{quoted(image)} is not allowed: backend process, which this service uses, runs programs "
+                "without images; use requirements, an environment of the operator, or a service with another "
+                "backend"
             )
+        return ""
 
     def address_for_ranks(self, host: str, port: int) -> str | None:
         return f"{_EVERYWHERE.get(host, host)}:{port}"
@@ -74,4 +81,4 @@ class ProcessPlugin(BackendPlugin):
             trees=surroundings.trees,
             environments_root=surroundings.data_dir / "environments",
         )
-        return Opened(backend=backend, spool=ProcessSpool(root, store_id))
+        return Opened(backend=backend, spool=ProcessSpool(root, store_id), access=backend)

@@ -141,6 +141,15 @@ class RankProcess:
             return self._end
         return RankObservation(self._status(Phase.PENDING if self.is_pending else Phase.RUNNING))
 
+    async def pid(self) -> int | None:
+        """Return the number of the rank's first process; None if it does not run."""
+        if not self.is_running:
+            return None
+        found = await asyncio.to_thread(_find, self.folder)
+        if found.pidfd is not None:
+            os.close(found.pidfd)
+        return found.session if self.is_running else None
+
     def signal(self, number: int) -> None:
         """Signal the supervisor, if it lives."""
         if self._pidfd is not None:

@@ -32,11 +32,12 @@ def main(root: str, uv: str, file: str, tree: str, command: "list[str]") -> None
     """Replace this program by the command, in its environment."""
     with open(file, "rb") as requirements:
         content = requirements.read()
-    os.makedirs(root, mode=0o700, exist_ok=True)
-    name = name_of(content, tree)
-    folder = os.path.join(root, name)
-    lock = _ready(folder, uv, file)
-    os.utime(lock)
+    folder = os.path.join(root, name_of(content, tree))
+    try:
+        lock = _ready(folder, uv, file)
+        os.utime(lock)
+    except OSError as error:
+        _fail(f"the environment cannot be written: {error}")
     os.set_inheritable(lock, True)  # the command holds it until it ends
     binaries = os.path.join(folder, "bin")
     environment = {
@@ -67,7 +68,8 @@ def is_plain(content: bytes) -> bool:
 
 
 def _ready(folder: str, uv: str, file: str) -> int:
-    """Return the lock of a complete environment, held and shared."""
+    """Return the lock of a complete environment, held and shared. Raises OSError, as of a full disk."""
+    os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     complete = os.path.join(folder, "complete")
     while True:
         lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -79,8 +81,9 @@ def _ready(folder: str, uv: str, file: str) -> int:
             if _is_at(lock, f"{folder}.lock") and not os.path.exists(complete):
                 _build(folder, uv, file)
                 os.sync()  # a power failure leaves no file without its content in a complete environment
-                with open(complete, "w") as mark:
+                with open(f"{complete}.part", "w") as mark:
                     mark.write(f"{time.time():.0f}\n")
+                os.rename(mark.name, complete)  # a full disk leaves no empty mark
         os.close(lock)
 
 

@@ -17,11 +17,13 @@ NOT_EXECUTABLE = (
     "FILE`."
 )
 _OF_IMAGE = (
-    "Check the image {backend}.program_image in the service's configuration, and that the registry can be "
-    "reached. Build the default image with scripts/images."
+    "Check the image that the request names, or else {backend}.program_image or program_environments in the "
+    "service's configuration, and that the registry can be reached. scripts/images builds the default image."
 )
 _RESOLUTIONS: Mapping[Category, str] = {
-    Category.COMMAND_NOT_FOUND: NOT_FOUND.replace("{place}", "of the image {backend}.program_image"),
+    Category.COMMAND_NOT_FOUND: NOT_FOUND.replace(
+        "{place}", "of its image, by default {backend}.program_image"
+    ),
     Category.COMMAND_NOT_EXECUTABLE: NOT_EXECUTABLE,
     Category.IMAGE_PULL_FAILED: _OF_IMAGE,
     Category.INVALID_IMAGE: _OF_IMAGE,

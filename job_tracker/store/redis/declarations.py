@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.declaration import Declaration, DeclarationLimits, Kind
-from job_tracker.domain.errors import TooManyDeclarations
+from job_tracker.domain.errors import TooManyDeclarations, UnknownProject
 from job_tracker.store.declarations import DEFAULT_LIMITS
 from job_tracker.store.redis import scripts
 from job_tracker.store.redis.access import Run
@@ -34,13 +34,17 @@ class RedisDeclarations:
         seen: int,
         limits: DeclarationLimits = DEFAULT_LIMITS,
         *,
+        project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> bool:
         facts = [declaration.changed_at.timestamp(), declaration.changed_by, declaration.definition]
         outcome, *rest = await self.__run(
             *(scripts.DECLARATION_PUT, argument_of(event), seen, declaration.project, _field_of(declaration)),
             *(json.dumps(facts, ensure_ascii=False), limits.in_all, limits.of_project),
+            int(project_must_be_stored),
         )
+        if outcome == b"gone":
+            raise UnknownProject(declaration.project)
         if outcome == b"full":
             raise TooManyDeclarations(int(rest[0]), rest[1].decode())
         return bool(outcome == b"done")

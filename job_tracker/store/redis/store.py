@@ -99,6 +99,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisAudit):
         max_queued_in_project: int | None = None,
         tags: tuple[str, ...] = (),
         *,
+        max_queued_of_caller: int | None = None,
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
@@ -109,6 +110,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisAudit):
             outcome, *rest = await self._run(
                 scripts.SUBMIT,
                 *(write.token, max_queued, spec.project, most_in_project, spec.submitted_by),
+                "" if max_queued_of_caller is None else max_queued_of_caller,
                 int(project_must_be_stored),
                 *(self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
@@ -126,7 +128,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisAudit):
         if outcome == b"gone":
             raise UnknownProject(spec.project)
         if outcome == b"full":
-            raise QueueFull(int(rest[0]), rest[1].decode())
+            raise QueueFull(int(rest[0]), rest[1].decode(), caller=b"".join(rest[2:]).decode())
         return _submitted(outcome, rest, key)
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:

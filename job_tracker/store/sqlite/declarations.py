@@ -6,12 +6,13 @@ from typing import Any, Protocol
 
 from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.declaration import Declaration, DeclarationLimits, Kind
-from job_tracker.domain.errors import TooManyDeclarations
+from job_tracker.domain.errors import TooManyDeclarations, UnknownProject
 from job_tracker.store.declarations import DEFAULT_LIMITS
 from job_tracker.store.sqlite import rows
 from job_tracker.store.sqlite.audit import AuditRows
 from job_tracker.store.sqlite.writer import GroupCommitter
 
+_PROJECT = "SELECT 1 FROM projects WHERE name = ?"
 _NUMBER = "SELECT number FROM declaration_changes"
 # One statement, so that it reads one state. The first row has the number alone.
 _ALL = (
@@ -58,6 +59,7 @@ class SqliteDeclarations:
         seen: int,
         limits: DeclarationLimits = DEFAULT_LIMITS,
         *,
+        project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> bool:
         place = (declaration.kind, declaration.project, declaration.name)
@@ -65,6 +67,8 @@ class SqliteDeclarations:
         def write(db: sqlite3.Connection) -> bool:
             if db.execute(_NUMBER).fetchone()["number"] != seen:
                 return False
+            if project_must_be_stored and not db.execute(_PROJECT, (declaration.project,)).fetchone():
+                raise UnknownProject(declaration.project)
             is_new = not db.execute(
                 "DELETE FROM declarations WHERE kind = ? AND project = ? AND name = ?", place
             ).rowcount

@@ -139,7 +139,7 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
 def _are_most(read: Read, where: JobFilter) -> bool:
     """Return whether most jobs are of the wanted projects, and the filter has an index of its own.
 
-    Then most entries of that index match, which makes it the better one.
+    If so, that index is the better one, since most of its entries match.
     """
     if not where.projects or not (where.algorithm or where.name_prefix):
         return False

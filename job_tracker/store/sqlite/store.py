@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +16,8 @@ from job_tracker.domain.audit import AuditEvent, target_of_job
 from job_tracker.domain.errors import (
     IllegalMove,
     JobNotFound,
-    QueueFull,
-    RequestKeyConflict,
     StaleJob,
     StoreUnavailable,
-    UnknownProject,
 )
 from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
@@ -36,14 +33,12 @@ from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
 from job_tracker.store.sqlite.report_keys import SqliteReportKeys
+from job_tracker.store.sqlite.submissions import Submission, find_submitted
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
 _MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
-_QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
-_STORED = "SELECT 1 FROM projects WHERE name = ?"
-_QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 
 
 class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudit):
@@ -99,40 +94,24 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
         max_queued_in_project: int | None = None,
         tags: tuple[str, ...] = (),
         *,
+        max_queued_of_caller: int | None = None,
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
-        fresh = new_job(0, spec, at, tags)
-        values = {
-            **rows.fixed_columns(fresh),
-            **rows.changing_columns(fresh),
-            "request_key": request_key.key if request_key else None,
-            "request_digest": request_key.digest if request_key else None,
-        }
-        is_limited = max_queued_in_project is not None
-        statement = _insertion(tuple(values), is_limited, project_must_be_stored)
-        arguments = (*values.values(), max_queued)
-        if is_limited:
-            arguments += (spec.project, max_queued_in_project)
-        if project_must_be_stored:
-            arguments += (spec.project,)
+        submission = Submission(
+            *(new_job(0, spec, at, tags), request_key, max_queued),
+            in_project=max_queued_in_project,
+            of_caller=max_queued_of_caller,
+            project_must_be_stored=project_must_be_stored,
+        )
 
         def insert(db: sqlite3.Connection) -> tuple[Job, bool]:
-            if request_key is not None and (known := _find_submitted(db, request_key)):
+            if request_key is not None and (known := find_submitted(db, request_key)):
                 return known, False
             self._marker.reserve(db)
-            cursor = db.execute(statement, arguments)
-            if not cursor.rowcount:
-                if project_must_be_stored and not db.execute(_STORED, (spec.project,)).fetchone():
-                    raise UnknownProject(spec.project)
-                [queued] = db.execute(_QUEUED).fetchone() or [0]
-                if queued >= max_queued:
-                    raise QueueFull(queued)
-                [queued] = db.execute(_QUEUED_IN_PROJECT, (spec.project,)).fetchone() or [0]
-                raise QueueFull(queued, spec.project)
-            assert cursor.lastrowid is not None
-            self._audit.add(event, target_of_job(cursor.lastrowid))
-            return replace(fresh, id=cursor.lastrowid), True
+            job = submission.insert(db)
+            self._audit.add(event, target_of_job(job.id))
+            return job, True
 
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
@@ -144,7 +123,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
         try:
-            return _find_submitted(self._reader, request_key)
+            return find_submitted(self._reader, request_key)
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the job store cannot read: {error}") from error
 
@@ -407,31 +386,3 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
             return connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise StoreUnavailable(f"the job store cannot read: {error}") from error
-
-
-@cache
-def _insertion(columns: tuple[str, ...], is_limited: bool, must_be_stored: bool) -> str:
-    """The statement that inserts a job with these columns, unless as many jobs are queued as the argument
-    after the columns. If the project `is_limited`, its name and its number of queued jobs follow. If it
-    `must_be_stored`, its name follows.
-
-    It is a single statement, since in each statement the event loop may have to wait for the GIL several
-    times.
-    """
-    # Only column names of our own are in the text; every value is bound.
-    return (
-        f"INSERT INTO jobs ({', '.join(columns)}) SELECT {', '.join('?' * len(columns))} "
-        f"WHERE coalesce(({_QUEUED}), 0) < ?"
-        f"{f' AND coalesce(({_QUEUED_IN_PROJECT}), 0) < ?' if is_limited else ''}"
-        f"{f' AND EXISTS ({_STORED})' if must_be_stored else ''}"
-    )
-
-
-def _find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | None:
-    query = "SELECT * FROM jobs WHERE project = ? AND request_key = ?"
-    row = db.execute(query, (request_key.project, request_key.key)).fetchone()
-    if row is None:
-        return None
-    if row["request_digest"] != request_key.digest:
-        raise RequestKeyConflict(request_key.key, row["id"])
-    return rows.job_of(row)

@@ -8,7 +8,7 @@ import pytest
 from job_tracker.domain.access import Project
 from job_tracker.domain.audit import AuditEvent, Outcome
 from job_tracker.domain.declaration import Declaration, DeclarationLimits, Kind
-from job_tracker.domain.errors import TooManyDeclarations
+from job_tracker.domain.errors import TooManyDeclarations, UnknownProject
 from job_tracker.store.audit import AuditFilter
 from job_tracker.store.base import Store
 from tests.support.jobs import NOON
@@ -46,6 +46,17 @@ async def test_a_change_replaces_the_definition_and_gets_the_next_number(store: 
         replace(changed, version=3),
         replace(declared("b"), version=2),
     ]
+
+
+async def test_a_deleted_project_gets_no_declaration_from_a_replica_that_still_knows_it(store: Store) -> None:
+    assert await store.put_project(Project(name="vision"))
+    assert await store.put_declaration(declared("a", "vision"), 0, project_must_be_stored=True)
+    await store.delete_project("vision", NOON)
+    seen, left = await store.declarations()
+    assert left == []
+    with pytest.raises(UnknownProject):
+        await store.put_declaration(declared("b", "vision"), seen, project_must_be_stored=True, event=EVENT)
+    assert await store.declarations() == (seen, [])
 
 
 async def test_a_change_that_has_not_seen_the_last_one_changes_nothing(store: Store) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import QueueFull, RequestKeyConflict
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.store.base import Store
@@ -154,6 +155,36 @@ async def test_queued_jobs_of_a_project_are_limited(store: Store) -> None:
     await store.update(first.admitted(NOON))
     await one_more("a", 3)
     assert (await store.tallies_of(["a"]))["a"][JobState.QUEUED] == 3
+
+
+async def test_queued_jobs_of_a_caller_are_limited_in_all_projects_together(store: Store) -> None:
+    async def one_more(caller: str, project: str = "a", most: int | None = 2) -> Job:
+        wanted = spec(project=project, submitted_by=caller)
+        return await store.submit(wanted, NOON, None, MANY, MANY, max_queued_of_caller=most)
+
+    async def refused() -> None:
+        with pytest.raises(QueueFull) as caught:
+            await one_more("ada", "b")
+        assert str(caught.value) == (
+            "2 jobs of caller 'ada' are queued, which is the limit (scheduling.max_queued_of_caller); "
+            "try again when some have run"
+        )
+
+    first = await one_more("ada")
+    await one_more("ada", "b")
+    await refused()
+    await one_more("eve")
+    admitted = await store.update(first.admitted(NOON))
+    third = await one_more("ada")
+    failure = Diagnosis(category=Category.NODE_LOST, summary="A node was lost.", resolution="Wait.")
+    ending = Ending(JobState.BACKOFF, NOON, failure)
+    backing_off = await store.update(admitted.ended(ending, NOON))
+    await refused()
+    await store.update(third.ended(Ending(JobState.CANCELLED, NOON), NOON))
+    await store.update(backing_off.queued_again(NOON))
+    await refused()
+    assert (await one_more("ada", most=None)).spec.submitted_by == "ada"
+    assert (await one_more("", most=1)).id < (await one_more("", most=1)).id
 
 
 async def test_concurrent_submissions_do_not_pass_the_limit_of_their_project(store: Store) -> None:

@@ -135,8 +135,10 @@ async def test_the_provenance_is_a_request_for_the_same_job(uploader: Uploader) 
         ({"environment": {"A": "\0"}}, "program.environment.A"),
         ({"environment": {f"A{n}": "" for n in range(257)}}, "program.environment: has 257 entries"),
         ({"version": "x" * 257}, "program.version"),
-        ({"requirements": "requirements.txt"}, "program.requirements: not allowed: only backend process"),
-        ({"python_environment": "team"}, "program.python_environment: not allowed: only backend process"),
+        ({"requirements": "requirements.txt"}, "program.requirements: not allowed: this backend"),
+        ({"python_environment": "team"}, "program.python_environment: not allowed: this backend"),
+        ({"image": "team:1"}, "program.image: 'team:1' is not allowed: this backend"),
+        ({"image": "x", "python_environment": "y"}, "program.image: not allowed together"),
         (
             {"requirements": "x", "python_environment": "y"},
             "program.python_environment: not allowed together",

@@ -20,7 +20,7 @@ from job_tracker.catalog import FixedCatalog
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField, LaunchFailed
-from job_tracker.domain.group import InstanceOptions
+from job_tracker.domain.group import GroupSpec, InstanceOptions
 from job_tracker.domain.job import Job, Program
 from job_tracker.trees.store import TreeStore
 from tests.support.backends import ProcessGroups, seen, text_of
@@ -174,10 +174,13 @@ async def test_a_program_uses_the_environment_that_its_caller_names(
 def test_only_what_the_service_has_is_accepted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     settings = ProcessSettings(program_environments={"team": tmp_path})
     resolver = Resolver(FixedCatalog({}), "process", ProcessPlugin(settings))
-    resolver.check_environment("", "team")
-    resolver.check_environment("requirements.txt", "")
+    group = GroupSpec(roles={"master": 1})
+    assert resolver.in_environment(group, "", "team", "") == group
+    assert resolver.in_environment(group, "requirements.txt", "", "") == group
     with pytest.raises(InvalidField, match=r"program\.python_environment: .*configured .*: team"):
-        resolver.check_environment("", "other")
+        resolver.in_environment(group, "", "other", "")
     monkeypatch.setattr("job_tracker.backends.process.plugin.find_uv", lambda: None)
     with pytest.raises(InvalidField, match=r"program\.requirements: not allowed: the service has no uv"):
-        resolver.check_environment("requirements.txt", "")
+        resolver.in_environment(group, "requirements.txt", "", "")
+    with pytest.raises(InvalidField, match=r"program\.image: 'team:1' .*backend process, .*without images"):
+        resolver.in_environment(group, "", "", "team:1")

@@ -7,7 +7,7 @@ import pytest
 
 from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.store.sqlite.schema import MIGRATIONS
+from job_tracker.store.sqlite.migrations import MIGRATIONS
 from tests.support.jobs import NOON, spec
 
 

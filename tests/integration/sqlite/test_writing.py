@@ -55,6 +55,44 @@ async def test_writes_are_done_in_order_of_arrival(
     assert texts(connection) == [str(number) for number in range(2000)]
 
 
+class Commits:
+    """Counts the transactions of a writer; its Rows."""
+
+    number = 0
+
+    def begin(self) -> None:
+        self.number += 1
+
+    def write(self, db: sqlite3.Connection) -> None:
+        """Add nothing."""
+
+
+async def test_under_load_a_commit_waits_for_as_many_writes_as_the_last_one_had(
+    connection: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("job_tracker.store.sqlite.writer._PATIENCE", 60)
+    commits = Commits()
+    writer = GroupCommitter(connection, rows=commits)
+    await asyncio.gather(*(writer.run(note("before")) for _ in range(21)))
+    assert commits.number == 1  # callers that run at the same time share it
+    early = [asyncio.ensure_future(writer.run(note("early"))) for _ in range(20)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    await asyncio.gather(*early, writer.run(note("last")))
+    assert commits.number == 2
+    await writer.close()
+
+
+async def test_fewer_writes_than_before_are_committed_all_the_same(connection: sqlite3.Connection) -> None:
+    commits = Commits()
+    writer = GroupCommitter(connection, rows=commits)
+    await asyncio.gather(*(writer.run(note("before")) for _ in range(21)))
+    for after in range(3):
+        assert await writer.run(note("after")) == 1
+        assert commits.number == 2 + after
+    await writer.close()
+
+
 async def test_a_failed_write_does_not_affect_others(
     writer: GroupCommitter, connection: sqlite3.Connection
 ) -> None:

@@ -25,7 +25,7 @@ from job_tracker.store.redis import Address, RedisStore
 from job_tracker.store.redis.keys import SCHEMA
 from job_tracker.store.specs import dumped, loaded
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.store.sqlite.schema import MIGRATIONS
+from job_tracker.store.sqlite.migrations import MIGRATIONS
 from tests.support.catalog import algorithm_of, pod_resolver
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import server_or_skip

@@ -327,13 +327,22 @@ def test_by_default_nothing_blocks_the_drain_of_a_node_with_training_pods(
 
 @pytest.mark.parametrize("version", schemas.VERSIONS)
 def test_optional_objects_are_valid(version: str) -> None:
-    for each in (*kustomized("optional/no-drain"), *kustomized("optional/token-secrets")):
-        schemas.check(each, version)
+    for name in ("no-drain", "stacks", "token-secrets"):
+        for each in kustomized(f"optional/{name}"):
+            schemas.check(each, version)
 
 
 def test_token_secrets_need_only_the_right_to_create_secrets(objects: list[Manifest]) -> None:
     more = kustomized("optional/token-secrets")
     assert only(more, "Role")["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]
+    (subject,) = only(more, "RoleBinding")["subjects"]
+    assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
+
+
+def test_stacks_need_only_the_right_to_run_commands_in_pods(objects: list[Manifest]) -> None:
+    more = kustomized("optional/stacks")
+    rules = [{"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"]}]
+    assert only(more, "Role")["rules"] == rules
     (subject,) = only(more, "RoleBinding")["subjects"]
     assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
 

@@ -28,7 +28,7 @@ class Clock:
 def sent(**values: Any) -> Any:
     """Return a message of a process."""
     usual = {"rank": 0, "step": 3, "longest_step": 2.0, "step_seconds": 1.0, "waiting_seconds": 0.5}
-    others = {"waiting": False, "phase": "", "place": 0, "stacks": ""}
+    others = {"waiting": False, "phase": "", "place": 0, "stacks": "", "collectives": ()}
     return SimpleNamespace(**{**usual, **others, **values})
 
 

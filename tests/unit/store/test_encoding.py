@@ -43,7 +43,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "submitted_by": "",
         "program": None,
     },
-    Program: {"environment": {}, "requirements": "", "python_environment": ""},
+    Program: {"environment": {}, "requirements": "", "python_environment": "", "image": ""},
     GroupSpec: {
         "backend": "",
         "framework": "pytorch",

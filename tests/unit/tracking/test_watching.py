@@ -1,6 +1,7 @@
 """The watch of the leader: it asks for stacks before it calls an attempt stalled."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -8,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import JobState
 from job_tracker.domain.policies import Deadlines
 from job_tracker.reports import ReportBuffer
-from job_tracker.reports.ranks import RankBoard, RankReport
+from job_tracker.reports.ranks import Outside, RankBoard, RankReport
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.stalls import slowness
 from job_tracker.tracking.watching import ProgressWatch, paces_of
@@ -156,3 +158,70 @@ async def test_a_machine_that_is_slow_for_two_jobs_is_named_once(
     watch.forget(JOB.group)
     watch.look()
     assert watch.slow_machines == {}
+
+
+class Looks:
+    """An Inspect that finds every process stopped, once it may answer."""
+
+    def __init__(self) -> None:
+        self.asked: list[set[int]] = []
+        self.may_answer = asyncio.Event()
+
+    async def __call__(self, _group: GroupRef, ranks: Collection[int]) -> dict[int, list[Outside]]:
+        self.asked.append(set(ranks))
+        await self.may_answer.wait()
+        stacks = "Thread MainThread:\n  b.py:7 in read\n"
+        return {rank: [Outside("process 7 (python) is stopped", stacks, is_stopped=True)] for rank in ranks}
+
+
+async def stall_of_one(watch: ProgressWatch, clock: Clock) -> None:
+    """Let process 1 fall silent and process 0 answer with its stacks."""
+    report(watch, [0, 1])
+    clock.now += 4
+    watch.look()
+    report(watch, [0], waiting=True, stacks="Thread MainThread:\n  a.py:1 in wait\n")
+    clock.now += 10
+    watch.look()
+
+
+async def test_a_silent_process_is_looked_at_before_the_stall_is_called(
+    watch: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    looks = watch._inspect = Looks()
+    await stall_of_one(watch, clock)
+    await asyncio.sleep(0)
+    assert (looks.asked, stalled) == ([{1}], [])
+    looks.may_answer.set()
+    await asyncio.gather(*watch._inspections.values())
+    watch.look()
+    assert stalled == [JOB.id]
+    why = watch.stall_of(JOB.group)
+    assert why is not None
+    assert why.rank == 1
+    assert "(process 7 (python) is stopped)" in why.summary
+    assert why.summary.endswith("It stands at b.py:7 in read.")
+    assert why.detail.startswith(
+        "Rank 1: process (python) is stopped\nb.py:7 in read\nRank 0: \na.py:1 in wait"
+    )
+
+
+async def test_the_processes_of_a_held_job_are_left_alone(
+    watch: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    looks = watch._inspect = Looks()
+    watch.follow(replace(JOB, tags=("held",)))
+    await stall_of_one(watch, clock)
+    await asyncio.sleep(0)
+    assert (looks.asked, stalled) == ([], [JOB.id])  # and the tracker gives it its whole time again
+
+
+async def test_a_look_ends_when_the_attempt_goes_on(
+    watch: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    watch._inspect = Looks()
+    await stall_of_one(watch, clock)
+    [looking] = watch._inspections.values()
+    report(watch, [0, 1], step=6)
+    watch.look()
+    await asyncio.wait([looking])
+    assert (looking.cancelled(), watch._inspections, stalled) == (True, {}, [])

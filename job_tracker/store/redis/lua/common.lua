@@ -17,6 +17,12 @@ local function owner_of(by)
   if not by then return 'default', '' end
   return string.match(by, '^([^/]*)/(.*)$')
 end
+-- Keeps the set of the queued jobs of a caller.
+local function move_of_caller(by, before, after, id)
+  if by == '' then return end
+  if before == 'queued' then redis.call('ZREM', key('queued-by:' .. by), id) end
+  if after == 'queued' then redis.call('ZADD', key('queued-by:' .. by), id, id) end
+end
 local function requests_of(project)
   return project == 'default' and key('requests') or key('requests:' .. project)
 end

@@ -1,6 +1,8 @@
--- ARGV: store, event, the number of the last change, project, field, content, the limits in all and of a project
-local _, event, seen, project, field, content, in_all, of_project = unpack(ARGV)
+-- ARGV: store, event, the number of the last change, project, field, content, the limits in all and of a project,
+-- 1 if the project must be stored
+local _, event, seen, project, field, content, in_all, of_project, must_be_stored = unpack(ARGV)
 if declaration_changes() ~= seen then return {'stale'} end
+if must_be_stored == '1' and redis.call('HEXISTS', key('projects'), project) == 0 then return {'gone'} end
 if redis.call('HEXISTS', key('declarations'), field) == 0 then
   if redis.call('HLEN', key('declarations')) >= tonumber(in_all) then return {'full', in_all, ''} end
   local number = 0

@@ -16,6 +16,12 @@ if found[1] and found[2] then
     redis.call('HSETNX', KEYS[1], 'secret', ARGV[4])
     make_first_key(redis.call('HGET', KEYS[1], 'secret'))
   end
+  if tonumber(found[1]) < 7 then
+    for _, id in ipairs(redis.call('ZRANGE', key('queued'), 0, -1)) do
+      local _, by = owner_of(redis.call('HGET', job_key(id), 'by'))
+      move_of_caller(by, '', 'queued', id)
+    end
+  end
   if tonumber(found[1]) < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'schema', ARGV[1]) end
   return {'found', found[1], found[2]}
 end

@@ -1,7 +1,8 @@
--- ARGV: store, token, most queued, project, most queued in the project ('' for any number), name of the caller,
+-- ARGV: store, token, most queued, project, most queued in the project ('' for any number), name of the caller, most
+-- queued of the caller ('' for any number),
 -- 1 if the project must be stored, last id that the caller has seen, request key ('' for none), its digest, name, algorithm, instances, submitted
 -- at, spec, when it is due, its score ('' for never), moves, tags (JSON), event
-local _, token, most, project, most_in_project, by, must_be_stored, seen, request, digest, name, algorithm, instances, at, spec, due,
+local _, token, most, project, most_in_project, by, most_of_caller, must_be_stored, seen, request, digest, name, algorithm, instances, at, spec, due,
   due_score, moves, tags, event = unpack(ARGV)
 if request ~= '' then
   local known = redis.call('HGET', requests_of(project), request)
@@ -16,6 +17,10 @@ if queued >= tonumber(most) then return {'full', queued, ''} end
 if most_in_project ~= '' then
   queued = redis.call('ZCARD', project_key(project, 'queued'))
   if queued >= tonumber(most_in_project) then return {'full', queued, project} end
+end
+if most_of_caller ~= '' and by ~= '' then
+  queued = redis.call('ZCARD', key('queued-by:' .. by))
+  if queued >= tonumber(most_of_caller) then return {'full', queued, '', by} end
 end
 
 -- `seen` keeps a server that lost its last second (appendfsync everysec) from giving an id twice.
@@ -35,6 +40,7 @@ redis.call('ZADD', key('jobs'), id, id)
 redis.call('ZADD', key('queued'), id, id)
 redis.call('ZADD', project_key(project, 'queued'), id, id)
 if by ~= '' then redis.call('ZADD', key('by:' .. by), id, id) end
+move_of_caller(by, '', 'queued', id)
 redis.call('ZADD', key('algorithm:' .. algorithm), id, id)
 redis.call('ZADD', key('names'), 0, name .. '\0' .. id)
 if due_score ~= '' then keep_due(id, due_score) end

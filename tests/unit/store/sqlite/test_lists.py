@@ -10,7 +10,7 @@ import pytest
 from job_tracker.domain.job import JobState
 from job_tracker.store.jobs import JobFilter
 from job_tracker.store.sqlite import lists
-from job_tracker.store.sqlite.schema import MIGRATIONS
+from job_tracker.store.sqlite.migrations import MIGRATIONS
 
 TEN = frozenset(f"p{number}" for number in range(10))
 QUEUED = frozenset({JobState.QUEUED})

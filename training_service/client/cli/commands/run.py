@@ -68,6 +68,12 @@ def run(
             "--environment", metavar="NAME", help="A Python environment that the operator has named."
         ),
     ] = "",
+    image: Annotated[
+        str,
+        typer.Option(
+            metavar="REF", help="An image to run in, of those that the operator allows (Docker, Kubernetes)."
+        ),
+    ] = "",
     resource: pods.Resources = None,
     name: Annotated[str, typer.Option(help="A name for people. Default: that of the program's file.")] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="The name of the trained model.")] = "",
@@ -137,6 +143,7 @@ def run(
                 environment=parsed(environment or (), "-e"),
                 requirements=Path(requirements).as_posix() if requirements else "",
                 python_environment=python_environment,
+                image=image,
                 instances=instances,
                 name=name or _name_of(program[0]),
                 dataset_id=dataset,

@@ -183,6 +183,8 @@ def provenance(made_from: Provenance) -> Iterator[Fact]:
             yield "Packages", f"those of {words.printable(program.requirements)}"
         if program.python_environment:
             yield "Python environment", words.printable(program.python_environment)
+        if program.image:
+            yield "Image", words.printable(program.image)
         if program.environment:
             yield "Environment", words.assignments(program.environment)
     if made_from.program:

@@ -25,6 +25,7 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
         words += _pairs("--env", program.environment)
         words += _given("--requirements", program.requirements)
         words += _given("--environment", program.python_environment)
+        words += _given("--image", program.image)
     else:
         words += _pairs("-p", job.parameters)
     words += _each("--tag", request.tags)

@@ -65,6 +65,7 @@ PROGRAM = pb.TrainRequest(
         version="3f2a-dirty",
         requirements="env/requirements.txt",
         python_environment="torch-2",
+        image="registry.example.com/team:1",
     ),
     retry_policy=pb.RetryPolicy(max_attempts=3, backoff=Duration(seconds=1)),
     deadlines=pb.Deadlines(queue=Duration(seconds=5), run=Duration(seconds=60)),
@@ -118,6 +119,7 @@ def test_rerun_of_a_program_keeps_its_files_and_changes_its_command(
         version="3f2a-dirty",
         requirements="env/requirements.txt",
         python_environment="torch-2",
+        image="registry.example.com/team:1",
     )
     assert dict(new.metadata.parameters) == {"PARALLEL_INSTANCES": "1"}
 

@@ -1,0 +1,52 @@
+"""The collective operations of training processes, as they report them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+DEFAULT_GROUP = "default_pg"
+"""PyTorch's description of the process group that has all processes."""
+_MOST, _LONGEST = 16, 64
+_LARGEST = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """The last collective operation that a process has begun in a process group. All texts are printable."""
+
+    group: str
+    number: int
+    operation: str
+    sizes: str
+    done: bool
+
+    def __str__(self) -> str:
+        return f"#{self.number} {self.operation} {self.sizes}".rstrip()
+
+
+class _Sent(Protocol):
+    """A message of a process, whose values may be anything."""
+
+    group: str
+    number: int
+    operation: str
+    sizes: str
+    done: bool
+
+
+def collectives_of(sent: Sequence[_Sent]) -> tuple[Collective, ...]:
+    """Return the operations in a message, with bounded and printable texts."""
+    return tuple(
+        Collective(
+            _text(each.group),
+            min(max(0, each.number), _LARGEST),
+            _text(each.operation),
+            _text(each.sizes),
+            each.done,
+        )
+        for each in sent[:_MOST]
+    )
+
+
+def _text(value: str) -> str:
+    return "".join(c for c in value[:_LONGEST] if c.isprintable())

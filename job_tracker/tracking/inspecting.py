@@ -1,0 +1,110 @@
+"""Looks at ranks from outside: where those stand that do not answer."""
+
+import asyncio
+import base64
+import json
+import zlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from job_tracker.backends.base import RankAccess
+from job_tracker.backends.shared import inspector
+from job_tracker.common.printable import printable, without_secrets
+from job_tracker.domain.errors import TrackerError
+from job_tracker.domain.group import GroupRef
+from job_tracker.reports.ranks import MOST_OF_STACKS, Outside
+
+_SECONDS = 10.0
+"""The inspector ends by itself after 8 s."""
+_AT_ONCE = 16
+_MOST_BYTES = 1 << 20
+_LONGEST_WORDS = 300
+_STOPPED = ("T", "t")
+
+
+Inspect = Callable[[GroupRef, Collection[int]], Awaitable[Mapping[int, Sequence[Outside]]]]
+"""Returns the training processes of these ranks, in their order. It never fails."""
+
+
+def inspect_by(access: RankAccess) -> Inspect:
+    """Return an Inspect that runs the inspector in the place of each rank, many at once."""
+
+    async def inspect(group: GroupRef, ranks: Collection[int]) -> Mapping[int, Sequence[Outside]]:
+        turns, found = (
+            asyncio.Semaphore(_AT_ONCE),
+            dict[int, Sequence[Outside]](dict.fromkeys(ranks, (_NO_TIME,))),
+        )
+
+        async def look_at(rank: int) -> None:
+            async with turns:
+                found[rank] = await _look_at(access, group, rank)
+
+        tasks = [asyncio.create_task(look_at(rank)) for rank in sorted(ranks)]
+        try:
+            await asyncio.wait(tasks, timeout=_SECONDS)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        return found
+
+    return inspect
+
+
+_NO_TIME = Outside("could not be looked at in time")
+
+
+async def _look_at(access: RankAccess, group: GroupRef, rank: int) -> tuple[Outside, ...]:
+    try:
+        return found_in(await access.execute(group, rank, command(), _MOST_BYTES))
+    except TrackerError as error:
+        return (Outside(f"could not be looked at: {_words(str(error))}"),)
+    except Exception as error:  # a fault of one rank must not hide the others
+        return (Outside(f"could not be looked at: {_words(repr(error))}"),)
+
+
+@cache
+def command() -> tuple[str, ...]:
+    """Return the command that prints where the processes of a rank stand."""
+    packed = base64.b85encode(zlib.compress(Path(inspector.__file__).read_bytes(), 9)).decode()
+    unpack = f"import base64,zlib;exec(zlib.decompress(base64.b85decode({packed!r})))"
+    return ("python3", "-I", "-S", "-c", unpack)
+
+
+def found_in(output: bytes) -> tuple[Outside, ...]:
+    """Return the processes in the output of the inspector, which the rank may have changed."""
+    try:
+        processes = json.loads(output)["processes"]
+        found = tuple(_outside(each) for each in processes[: inspector.MOST_PROCESSES])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return (Outside("could not be looked at: no answer from python3 in its place"),)
+    return found or (Outside("could not be looked at: it has no process"),)
+
+
+def processes_of(rank: int, found: Sequence[Outside], each: int, size: int) -> dict[int, Outside]:
+    """Return what was found at a rank, by the numbers of its training processes, of which it has `each`.
+
+    What was said once holds for all of them.
+    """
+    numbers = range(rank * each, min((rank + 1) * each, size))
+    seen = list(found) if len(found) > 1 else list(found) * len(numbers)
+    return dict(zip(numbers, seen, strict=False))
+
+
+def _outside(sent: Mapping[str, Any]) -> Outside:
+    standing = f"process {int(sent['pid'])} ({sent['name']}) {sent['standing']}"
+    standing += f", in the kernel at {sent['kernel']}" if sent["kernel"] else ""
+    standing += f", traced by process {int(sent['traced_by'])}" if sent["traced_by"] else ""
+    standing += f"; no stacks: {sent['problem']}" if sent["problem"] and not sent["stacks"] else ""
+    stacks = without_secrets(str(sent["stacks"])[:MOST_OF_STACKS])
+    return Outside(
+        _words(standing),
+        "".join(c for c in stacks if c.isprintable() or c == "\n"),
+        sent["state"] in _STOPPED,
+    )
+
+
+def _words(text: str) -> str:
+    return printable(without_secrets(text[:_LONGEST_WORDS]))[:_LONGEST_WORDS]
