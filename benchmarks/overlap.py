@@ -2,19 +2,16 @@
 
     python -m benchmarks.overlap [--quick]      (as root: it makes two network namespaces)
 
-Two ranks, each in a namespace, are joined by a link of RATE (a veth pair with a token bucket filter). They
-send each bucket as soon as it is full in every other step, and all after the backward pass in the others.
+Two ranks, each in an emulated machine (`links`), are joined by links of RATE. They send each bucket as soon
+as it is full in every other step, and all after the backward pass in the others.
 """
 
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,10 +23,10 @@ from language_model.layout import VOCABULARY, Layout
 from language_model.sharded_adamw import ShardedAdamW
 from trainer_kit.group import join
 
+from benchmarks.links import Machine, emulated, missing, place
 from benchmarks.support import Row, run_alone
 
 RATE = "200mbit"
-PORT = 29500
 MODEL = Layout(world_size=2, layers=6, width=256, context=128, batch_size=16, bucket_mb=1)
 STRATEGIES = (Strategy.ZERO1, Strategy.ZERO2)
 TARGET = 0.7
@@ -37,25 +34,15 @@ Seconds = dict[str, list[float]]
 
 
 def measure(quick: bool) -> list[Row]:
-    if os.geteuid() != 0:
-        return [Row("overlap: waited for sums of gradients", "not measured: it needs root")]
-    with _link() as namespaces, tempfile.TemporaryDirectory(prefix="bench-") as folder:
+    if lacking := missing():
+        return [Row("overlap: waited for sums of gradients", f"not measured: it needs {lacking}")]
+    with emulated([Machine(RATE)] * 2) as machines, tempfile.TemporaryDirectory(prefix="bench-") as folder:
         ranks = [
-            subprocess.Popen(
-                [
-                    "ip",
-                    "netns",
-                    "exec",
-                    namespace,
-                    sys.executable,
-                    "-m",
-                    "benchmarks.overlap",
-                    "--rank",
-                    folder,
-                ],
-                env={**os.environ, **_place(rank), "ROUNDS": "4" if quick else "10"},
+            machine.start(
+                *(sys.executable, "-m", "benchmarks.overlap", "--rank", folder),
+                environment={**place(rank, machines), "ROUNDS": "4" if quick else "10"},
             )
-            for rank, namespace in enumerate(namespaces)
+            for rank, machine in enumerate(machines)
         ]
         try:
             if any(rank.wait(timeout=600) for rank in ranks):
@@ -77,47 +64,6 @@ def _row(seconds: dict[str, Seconds], strategy: Strategy) -> Row:
         f"≤ {TARGET}",
         met=ratio <= TARGET,
     )
-
-
-@contextmanager
-def _link() -> Iterator[list[str]]:
-    """Make two namespaces with a slow link between them. Its addresses are those of documentation."""
-    names = [f"bench-{os.getpid()}-{end}" for end in range(2)]
-    try:
-        for name in names:
-            _run("ip", "netns", "add", name)
-        first, second = names
-        _run(
-            *("ip", "-n", first, "link", "add", "slow", "type", "veth"),
-            *("peer", "name", "slow", "netns", second),
-        )
-        for end, name in enumerate(names):
-            _run("ip", "-n", name, "addr", "add", f"192.0.2.{end + 1}/24", "dev", "slow")
-            _run("ip", "-n", name, "link", "set", "lo", "up")
-            _run("ip", "-n", name, "link", "set", "slow", "up")
-            _run(
-                *("tc", "-n", name, "qdisc", "add", "dev", "slow", "root"),
-                *("tbf", "rate", RATE, "burst", "64kb", "latency", "400ms"),
-            )
-        yield names
-    finally:
-        for name in names:
-            subprocess.run(["ip", "netns", "del", name], check=False)
-
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True)
-
-
-def _place(rank: int) -> dict[str, str]:
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "MASTER_ADDR": "192.0.2.1",
-        "MASTER_PORT": str(PORT),
-        "GLOO_SOCKET_IFNAME": "slow",
-        "OMP_NUM_THREADS": "1",
-    }
 
 
 def _be_a_rank(folder: Path) -> None:

@@ -78,15 +78,6 @@ class Offload(StrEnum):
     """Everything but one layer and the activations of its micro-batch (L2L)."""
 
 
-class Compression(StrEnum):
-    """How gradients are compressed before sending."""
-
-    NONE = "none"
-    FP16 = "fp16"
-    BF16 = "bf16"
-    POWERSGD = "powersgd"
-
-
 class RateScaling(StrEnum):
     """How LR, which was found for REFERENCE_BATCH_SIZE, is scaled to BATCH_SIZE."""
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from trainer_kit import environment
+from trainer_kit.averaging import Compression
 from trainer_kit.errors import ParameterError
 
 from language_model import memory_rules
 from language_model.all_reduce.topology import Topology
 from language_model.choices import (
     Attention,
-    Compression,
     Offload,
     Precision,
     RateScaling,
@@ -65,6 +65,9 @@ class Layout:
     precision: Precision = Precision.FP32
     offload: Offload = Offload.NONE
     gradient_compression: Compression = Compression.NONE
+    powersgd_rank: int = 1
+    powersgd_start: int = 2
+    """The number of steps before PowerSGD compresses."""
     bucket_mb: int = 25
     """The size of the buckets of gradients that are averaged together."""
     all_reduce: Topology = Topology.LIBRARY
@@ -132,6 +135,8 @@ class Layout:
             precision=choice("PRECISION", Precision, cls.precision),
             offload=choice("OFFLOAD", Offload, cls.offload),
             gradient_compression=choice("GRADIENT_COMPRESSION", Compression, cls.gradient_compression),
+            powersgd_rank=integer("POWERSGD_RANK", cls.powersgd_rank, at_least=1, at_most=1024),
+            powersgd_start=integer("POWERSGD_START", cls.powersgd_start, at_least=2, at_most=1_000_000_000),
             bucket_mb=integer("BUCKET_MB", cls.bucket_mb, at_least=1, at_most=10_000),
             all_reduce=choice("ALL_REDUCE", Topology, cls.all_reduce),
             node_size=integer(

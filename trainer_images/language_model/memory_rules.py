@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from trainer_kit.averaging import Compression
 from trainer_kit.errors import ParameterError
 
 from language_model.all_reduce.topology import Topology
-from language_model.choices import Compression, Offload, Precision, Strategy
+from language_model.choices import Offload, Precision, Strategy
 
 if TYPE_CHECKING:
     from language_model.layout import Layout

@@ -51,8 +51,8 @@ def integers(name: str, *, at_least: int, at_most: int) -> tuple[int, ...]:
     return values
 
 
-def positive_number(name: str, default: float | None = None) -> float:
-    """Return the variable as a finite number above 0, or `default` if it is unset."""
+def positive_number(name: str, default: float | None = None, *, above: float = 0) -> float:
+    """Return the variable as a finite number above 0 or `above`, or `default` if it is unset."""
     given = os.environ.get(name)
     if given is None:
         return _required(name, default)
@@ -60,8 +60,8 @@ def positive_number(name: str, default: float | None = None) -> float:
         value = float(given)
     except ValueError:
         value = math.nan
-    if not (value > 0 and math.isfinite(value)):
-        raise ParameterError(f"{name} must be a finite number above 0, but is {reprlib.repr(given)}")
+    if not (value > above and math.isfinite(value)):
+        raise ParameterError(f"{name} must be a finite number above {above}, but is {reprlib.repr(given)}")
     return value
 
 

@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer_kit import environment, steps
+from trainer_kit import environment, gradient_hooks, steps
+from trainer_kit.averaging import Averaging
 from trainer_kit.meeting import Meeting
 from trainer_kit.rendezvous import meet
 
@@ -56,20 +57,24 @@ class Group:
         """Whether this process logs, saves and reports for the group."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
+    def wrap(self, model: nn.Module, averaging: Averaging | None = None, **options: Any) -> nn.Module:
         """Wrap `model` so that every backward pass averages its gradients over the group.
 
         The time in which a backward pass has computed its gradients and waits for those of others counts as
         waiting (`steps`), except on GPUs, where the pass does not wait for them.
 
-        The parameters remain those of `model`: save that, not the wrapper. `options` are those of
-        DistributedDataParallel.
+        The parameters remain those of `model`: save that, not the wrapper. `averaging` has the size of
+        buckets and the compression, by default those of the environment (BUCKET_MB, GRADIENT_COMPRESSION).
+        `options` are those of DistributedDataParallel. Raises ParameterError.
         """
+        averaging = averaging or Averaging.from_environment()
         if self.size == 1:
             return model
-        grouped = _with_final_buckets(DistributedDataParallel(model, **options))
-        _note_waiting(grouped)
-        return grouped
+        options = {"bucket_cap_mb": averaging.bucket_mb, **options}
+        replica = _with_final_buckets(DistributedDataParallel(model, **options))
+        gradient_hooks.register(averaging, replica)
+        _note_waiting(replica)
+        return replica
 
     def total(self, *values: float) -> list[float]:
         """Return each value's sum over the group. Every process must call this, and gets the same sums."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trainer_kit import environment, outside, steps
+from trainer_kit import environment, outside, steps, traffic
 from trainer_kit.report_sinks import Artifact, NullSink, Progress, Sink, StdoutSink
 
 if TYPE_CHECKING:  # it needs PyTorch, which a program that only publishes a model may lack
@@ -35,6 +35,8 @@ class Reporter:
         """Report new values. A metric may be NaN or infinite: the service shows it."""
         if step is not None:
             steps.OF_PROCESS.step(step)
+            if (sent := traffic.OF_PROCESS.of_steps(step)) is not None:
+                metrics.setdefault("gradient_sent_bytes", sent)
         counts = {"step": step, "total_steps": total_steps, "epoch": epoch, "total_epochs": total_epochs}
         self._known = replace(
             self._known,

@@ -79,18 +79,11 @@ class Launcher:
         return process
 
     def start_group(self, size: int, *arguments: str, **environment: str) -> list[subprocess.Popen[str]]:
-        port = str(free_port())
+        """Start the ranks of one instance, unless the environment has their place in theirs."""
+        group = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": free_port()}
+        common = {name: str(value) for name, value in group.items()} | {"MASTER_ADDR": "127.0.0.1"}
         return [
-            self.start(
-                *arguments,
-                WORLD_SIZE=str(size),
-                RANK=str(rank),
-                LOCAL_RANK=str(rank),
-                LOCAL_WORLD_SIZE=str(size),
-                MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=port,
-                **environment,
-            )
+            self.start(*arguments, **{**common, "RANK": str(rank), "LOCAL_RANK": str(rank), **environment})
             for rank in range(size)
         ]
 

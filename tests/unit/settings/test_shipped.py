@@ -63,12 +63,12 @@ def test_configured_entries_add_to_the_built_in_ones() -> None:
     made = SETTINGS(datasets={"mine": MINE, "*": MINE}, algorithms={"own": OWN, "language-model": OWN})
     assert made.datasets.keys() == {"*", "dialog", "mine"}
     assert made.datasets["*"] == MINE
-    assert made.algorithms.keys() == {"intent-classification", "language-model", "own"}
+    assert made.algorithms.keys() == {"intent-classification", "language-model", "network-check", "own"}
     assert made.algorithms["language-model"] == OWN
 
 
 def test_configured_entries_replace_the_built_in_ones_if_they_say_so() -> None:
     made = SETTINGS(catalog={"replace_shipped": True}, datasets={"mine": MINE})
     assert made.datasets == {"mine": MINE}
-    assert made.algorithms.keys() == {"intent-classification", "language-model"}
+    assert made.algorithms.keys() == {"intent-classification", "language-model", "network-check"}
     assert SETTINGS(catalog={"replace_shipped": True}, algorithms={"own": OWN}).algorithms == {"own": OWN}

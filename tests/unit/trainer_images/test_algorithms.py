@@ -13,6 +13,7 @@ import intent_classification.train
 import pytest
 from language_model.layout import Layout
 from trainer_kit import environment, meeting
+from trainer_kit.averaging import Averaging
 from trainer_kit.checkpoints.settings import Settings as CheckpointSettings
 
 from job_tracker.catalog import Algorithm, Parameter
@@ -50,7 +51,7 @@ NOT_FOLLOWED = {
     ("trainer_kit.checkpoints", "trainer_kit.checkpoints.pytorch.keeping"),
 }
 # These have no default, or one that depends on the group.
-WITHOUT_DEFAULT = {"REFERENCE_BATCH_SIZE", "GROW_AT", "LARGEST_BATCH_SIZE", "NODE_SIZE"}
+WITHOUT_DEFAULT = {"BUCKET_MB", "REFERENCE_BATCH_SIZE", "GROW_AT", "LARGEST_BATCH_SIZE", "NODE_SIZE"}
 # The caller passes the names of these variables.
 READERS = "trainer_kit.environment"
 # A setting of the configuration: the service gives each rank its share of the cores.
@@ -201,6 +202,7 @@ def test_the_built_in_declarations_have_the_bounds_and_defaults_of_the_programs(
     for each in declared:
         monkeypatch.delenv(each, raising=False)
     recorder = Recorder(monkeypatch)
+    Averaging.from_environment()
     read()
     CheckpointSettings.from_environment()
     meeting.patience()

@@ -87,7 +87,7 @@ def cancel_sweep(session: Session, path: Path) -> None:
 
 def show_sweep(session: Session, path: Path, to: Path | None) -> None:
     """Show all trials, the best first; write a plot to `to` if given."""
-    record, history = _read(path)
+    record, history = read(path)
     settings = record.settings
     trials = ranked(history.trials, highest_first=settings.objective.direction == "maximize")
     session.output.show_all(
@@ -106,7 +106,7 @@ def show_best(session: Session, path: Path) -> None:
 
     With --quiet, print only the id of its job.
     """
-    record, history = _read(path)
+    record, history = read(path)
     objective = record.settings.objective
     complete = [trial for trial in history.trials if trial.state == "complete"]
     if not complete:
@@ -122,13 +122,14 @@ def show_best(session: Session, path: Path) -> None:
 
 def outcome(path: Path) -> ExitCode:
     """Return OK if all trials were made and at least one is complete."""
-    record, history = _read(path)
+    record, history = read(path)
     made_all = len(history.trials) == total_trials(record.settings)
     any_complete = any(trial.state == "complete" for trial in history.trials)
     return ExitCode.OK if made_all and any_complete else ExitCode.JOB_FAILED
 
 
-def _read(path: Path) -> tuple[Record, History]:
+def read(path: Path) -> tuple[Record, History]:
+    """Read a sweep and its state. Raises NotFound if there is none."""
     record, events = folders.read(path)
     return record, history_of(events)
 

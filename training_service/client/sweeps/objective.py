@@ -2,6 +2,7 @@
 
 import json
 import math
+from statistics import median
 from typing import Any
 
 from training_service.client.curves import Curve, curves_by_metric
@@ -33,6 +34,8 @@ def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
     finite = [value for value in curve.values if math.isfinite(value)]
     if not finite:
         raise NoValue(f"no {objective.metric!r} that it reported is a finite number")
+    if objective.value == "median":
+        return median(finite)
     return max(finite) if objective.direction == "maximize" else min(finite)
 
 

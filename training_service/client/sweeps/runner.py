@@ -161,7 +161,7 @@ class Runner:
             settings.dataset,
             settings.version,
             name=record.job_name(trial.number),
-            parameters={**settings.parameters, **trial.parameters},
+            parameters=settings.parameters_of(trial.parameters),
             instances=settings.instances,
             request_key=record.request_key(trial.number),
             pod_options=json_format.ParseDict(settings.pod_options, PodOptions()),

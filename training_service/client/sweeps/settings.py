@@ -44,14 +44,14 @@ def _json_of(message: type[Message]) -> Callable[[dict[str, Any]], dict[str, Any
 class Objective(BaseModel):
     """The number to maximize or minimize.
 
-    It is the last or the best value of a reported metric, or a number in the model's manifest. There, the
-    metric `a.b` is the key b in the table a.
+    It is the last, the best or the median value of a reported metric, or a number in the model's manifest.
+    There, the metric `a.b` is the key b in the table a.
     """
 
     model_config = _STRICT
     metric: Text
     direction: Literal["maximize", "minimize"]
-    value: Literal["last", "best", "manifest"] = "last"
+    value: Literal["last", "best", "median", "manifest"] = "last"
 
 
 class Pruning(BaseModel):
@@ -77,6 +77,8 @@ class Sweep(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=60)] = "sweep"
     instances: Annotated[int, Field(ge=1)] | None = None
     parameters: dict[str, Value] = {}
+    per_instance: dict[str, Annotated[int, Field(ge=1)]] = {}
+    """Parameters that are multiplied by the number of instances of a trial, such as the batch of all."""
     space: Annotated[dict[str, Axis], Field(min_length=1)]
     objective: Objective
     method: Literal["grid", "random", "tpe"] = "random"
@@ -99,6 +101,10 @@ class Sweep(BaseModel):
     def _check(self) -> Self:
         if both := sorted(self.parameters.keys() & self.space.keys()):
             raise ValueError(f"{both[0]} is in both parameters and space; remove it from one of them")
+        if both := sorted(self.per_instance.keys() & {*self.parameters, *self.space, INSTANCES_PARAMETER}):
+            raise ValueError(
+                f"{both[0]} is in per_instance and in parameters or space; remove it from one of them"
+            )
         if self.instances is not None and INSTANCES_PARAMETER in {*self.parameters, *self.space}:
             raise ValueError(f"give either instances or {INSTANCES_PARAMETER}, not both")
         if self.objective.value == "manifest" and self.pruning:
@@ -120,6 +126,12 @@ class Sweep(BaseModel):
                 raise ValueError(f"space.{name}: {error}") from error
         if size > MOST_TRIALS:
             raise ValueError(f"the grid has {size} combinations; at most {MOST_TRIALS} are allowed")
+
+    def parameters_of(self, searched: Mapping[str, Value]) -> dict[str, Value]:
+        """Return all parameters of a trial."""
+        count = int(searched.get(INSTANCES_PARAMETER, self.instances or 1))
+        scaled = {name: value * count for name, value in self.per_instance.items()}
+        return {**self.parameters, **scaled, **searched}
 
     @property
     def asha(self) -> Pruning | None:

@@ -2,9 +2,10 @@ from typing import Any
 
 import pytest
 from language_model.all_reduce.topology import Topology
-from language_model.choices import Compression, Precision, RateScaling, Strategy
+from language_model.choices import Precision, RateScaling, Strategy
 from language_model.layout import Layout
 from language_model.parameter_server.synchrony import Synchrony
+from trainer_kit.averaging import Compression
 from trainer_kit.errors import ParameterError
 
 

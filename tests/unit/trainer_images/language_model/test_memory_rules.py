@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 from language_model.all_reduce.topology import Topology
-from language_model.choices import Compression, Offload, Precision, Strategy
+from language_model.choices import Offload, Precision, Strategy
 from language_model.layout import Layout
+from trainer_kit.averaging import Compression
 from trainer_kit.errors import ParameterError
 
 

@@ -1,6 +1,7 @@
 """The state of a training run: gathered for saving, and restored."""
 
 import itertools
+import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +20,13 @@ from trainer_kit.checkpoints.pytorch.exchange import GroupExchange
 from trainer_kit.checkpoints.pytorch.packing import Packing
 from trainer_kit.checkpoints.pytorch.parts import PartsReader, PlainPlanner
 from trainer_kit.errors import TrainingError, UnfitError
+from trainer_kit.gradient_hooks import low_rank_of
 from trainer_kit.group import Group
 
 # A group of one does not use torch.distributed, so this warning is expected.
 warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable or uninitialized")
+
+log = logging.getLogger(__name__)
 
 StateDict = dict[str, Any]
 
@@ -53,6 +57,8 @@ class State:
         self.packing.pack([value for value in _values(tensors) if not isinstance(value, torch.Tensor)])
         others = self.packing.pack({name: other.state_dict() for name, other in self.others.items()})
         common = {"others": others} if self.group.is_master else {}
+        if hook := low_rank_of(self.model):
+            common[self._own_averaging()] = self.packing.pack(hook.state_dict())
         return {**tensors, **common, self._own(): self.packing.pack(random_state.current())}
 
     def restore(self, reader: PartsReader, world_size: int, exchange: GroupExchange) -> None:
@@ -64,6 +70,10 @@ class State:
         state = {**self._tensors(), "others": b""}
         if self.group.rank < world_size:
             state[self._own()] = b""
+        hook = low_rank_of(self.model)
+        # Every process that saved has one, or none has.
+        if hook and self._own_averaging() in reader.read_metadata().state_dict_metadata:
+            state[self._own_averaging()] = b""
         try:
             group = exchange.process_group
             planner = PlainPlanner(self.packing)
@@ -86,9 +96,14 @@ class State:
                 self.others[name].load_state_dict(saved)
         if self._own() in plain:
             random_state.restore(plain[self._own()])
+        if hook and not hook.load_state_dict(plain.get(self._own_averaging(), {})) and self.group.is_master:
+            log.warning(
+                "the checkpoint has no state of PowerSGD for this number of processes, BUCKET_MB and "
+                "POWERSGD_RANK: it begins anew, and what it had left to send is lost"
+            )
 
     def _unpacked(self, state: StateDict) -> StateDict:
-        names = {"others", self._own()} & state.keys()
+        names = {"others", self._own(), self._own_averaging()} & state.keys()
         return {name: self.packing.unpack(state[name]) for name in names}
 
     def _tensors(self) -> StateDict:
@@ -97,6 +112,9 @@ class State:
 
     def _own(self) -> str:
         return f"process-{self.group.rank}"
+
+    def _own_averaging(self) -> str:
+        return f"averaging-{self.group.rank}"
 
 
 def reason_of(error: CheckpointException) -> str:

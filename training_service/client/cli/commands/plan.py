@@ -9,7 +9,6 @@ of Row. It raises ValueError for contradictory options.
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.metadata import EntryPoint, entry_points
@@ -19,13 +18,15 @@ import typer
 from rich.table import Table
 from typer.core import TyperCommand
 
+from training_service.client.cli.commands import plan_transformer
+from training_service.client.cli.commands.quantities import quantity
 from training_service.client.cli.output import remark
 from training_service.client.cli.session import session_of
 
 Planner = Callable[..., tuple[Sequence[Any], Any | None]]
 
 _GROUP = "trainctl.planners"
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+_UNITS = {"Gi": 1 << 30, "Mi": 1 << 20, "Ki": 1 << 10}
 _SHOWN = 12
 
 Instances = Annotated[int, typer.Option("--instances", "-n", help="Devices to train on.", min=1, max=4096)]
@@ -70,20 +71,27 @@ def plan() -> None:
     """
     remark(
         "no planner is installed. Install the package of an algorithm that has one, such as trainer-images "
-        "(in a checkout: pip install ./trainer_images)"
+        "(in a checkout: pip install ./trainer_images). `trainctl plan transformer` plans any transformer"
     )
     raise typer.Exit(1)
 
 
 class PlanCommand(TyperCommand):
-    """Replaces `plan` if a planner is installed: `trainctl plan [ALGORITHM] OPTIONS`."""
+    """Replaces `plan` if a planner is named or installed: `trainctl plan [ALGORITHM] OPTIONS`.
+
+    `transformer` is the planner of the client, for models of any program.
+    """
 
     def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Create the context for the planner that the first argument names."""
         planners = {each.name: each for each in entry_points(group=_GROUP)}
-        if not planners:
+        if args[:1] == [plan_transformer.NAME]:
+            command = plan_transformer.command()
+            args = args[1:]
+        elif planners:
+            command = _command(_chosen(planners, args))
+        else:
             return super().make_context(info_name, args, parent, **extra)
-        command = _command(_chosen(planners, args))
         command.params += self.params  # the global options
         return command.make_context(info_name, args, parent, **extra)
 
@@ -94,7 +102,8 @@ def _chosen(planners: Mapping[str, EntryPoint], args: list[str]) -> Planner:
     name = args.pop(0) if named else "" if len(planners) > 1 else next(iter(planners))
     if name not in planners:
         problem = f"no planner for '{name}'; " if named else ""
-        raise typer.BadParameter(f"{problem}the first argument is one of {', '.join(sorted(planners))}")
+        names = sorted((*planners, plan_transformer.NAME))
+        raise typer.BadParameter(f"{problem}the first argument is one of {', '.join(names)}")
     try:
         planner: Planner = planners[name].load()
     except ImportError as error:
@@ -115,7 +124,7 @@ def _command(planner: Planner) -> Any:
         **options: Any,
     ) -> None:
         try:
-            found, least = planner(instances, size_of(device_memory), **options)
+            found, least = planner(instances, quantity(device_memory, "--device-memory"), **options)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
         if not found:
@@ -139,19 +148,11 @@ def _command(planner: Planner) -> Any:
     return typer.main.get_command(app)
 
 
-def size_of(text: str) -> float:
-    """Parse a size in bytes, such as 16Gi or 80G. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMG]i?)?B?", text)
-    if match is None or float(match[1]) == 0:
-        raise ValueError(f"--device-memory {text!r} is not a size; write for example 16Gi, 80G or 512Mi")
-    return float(match[1]) * _UNITS[match[2] or ""]
-
-
 def shown(size: float) -> str:
     """Format a number of bytes for people."""
-    for unit in ("Gi", "Mi", "Ki"):
-        if size >= _UNITS[unit]:
-            return f"{size / _UNITS[unit]:.3g} {unit}B"
+    for unit, bytes_of in _UNITS.items():
+        if size >= bytes_of:
+            return f"{size / bytes_of:.3g} {unit}B"
     return f"{size:.0f} B"
 
 

@@ -70,7 +70,7 @@ def sweep(
     direction: Annotated[str | None, typer.Option(help="maximize or minimize the metric.")] = None,
     value: Annotated[
         str | None,
-        typer.Option(help="The value of the metric to use: last, best or manifest; by default last."),
+        typer.Option(help="The value of the metric to use: last, best, median or manifest; by default last."),
     ] = None,
     at_once: Annotated[
         int | None, typer.Option(min=1, help="The maximum number of live jobs; by default 4.")

@@ -9,23 +9,34 @@ import pytest
 
 from tests.support.trainctl import Trainctl
 from training_service.client.cli.commands import plan
-from training_service.client.cli.commands.plan import shown, size_of
+from training_service.client.cli.commands.plan import shown
+from training_service.client.cli.commands.quantities import quantity
 
 MODEL = ("--layers", "24", "--heads", "16", "--width", "2048", "--sequence", "1024", "--batch", "64")
 
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("16Gi", 16 << 30), ("80G", 80e9), ("512Mi", 512 << 20), ("1.5GiB", 1.5 * (1 << 30)), ("7", 7)],
+    [
+        ("16Gi", 16 << 30),
+        ("80G", 80e9),
+        ("512Mi", 512 << 20),
+        ("1.5GiB", 1.5 * (1 << 30)),
+        ("7", 7),
+        ("2T", 2e12),
+        ("3e14", 3e14),
+    ],
 )
 def test_sizes_are_parsed(text: str, size: float) -> None:
-    assert size_of(text) == size
+    assert quantity(text, "--device-memory") == size
 
 
-@pytest.mark.parametrize("text", ["", "Gi", "16 Gi", "-1G", "0", "16T", "a"])
+@pytest.mark.parametrize(
+    "text", ["", "Gi", "16 Gi", "-1G", "0", "16X", "a", "1e999", "9" * 60, "0e5", "nan", "inf"]
+)
 def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size; write for example 16Gi"):
-        size_of(text)
+        quantity(text, "--device-memory")
 
 
 def test_sizes_are_formatted() -> None:
@@ -127,7 +138,10 @@ def test_a_package_adds_a_planner_with_options(trainctl: Trainctl) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("-n", "2"), "Invalid value: the first argument is one of broken, language-model, mine"),
+        (
+            ("-n", "2"),
+            "Invalid value: the first argument is one of broken, language-model, mine, transformer",
+        ),
         (("other", "-n", "2"), "no planner for 'other'; the first argument is one of broken, "),
     ],
 )

@@ -1,0 +1,226 @@
+"""Emulated machines: network namespaces with links of a given bandwidth and latency, and a share of a CPU.
+
+Each rank of a benchmark runs in its own namespace, joined by a veth pair to a bridge:
+
+    with emulated([Machine(), Machine(rate="100mbit", cpus=0.5)]) as machines:
+        machines[0].start("iperf3", "--server")
+
+What it is worth: `tbf` limits what a machine sends and, at the bridge, what it receives, in the kernel, so it
+holds for any program. The kernel here has no netem, so a latency is added by a program, `relay.py`, which
+says what that is worth. A CPU quota is that of the cgroup v1 controller. All of it needs root.
+
+Names carry the pid of the owner, and the next start removes what dead owners have left, so a kill -9 leaves
+nothing for good.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+PREFIX = "emu"
+CGROUPS = Path("/sys/fs/cgroup/cpu")
+PERIOD = 100_000
+"""Microseconds."""
+_OWNED = re.compile(rf"{PREFIX}(?P<pid>\d+)-[\da-z]+$")
+INTERFACE = "link0"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a machine has."""
+
+    rate: str = "1gbit"
+    """Of its link, in each direction, as `tc` writes it."""
+    cpus: float | None = None
+    """CPUs in all; None: no limit."""
+    latency: float = 0
+    """Seconds, one way, that its link adds in each direction."""
+
+
+@dataclass
+class Running:
+    """A machine that is up."""
+
+    namespace: str
+    address: str
+    bridge: str
+    """The namespace of the bridge."""
+    port: str
+    """The machine's port there."""
+    cgroup: Path | None
+
+    def start(
+        self, *command: str, environment: Mapping[str, str] | None = None, **options: object
+    ) -> subprocess.Popen[str]:
+        """Start a program in the machine. The caller ends it; what still runs at the end is killed."""
+        inside = ("ip", "netns", "exec", self.namespace, *command)
+        if self.cgroup:  # a process joins before it becomes the program, so all of its threads do
+            procs = self.cgroup / "cgroup.procs"
+            inside = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(procs), *inside)
+        every = {**os.environ, **(environment or {})}
+        return subprocess.Popen(inside, env=every, text=True, **options)  # type: ignore[call-overload, no-any-return]
+
+    def sent_bytes(self) -> int:
+        """Return the bytes that the machine has sent, with the headers of packets."""
+        path = f"/sys/class/net/{INTERFACE}/statistics/tx_bytes"
+        output = subprocess.check_output(("ip", "netns", "exec", self.namespace, "cat", path), text=True)
+        return int(output)
+
+    def cut(self) -> None:
+        """Let the link lose everything from now on, without an error at either end."""
+        _run("ip", "-n", self.bridge, "link", "set", self.port, "nomaster")
+
+
+def missing() -> str:
+    """Return what this machine lacks for emulated ones; empty if nothing."""
+    if os.geteuid() != 0:
+        return "root"
+    if lacking := [name for name in ("ip", "tc") if not shutil.which(name)]:
+        return f"the command {lacking[0]} of iproute2"
+    if closed := [path for path in (Path("/dev/net/tun"), CGROUPS) if not os.access(path, os.W_OK)]:
+        return str(closed[0])
+    return "" if subprocess.run(("unshare", "--net", "true"), check=False).returncode == 0 else "namespaces"
+
+
+@contextmanager
+def emulated(machines: Sequence[Machine]) -> Iterator[list[Running]]:
+    """Start machines on one bridge, 192.0.2.1 and so on (documentation addresses), and remove them after.
+
+    Raises CalledProcessError if the kernel refuses something.
+    """
+    remove_leftovers()
+    owner = f"{PREFIX}{os.getpid()}"
+    relays: list[subprocess.Popen[str]] = []
+    try:
+        bridge = _namespace(f"{owner}-b")
+        _run("ip", "-n", bridge, "link", "add", "bridge", "type", "bridge")
+        _run("ip", "-n", bridge, "link", "set", "bridge", "up")
+        yield [
+            _machine(owner, bridge, number, machine, relays)
+            for number, machine in enumerate(machines, start=1)
+        ]
+    finally:
+        _remove(os.getpid())
+        for relay in relays:
+            relay.communicate()
+
+
+def place(rank: int, machines: Sequence[Running]) -> dict[str, str]:
+    """Return the variables of a rank of PyTorch, one in each machine."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(len(machines)),
+        "MASTER_ADDR": machines[0].address,
+        "MASTER_PORT": "29500",
+        "GLOO_SOCKET_IFNAME": INTERFACE,
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def remove_leftovers() -> None:
+    """Remove what owners that no longer run have left."""
+    for pid in {_pid_of(name) for name in _names()}:
+        if not Path(f"/proc/{pid}").exists():
+            _remove(pid)
+
+
+def _machine(
+    owner: str, bridge: str, number: int, machine: Machine, relays: list[subprocess.Popen[str]]
+) -> Running:
+    name, port, address = _namespace(f"{owner}-{number}"), f"port{number}", f"192.0.2.{number}"
+    if machine.latency:
+        relays.append(_relay(bridge, port, machine.latency))
+        _run("ip", "-n", bridge, "link", "set", f"{port}-far", "netns", name)
+        _run("ip", "-n", name, "link", "set", f"{port}-far", "name", INTERFACE)
+    else:
+        peer = ("peer", "name", INTERFACE, "netns", name)
+        _run("ip", "-n", bridge, "link", "add", port, "type", "veth", *peer)
+    _run("ip", "-n", bridge, "link", "set", port, "master", "bridge", "up")
+    _run("ip", "-n", name, "addr", "add", f"{address}/24", "dev", INTERFACE)
+    _run("ip", "-n", name, "link", "set", "lo", "up")
+    _run("ip", "-n", name, "link", "set", INTERFACE, "up")
+    for namespace, device in ((name, INTERFACE), (bridge, port)):
+        _run(
+            *("tc", "-n", namespace, "qdisc", "add", "dev", device, "root"),
+            *("tbf", "rate", machine.rate, "burst", "128kb", "latency", "100ms"),
+        )
+    return Running(name, address, bridge, port, _cgroup(name, machine.cpus))
+
+
+def _relay(bridge: str, port: str, latency: float) -> subprocess.Popen[str]:
+    """Start a relay between two new devices. `_remove` ends it."""
+    command = (sys.executable, "-m", "benchmarks.relay", str(latency), port, f"{port}-far")
+    relay = subprocess.Popen(("ip", "netns", "exec", bridge, *command), stdout=subprocess.PIPE, text=True)
+    assert relay.stdout
+    if relay.stdout.readline() != "ready\n":
+        raise OSError(f"the relay at {port} ended with {relay.wait()}")
+    return relay
+
+
+def _namespace(name: str) -> str:
+    _run("ip", "netns", "add", name)
+    return name
+
+
+def _cgroup(name: str, cpus: float | None) -> Path | None:
+    if cpus is None:
+        return None
+    cgroup = CGROUPS / name
+    cgroup.mkdir()
+    (cgroup / "cpu.cfs_period_us").write_text(str(PERIOD))
+    (cgroup / "cpu.cfs_quota_us").write_text(str(round(cpus * PERIOD)))
+    return cgroup
+
+
+def _names() -> list[str]:
+    namespaces = Path("/var/run/netns")
+    found = [*namespaces.iterdir()] if namespaces.is_dir() else []
+    found += [*CGROUPS.iterdir()] if CGROUPS.is_dir() else []
+    return [path.name for path in found if _OWNED.fullmatch(path.name)]
+
+
+def _pid_of(name: str) -> int:
+    match = _OWNED.fullmatch(name)
+    assert match
+    return int(match["pid"])
+
+
+def _remove(pid: int) -> None:
+    """Remove namespaces and cgroups of an owner, and end what still runs in them. May be repeated."""
+    for name in {name for name in _names() if _pid_of(name) == pid}:
+        if (Path("/var/run/netns") / name).exists():
+            listed = subprocess.run(
+                ("ip", "netns", "pids", name), capture_output=True, text=True, check=False
+            )
+            for process in listed.stdout.split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(process), 9)
+            subprocess.run(("ip", "netns", "del", name), check=False)
+        _remove_cgroup(CGROUPS / name)
+
+
+def _remove_cgroup(cgroup: Path) -> None:
+    # A killed process leaves its cgroup a moment after the signal.
+    for _ in range(50):
+        try:
+            cgroup.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                for process in (cgroup / "cgroup.procs").read_text().split():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(process), 9)
+            time.sleep(0.02)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)

@@ -1,0 +1,68 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import links
+from benchmarks.links import Machine, emulated, missing
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"it needs {missing()}")
+
+KILLED = """
+from benchmarks.links import Machine, emulated
+with emulated([Machine(cpus=0.5), Machine(latency=0.001)]) as machines:
+    sleeping = machines[0].start("sleep", "600")
+    print(sleeping.pid, flush=True)
+    sleeping.wait()
+"""
+
+
+def names_of(pid: int) -> list[str]:
+    return [name for name in links._names() if links._pid_of(name) == pid]
+
+
+def test_machines_reach_each_other_and_leave_nothing() -> None:
+    with emulated([Machine(), Machine(latency=0.02)]) as (first, second):
+        code = "import socket; s = socket.create_server(('', 5000)); print(flush=True); s.accept()[0].recv(1)"
+        server = second.start(sys.executable, "-c", code, stdout=subprocess.PIPE)
+        assert server.stdout
+        server.stdout.readline()
+        code = (
+            "import socket, time; began = time.monotonic(); "
+            f"s = socket.create_connection(('{second.address}', 5000)); print(time.monotonic() - began)"
+        )
+        client = first.start(sys.executable, "-c", code, stdout=subprocess.PIPE)
+        output, _ = client.communicate(timeout=60)
+        assert float(output) >= 0.04  # there and back
+        assert first.sent_bytes() > 0
+        server.communicate(timeout=60)
+        assert names_of(os.getpid())
+    assert names_of(os.getpid()) == []
+
+
+def test_a_machine_has_its_share_of_a_cpu() -> None:
+    with emulated([Machine(cpus=0.2)]) as [machine]:
+        code = (
+            "import time\nbegan = time.monotonic()\n"
+            "while time.process_time() < 0.3: pass\nprint(time.monotonic() - began)"
+        )
+        output, _ = machine.start(sys.executable, "-c", code, stdout=subprocess.PIPE).communicate(timeout=60)
+    assert float(output) > 0.3 / 0.2 * 0.6
+
+
+def test_the_next_start_removes_what_a_killed_owner_has_left() -> None:
+    root = Path(links.__file__).parents[1]
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout
+        sleeping = int(owner.stdout.readline())
+        owner.send_signal(signal.SIGKILL)
+    assert names_of(owner.pid)
+    links.remove_leftovers()
+    assert names_of(owner.pid) == []
+    state = Path(f"/proc/{sleeping}/stat")
+    assert not state.exists() or state.read_text().split(")")[1].split()[0] == "Z"

@@ -1,0 +1,175 @@
+"""trainctl scale: a study runs each number of instances once, and shows law, prediction and worth."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.fake_service import ENDED
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.fake_service import FakeService, ServerInThread
+    from tests.support.trainctl import Trainctl
+
+FAST = ("--every", "0.01")
+STUDY = ("scale", "sums", "--instances", "1,2,4,8", "--folder", "sums.scale", *FAST)
+
+
+class Machines:
+    """A service whose jobs follow Amdahl's law: a serial part of 5 %, 100 examples/s on one instance."""
+
+    def __init__(self, service: FakeService) -> None:
+        self.service = service
+        self.most_at_once = 0
+        self.failing: set[int] = set()
+        service.on_request = self._on_request
+
+    @property
+    def keys(self) -> list[str]:
+        return list(self.service._keys)
+
+    def _on_request(self, request: Any, after_effect: bool) -> None:
+        jobs = self.service.jobs
+        if isinstance(request, pb.TrainRequest) and after_effect:
+            live = sum(job.status not in ENDED for job in jobs.values())
+            self.most_at_once = max(self.most_at_once, live)
+        if isinstance(request, pb.GetTrainingStatusRequest) and request.job_id in jobs:
+            self._train(jobs[request.job_id])
+
+    def _train(self, job: pb.GetTrainingStatusResponse) -> None:
+        parameters = job.metadata.parameters
+        count = int(parameters["PARALLEL_INSTANCES"])
+        if count in self.failing:
+            job.status, job.diagnosis.summary = pb.failure, "rank 1 was preempted"
+            return
+        batch = int(parameters.get("BATCH_SIZE", "100"))
+        seconds = 0.05 + batch / 100 * 0.95 / count
+        rates = [batch / seconds * noise for noise in (0.2, 1.0, 1.0, 1.0, 3.0)]
+        points = [pb.MetricPoint(step=n, value=rate, attempt=1) for n, rate in enumerate(rates, 1)]
+        series = pb.MetricSeries(job_id=job.job_id, name="examples_per_second", points=points)
+        self.service.series[job.job_id] = [series]
+        job.status = pb.succeed
+
+
+@pytest.fixture
+def machines(training: ServerInThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+    monkeypatch.chdir(tmp_path)
+    return Machines(training.service)
+
+
+def shown(printed: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed.splitlines()]
+
+
+def test_a_study_measures_each_number_once_and_finds_the_law(trainctl: Trainctl, machines: Machines) -> None:
+    result = trainctl("--json", *STUDY)
+    assert result.exit_code == 0, result.stderr
+    [series] = shown(result.stdout)
+    assert [row["instances"] for row in series["points"]] == [1, 2, 4, 8]
+    assert series["law"]["name"] == "amdahl"
+    assert series["law"]["rest"] / series["law"]["work"] == pytest.approx(0.05)
+    last = series["points"][-1]
+    assert last["speed_up"] == pytest.approx(1 / (0.05 + 0.95 / 8))
+    assert last["efficiency"] == pytest.approx(last["speed_up"] / 8)
+    assert last["predicted_from_1_and_2"] == pytest.approx(last["examples_per_second"])
+    assert series["worth"] == {"efficiency": 9}  # the ninth adds 50.3 %, the tenth 46.8 %
+    assert (len(machines.keys), machines.most_at_once) == (4, 1)
+
+
+def test_prices_decide_what_is_worth_it_without_another_run(trainctl: Trainctl, machines: Machines) -> None:
+    assert trainctl(*STUDY).exit_code == 0
+    [series] = shown(
+        trainctl("--json", "scale", "sums.scale", "--price", "1", "--value-of-time", "1.9").stdout
+    )
+    assert series["worth"]["price"] == 6  # sqrt(1.9 x 0.95 / 0.05) = 6.0
+    assert series["points"][0]["cost_of_example"] == pytest.approx(1 / 3600 / 100)
+    [strict] = shown(trainctl("--json", "scale", "sums.scale", "--least-efficiency", "0.9").stdout)
+    assert strict["worth"]["efficiency"] == 2
+    assert len(machines.keys) == 4
+
+
+def test_a_series_for_each_other_value_has_a_law(trainctl: Trainctl, machines: Machines) -> None:
+    result = trainctl("--json", *STUDY, "-s", "BUCKET_MB=1,25")
+    assert [series["parameters"] for series in shown(result.stdout)] == [{"BUCKET_MB": 1}, {"BUCKET_MB": 25}]
+    assert len(machines.keys) == 8
+
+
+def test_weak_scaling_multiplies_a_parameter_by_the_instances(trainctl: Trainctl, machines: Machines) -> None:
+    result = trainctl("--json", *STUDY, "--weak", "BATCH_SIZE=100")
+    [series] = shown(result.stdout)
+    assert series["scaling"] == "weak"
+    batches = [job.metadata.parameters["BATCH_SIZE"] for job in machines.service.jobs.values()]
+    assert batches == ["100", "200", "400", "800"]
+    assert series["points"][-1]["efficiency"] == pytest.approx(1.0)
+
+
+def test_a_failed_point_is_named_and_the_law_says_what_it_was_fitted_on(
+    trainctl: Trainctl, machines: Machines
+) -> None:
+    machines.failing = {4}
+    result = trainctl(*STUDY)
+    assert "4 instances: no point, rank 1 was preempted" in result.stdout
+    assert "fitted on 1, 2, 8 instances" in result.stdout
+
+
+def test_a_study_with_one_point_or_none_says_so(trainctl: Trainctl, machines: Machines) -> None:
+    one = trainctl("scale", "sums", "--instances", "2", "--folder", "one.scale", *FAST)
+    assert "fitted on 2 instances: one number of instances says nothing about scaling" in one.stdout
+    machines.failing = {2}
+    none = trainctl("scale", "sums", "--instances", "2", "--folder", "none.scale", *FAST)
+    assert "No run has a throughput, so there is no law." in none.stdout
+    assert none.exit_code != 0
+
+
+def test_a_resumed_study_runs_nothing_twice(trainctl: Trainctl, machines: Machines, tmp_path: Path) -> None:
+    assert trainctl(*STUDY).exit_code == 0
+    events = tmp_path / "sums.scale" / "trials.jsonl"
+    lines = events.read_text().splitlines(keepends=True)
+    events.write_text("".join(lines[:4]) + lines[4][:9])  # as after a kill in the middle of a write
+    again = trainctl("--json", "scale", "sums.scale", "--resume", *FAST)
+    assert again.exit_code == 0, again.stderr
+    assert len(shown(again.stdout)[0]["points"]) == 4
+    assert len(machines.keys) == 4
+
+
+def test_a_study_is_plotted(trainctl: Trainctl, machines: Machines, tmp_path: Path) -> None:
+    assert trainctl(*STUDY, "--to", "study.png").exit_code == 0
+    assert (tmp_path / "study.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--instances", "1,x"), "'x' is not a number of instances"),
+        (("--instances", "0"), "'0' is not a number of instances"),
+        (("--instances", "2,2"), "the choice '2' is given twice"),
+        ((), "give the numbers to try"),
+        (("--instances", "1", "--weak", "BATCH_SIZE=a"), "BATCH_SIZE is 'a'; it must be a whole number"),
+        (("--instances", "1", "--weak", "B=1", "-p", "B=2"), "B is in per_instance and in parameters"),
+        (("--instances", "1", "--weak", "B=1", "--strong"), "give either --strong or --weak"),
+        (("--instances", "1", "--price", "-1"), "-1 must be 0 or more"),
+        (("--instances", "1", "--value-of-time", "1"), "needs --price above 0"),
+        (("--instances", "1", "--least-efficiency", "0"), "must be above 0 and at most 1"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_submitted(
+    trainctl: Trainctl, machines: Machines, tmp_path: Path, options: tuple[str, ...], complaint: str
+) -> None:
+    result = trainctl("scale", "sums", *options)
+    assert result.exit_code == 2
+    assert complaint in " ".join(result.stderr.replace("│", " ").split())
+    assert machines.keys == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_of_other_parameters_is_not_a_study(trainctl: Trainctl, machines: Machines) -> None:
+    sweep = ("--algorithm", "a", "-s", "LR=1,2", "--method", "grid", "-m", "loss", "--direction", "minimize")
+    trainctl("sweep", *sweep, "--folder", "lr.sweep", *FAST)
+    result = trainctl("scale", "lr.sweep")
+    assert result.exit_code == 2
+    assert "does not search PARALLEL_INSTANCES" in " ".join(result.stderr.replace("│", " ").split())

@@ -1,0 +1,1 @@
+"""Measures the network between the ranks of a job: see README.md."""

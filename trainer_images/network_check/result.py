@@ -1,0 +1,84 @@
+"""The stored measure: its schema is in README.md."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+FORMAT = "network/1"
+FILE = "network.json"
+
+
+@dataclass(frozen=True)
+class Timed:
+    """The median time of one message or operation of a size."""
+
+    bytes: int
+    seconds: float
+    repeats: int
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The link from one rank to another."""
+
+    source: int
+    destination: int
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    sizes: list[Timed]
+
+
+@dataclass(frozen=True)
+class TimedCollective(Timed):
+    """The median time of an operation of a size, and the bandwidths of nccl-tests."""
+
+    algorithm_bytes_per_s: float
+    bus_bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class CollectiveResult:
+    """A collective operation of all ranks. The bandwidth is that of the bus; None for a barrier."""
+
+    operation: str
+    latency_s: float
+    bandwidth_bytes_per_s: float | None
+    sizes: list[TimedCollective] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """The lower half of the instances sends to the upper half, all at once."""
+
+    bytes: int
+    """Sent by each."""
+    seconds: float
+    bandwidth_bytes_per_s: float
+    """The sum over the pairs."""
+
+
+@dataclass(frozen=True)
+class Median:
+    """The medians over all pairs."""
+
+    latency_s: float
+    bandwidth_bytes_per_s: float
+
+
+def pair_result(source: int, destination: int, sizes: list[Timed]) -> PairResult:
+    """Derive latency and bandwidth: a message of S bytes takes about latency + S / bandwidth seconds."""
+    smallest, largest = sizes[0], sizes[-1]
+    beyond = largest.seconds - smallest.seconds
+    # With one size, or noise above the signal, latency and transfer cannot be separated.
+    seconds = beyond if beyond > 0 else largest.seconds
+    return PairResult(source, destination, smallest.seconds, largest.bytes / seconds, sizes)
+
+
+def median_of(pairs: Sequence[PairResult]) -> Median | None:
+    """Return the medians over all pairs; None if there is none."""
+    if not pairs:
+        return None
+    return Median(
+        statistics.median(pair.latency_s for pair in pairs),
+        statistics.median(pair.bandwidth_bytes_per_s for pair in pairs),
+    )

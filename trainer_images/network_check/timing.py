@@ -1,0 +1,133 @@
+"""Times repeated exchanges of one rank with others."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from network_check.parameters import Parameters
+from network_check.result import Timed
+
+
+class Clock:
+    """Times actions on a device, to their end."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def seconds(self, action: Callable[[], object]) -> float:
+        """Return the seconds of the action, on the device as well."""
+        self._synchronize()
+        began = time.perf_counter()
+        action()
+        self._synchronize()
+        return time.perf_counter() - began
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+class Peer:
+    """The other rank of a pair. An exchange that takes longer than the time-out raises RuntimeError."""
+
+    def __init__(self, rank: int, device: torch.device, timeout: float) -> None:
+        self.rank = rank
+        self._device = device
+        self._timeout = timedelta(seconds=timeout)
+        self._signal = torch.zeros(1, dtype=torch.uint8, device=device)
+
+    def message(self, size: int) -> Tensor:
+        """Return a message of `size` bytes."""
+        return torch.zeros(size, dtype=torch.uint8, device=self._device)
+
+    def send(self, message: Tensor) -> None:
+        """Send the message."""
+        self._await(dist.isend(message, self.rank))
+
+    def receive(self, message: Tensor) -> None:
+        """Fill the message with the next one of the peer."""
+        self._await(dist.irecv(message, self.rank))
+
+    def tell(self, number: int) -> None:
+        """Send a number."""
+        self.send(torch.tensor([number], device=self._device))
+
+    def hear(self) -> int:
+        """Receive a number."""
+        number = torch.zeros(1, dtype=torch.int64, device=self._device)
+        self.receive(number)
+        return int(number.item())
+
+    def acknowledge(self) -> None:
+        """Send the shortest message."""
+        self.send(self._signal)
+
+    def await_acknowledgement(self) -> None:
+        """Receive the shortest message."""
+        self.receive(self._signal)
+
+    def _await(self, work: dist.Work | None) -> None:
+        assert work is not None  # this rank is a member of the group
+        work.wait(self._timeout)
+
+
+def send_all(peer: Peer, sizes: Iterable[int], parameters: Parameters, clock: Clock) -> list[Timed]:
+    """Send messages of each size, and return the time of one, one way.
+
+    The peer must call `receive_all` meanwhile, and answers each message with the shortest one. Half of the
+    round trip of the shortest messages is the time of the answer, and is subtracted. Stops before a size of
+    which one message is expected to take longer than the parameter `seconds`, by the time of the last size.
+    """
+
+    def exchange(message: Tensor) -> None:
+        peer.send(message)
+        peer.await_acknowledgement()
+
+    def timed(size: int) -> tuple[float, int]:
+        message = peer.message(size)
+        peer.tell(size)
+        first = clock.seconds(lambda: exchange(message))  # also warms up
+        repeats = repeats_for(first, parameters)
+        peer.tell(repeats)
+        times = [clock.seconds(lambda: exchange(message)) for _ in range(repeats)]
+        return statistics.median(times), repeats
+
+    answer = timed(1)[0] / 2
+    found: list[Timed] = []
+    for size in sizes:
+        if found and is_too_long(found[-1].seconds, found[-1].bytes, size, parameters):
+            break
+        seconds, repeats = timed(size)
+        # Half of the round trip at least, in case the machine was busier during the shortest messages.
+        found.append(Timed(size, max(seconds - answer, seconds / 2), repeats))
+    peer.tell(0)
+    return found
+
+
+def receive_all(peer: Peer) -> None:
+    """Receive and answer what `send_all` of the peer sends."""
+    while size := peer.hear():
+        message = peer.message(size)
+        peer.receive(message)
+        peer.acknowledge()
+        for _ in range(peer.hear()):
+            peer.receive(message)
+            peer.acknowledge()
+
+
+def repeats_for(seconds: float, parameters: Parameters) -> int:
+    """Return how often to repeat what takes this long: at least once."""
+    return max(1, min(parameters.repeats, int(parameters.seconds / max(seconds, 1e-9))))
+
+
+def is_too_long(seconds: float, size: int, larger: int, parameters: Parameters) -> bool:
+    """Whether a message of the size `larger` would take longer than the parameter `seconds`.
+
+    The time of small messages is mostly latency, so only one that takes a tenth of that time tells.
+    """
+    return seconds > parameters.seconds / 10 and seconds * larger / size > parameters.seconds

@@ -1,0 +1,72 @@
+"""The parameters of the averaging of gradients: the size of buckets, and compression.
+
+This module does not need PyTorch, so admission can apply the same rules as the training.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from trainer_kit import environment
+
+
+class Compression(StrEnum):
+    """How gradients are compressed before sending."""
+
+    NONE = "none"
+    FP16 = "fp16"
+    """Half of the bytes. Gradients above 65,504 become infinite."""
+    BF16 = "bf16"
+    """Half of the bytes, with the range of fp32 and 8 bits of precision."""
+    POWERSGD = "powersgd"
+    """Two factors of low rank instead of each matrix (Vogels et al., NeurIPS 2019)."""
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """The parameters of the averaging."""
+
+    bucket_mb: int | None = None
+    """The size of gradients that are averaged together, in MiB. None: 25, and 1 for those that come first."""
+    compression: Compression = Compression.NONE
+    powersgd_rank: int = 1
+    powersgd_start: int = 2
+    """The number of steps before PowerSGD compresses. PyTorch requires two or more."""
+    seed: int = 0
+    """Of PowerSGD's first factors, which must be equal in all processes."""
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Read the variables. Raises ParameterError, which names the first invalid one."""
+        return cls(
+            bucket_mb=environment.integer("BUCKET_MB", 0, at_least=1, at_most=10_000) or None,
+            compression=environment.choice("GRADIENT_COMPRESSION", Compression, Compression.NONE),
+            powersgd_rank=environment.integer("POWERSGD_RANK", cls.powersgd_rank, at_least=1, at_most=1024),
+            powersgd_start=environment.integer(
+                "POWERSGD_START", cls.powersgd_start, at_least=2, at_most=1_000_000_000
+            ),
+        )
+
+
+def sent_bytes(shapes: Iterable[Iterable[int]], ranks: int, averaging: Averaging) -> float:
+    """Return the bytes that each of `ranks` processes sends in a step, by formula, after PowerSGD's start.
+
+    `shapes` are those of the trained parameters, in fp32. The sum of S bytes is sent as a ring does it, in
+    2(n-1)/n S bytes, which is the least possible (Patarasuk and Yuan, 2009). PowerSGD sends r (n + m) numbers
+    for a matrix of n x m, if that at least halves them.
+    """
+    numbers = sum(_numbers(shape, averaging) for shape in shapes)
+    width = 2 if averaging.compression in (Compression.FP16, Compression.BF16) else 4
+    return 2 * (ranks - 1) / ranks * numbers * width
+
+
+def _numbers(shape: Iterable[int], averaging: Averaging) -> int:
+    rows, *rest = [*shape] or [1]
+    columns = math.prod(rest)
+    if averaging.compression is Compression.POWERSGD:
+        rank = min(rows, columns, averaging.powersgd_rank)
+        if 2 * rank * (rows + columns) < rows * columns:
+            return rank * (rows + columns)
+    return rows * columns

@@ -1,0 +1,139 @@
+"""The hooks of DistributedDataParallel that average gradients, and count the bytes that they send.
+
+Without compression no hook is registered, so the library sums in its own way.
+"""
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from trainer_kit import traffic
+from trainer_kit.averaging import Averaging, Compression
+
+Average = torch.futures.Future[Tensor]
+
+
+def register(averaging: Averaging, replica: DistributedDataParallel) -> None:
+    """Register the hook of the compression, and count the bytes that are sent. The only place for hooks."""
+    if averaging.compression is Compression.NONE:
+        _count_without_hook(replica)
+        return
+    if averaging.compression is Compression.POWERSGD:
+        hook: _Hook = LowRank(averaging, next(replica.parameters()).device)
+        _low_rank[replica.module] = hook
+    else:
+        hook = _Hook(torch.float16 if averaging.compression is Compression.FP16 else torch.bfloat16)
+    replica.register_comm_hook(None, hook.average)
+
+
+class _Hook:
+    """Sends gradients in fewer bits."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+
+    # PyTorch refuses its own hook for bf16, by the name of the function, if there is no NCCL, although gloo
+    # sums bf16.
+    def average(
+        self,
+        _: object,
+        bucket: dist.GradBucket,  # type: ignore[name-defined]  # its stubs leave it out
+    ) -> Average:
+        """Start to average a bucket."""
+        gradients = bucket.buffer()
+        # Divide first, so that the sum does not overflow.
+        small = gradients.to(self._dtype).div_(dist.get_world_size())
+        count(small.nbytes)
+        summing = dist.all_reduce(small, async_op=True)
+        assert summing is not None  # this process is a member of the group
+        return summing.get_future().then(lambda done: gradients.copy_(done.value()[0]))
+
+
+class LowRank(_Hook):
+    """PowerSGD. The error of the approximation is added to the gradient of the next step.
+
+    This error differs between processes, and is part of a checkpoint.
+    """
+
+    def __init__(self, averaging: Averaging, device: torch.device) -> None:
+        self._averaging = averaging
+        self._device = device
+        self._state = powerSGD_hook.PowerSGDState(
+            process_group=None,
+            matrix_approximation_rank=averaging.powersgd_rank,
+            start_powerSGD_iter=averaging.powersgd_start,
+            random_seed=averaging.seed,
+        )
+
+    def average(self, _: object, bucket: dist.GradBucket) -> Average:  # type: ignore[name-defined]
+        """Start to average a bucket."""
+        state, gradients = self._state, bucket.buffer()
+        is_whole = state.iter < state.start_powerSGD_iter
+        before = state.total_numel_after_compression
+        averaging: Average = powerSGD_hook.powerSGD_hook(state, bucket)
+        sent = gradients.numel() if is_whole else state.total_numel_after_compression - before
+        count(sent * gradients.element_size())
+        return averaging
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of this process. `fits` is the same in all of them."""
+        return {
+            "fits": self._fits(),
+            "iterations": self._state.iter,
+            "errors": self._state.error_dict,
+            "p": self._state.p_memory_dict,
+            "q": self._state.q_memory_dict,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
+        """Restore the state that this rank has saved. Return whether it fits: same size, buckets and rank.
+
+        If it does not, PowerSGD begins anew, in all processes alike.
+        """
+        if state.get("fits") != self._fits():
+            return False
+        self._state.iter = state["iterations"]
+        self._state.error_dict = self._placed(state["errors"])
+        self._state.p_memory_dict = self._placed(state["p"])
+        self._state.q_memory_dict = self._placed(state["q"])
+        return True
+
+    def _placed(self, tensors: dict[int, Tensor]) -> dict[int, Tensor]:
+        return {bucket: tensor.to(self._device) for bucket, tensor in tensors.items()}
+
+    def _fits(self) -> list[int]:
+        averaging = self._averaging
+        return [dist.get_world_size(), averaging.bucket_mb or 0, averaging.powersgd_rank]
+
+
+_low_rank: WeakKeyDictionary[nn.Module, LowRank] = WeakKeyDictionary()
+
+
+def low_rank_of(model: nn.Module) -> LowRank | None:
+    """Return the PowerSGD hook of a wrapped model, if it has one."""
+    return _low_rank.get(model)
+
+
+def count(size: int) -> None:
+    """Count the all-reduce of so many bytes: each process sends 2(n-1)/n times as many.
+
+    That is the least possible, and what a ring sends (Patarasuk and Yuan, 2009).
+    """
+    ranks = dist.get_world_size()
+    traffic.OF_PROCESS.add(2 * (ranks - 1) / ranks * size)
+
+
+def _count_without_hook(replica: DistributedDataParallel) -> None:
+    """Count a sum of all gradients for each forward pass whose backward pass will average them."""
+    size = sum(parameter.nbytes for parameter in replica.parameters() if parameter.requires_grad)
+
+    def before_forward(*_: object) -> None:
+        if torch.is_grad_enabled() and replica.require_backward_grad_sync:
+            count(size)
+
+    replica.register_forward_pre_hook(before_forward)

@@ -1,0 +1,111 @@
+"""Shows the decision of `trainctl plan transformer`."""
+
+import json
+import shlex
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from training_service.client.planning import reasons
+from training_service.client.planning.cluster import Cluster
+from training_service.client.planning.costs import Time, Training
+from training_service.client.planning.search import Choice, Decision
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A decision with all that it was made from."""
+
+    training: Training
+    cluster: Cluster
+    decision: Decision
+    least_gain: float
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons, one sentence or two each."""
+        return list(reasons.reasons(self.training, self.cluster, self.decision, self.least_gain))
+
+    @property
+    def shown(self) -> list[Choice]:
+        """The best choices, the first one first."""
+        first = list(self.decision.at_best[:_SHOWN])
+        other = reasons.runner_up(self.decision)
+        return first if other is None or other in first else [*first, other]
+
+    def as_json(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(
+            {
+                "verdict": reasons.verdict(self.decision),
+                "reasons": self.reasons,
+                "model_parameters": self.training.model.parameters,
+                "states_bytes": self.training.states_bytes,
+                "choices": [self._choice(choice) for choice in self.shown],
+                "by_devices": [self._choice(choice) for choice in self.decision.by_devices.values()],
+            }
+        )
+
+    def _choice(self, choice: Choice) -> dict[str, Any]:
+        best = self.decision.best
+        return {
+            "devices": choice.layout.devices,
+            "layout": asdict(choice.layout),
+            "parameters": reasons.parameters(self.training, choice.layout),
+            "memory_bytes": choice.memory,
+            "step_seconds": choice.step,
+            "seconds": {field.name: getattr(choice.time, field.name) for field in fields(Time)},
+            "rejected": None if choice is best else reasons.rejected(best, choice),
+        }
+
+
+def parameters(advice: Advice) -> str:
+    """Return the options of `trainctl submit language-model` for the best layout."""
+    best = advice.decision.best.layout
+    options = reasons.parameters(advice.training, best).items()
+    words = " ".join(f"-p {shlex.quote(f'{name}={value}')}" for name, value in options)
+    return f"--instances {best.devices} {words}"
+
+
+def text(advice: Advice) -> str:
+    """Return the decision as lines: verdict, reasons, choices separated by tabs, and the line to copy."""
+    best = advice.decision.best
+    rows = ["\t".join((_words(choice), *_figures(choice), _why(best, choice))) for choice in advice.shown]
+    return "\n".join((reasons.verdict(advice.decision), *advice.reasons, *rows, parameters(advice)))
+
+
+def panel(advice: Advice) -> RenderableType:
+    """Draw the decision."""
+    table = Table(box=None, header_style="bold")
+    for head in ("layout", "devices", "memory", "step", "communication", "waiting", "why not"):
+        table.add_column(head, justify="left" if head in ("layout", "why not") else "right")
+    best = advice.decision.best
+    for choice in advice.shown:
+        table.add_row(_words(choice), *_figures(choice), _why(best, choice))
+    verdict = Text(reasons.verdict(advice.decision), style="bold")
+    copied = Text(f"trainctl submit language-model {parameters(advice)}", style="dim")
+    return Group(verdict, *(Text(reason) for reason in advice.reasons), table, copied)
+
+
+def _words(choice: Choice) -> str:
+    return reasons.words(choice.layout)
+
+
+def _figures(choice: Choice) -> tuple[str, ...]:
+    time = choice.time
+    return (
+        str(choice.layout.devices),
+        reasons.gigabytes(choice.memory),
+        f"{choice.step:.3g} s",
+        f"{time.communication / time.step:.0%}",
+        f"{time.bubble / time.step:.0%}",
+    )
+
+
+def _why(best: Choice, choice: Choice) -> str:
+    return "" if choice is best else reasons.rejected(best, choice)

@@ -1,0 +1,182 @@
+"""Shows a study of scaling: a table of each series, its law, and how many instances are worth it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from training_service.client.cli.render import plots, words
+from training_service.client.requests import as_text
+from training_service.client.scaling.study import Series
+from training_service.client.scaling.worth import by_efficiency, by_price, cost_of_example
+
+
+@dataclass(frozen=True)
+class Prices:
+    """By what the number of instances is judged."""
+
+    least_efficiency: float
+    instance_hour: float | None = None
+    hour_of_waiting: float | None = None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A series with its prices."""
+
+    series: Series
+    prices: Prices
+
+    @property
+    def worth(self) -> dict[str, int]:
+        """The numbers of instances that are worth it, by the rule."""
+        series, prices = self.series, self.prices
+        if series.law is None:
+            return {}
+        found = {"efficiency": by_efficiency(series.rate, prices.least_efficiency, series.most)}
+        if prices.instance_hour is not None and prices.hour_of_waiting is not None:
+            amounts = (prices.instance_hour, prices.hour_of_waiting)
+            found["price"] = by_price(series.rate, *amounts, series.most)
+        return found
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The measured numbers of instances with all that is known of them."""
+        return [self._row(instances) for instances in self.series.trials]
+
+    def _row(self, n: int) -> dict[str, Any]:
+        series, price = self.series, self.prices.instance_hour
+        row: dict[str, Any] = {
+            "instances": n,
+            "job_id": series.trials[n].job,
+            "state": series.trials[n].state,
+        }
+        if n not in series.rates:
+            return row | {"reason": series.missing[n]}
+        rate = series.rates[n]
+        speed_up = series.speed_up(n)
+        row |= {"examples_per_second": rate, "speed_up": speed_up, "efficiency": speed_up / n}
+        row |= {"by_law": series.rate(n), "predicted_from_1_and_2": series.predicted(n)}
+        return row | ({} if price is None else {"cost_of_example": cost_of_example(rate, n, price)})
+
+    def as_json(self) -> str:
+        """Return one line of JSON."""
+        law = self.series.law
+        return json.dumps(
+            {
+                "parameters": dict(self.series.parameters),
+                "scaling": self.series.scaling,
+                "points": self.rows,
+                "law": law and {"name": law.name, **law.coefficients, "basis": law.basis},
+                "worth": self.worth,
+            }
+        )
+
+
+def line(shown: Shown) -> str:
+    """Return a line for each point, separated by tabs, and the sentences about the law."""
+    rows = ["\t".join((_title(shown.series), *_cells(row))) for row in shown.rows]
+    return "\n".join((*rows, *sentences(shown)))
+
+
+def tables(every: Any) -> RenderableType:
+    """Draw all series."""
+    return Group(*(part for shown in every for part in _drawn(shown)))
+
+
+def _drawn(shown: Shown) -> list[RenderableType]:
+    table = Table(box=None, header_style="bold", title=_title(shown.series) or None, title_justify="left")
+    for head in (
+        "instances",
+        "job",
+        "examples/s",
+        "speed-up",
+        "efficiency",
+        "by law",
+        "from 1 and 2",
+        "cost",
+    ):
+        table.add_column(head, justify="right")
+    for row in shown.rows:
+        table.add_row(*_cells(row))
+    return [table, *(Text(sentence) for sentence in sentences(shown))]
+
+
+def sentences(shown: Shown) -> list[str]:
+    """Say which law the points follow, what is missing, and how many instances are worth it."""
+    series, law = shown.series, shown.series.law
+    found = [f"{n} instances: no point, {words.printable(why)}" for n, why in series.missing.items()]
+    if law is None:
+        return [*found, "No run has a throughput, so there is no law."]
+    terms = ", ".join(f"{name} {value:.3g}" for name, value in law.coefficients.items())
+    found.append(f"{series.scaling} scaling, law: {law.name} ({terms}), {law.basis}.")
+    beyond = 2 * max(series.rates)
+    interval = series.interval(beyond)
+    between = "" if interval is None else f" ({interval[0]:.4g} to {interval[1]:.4g} in 95 of 100 cases)"
+    found.append(f"{beyond} instances would give {series.rate(beyond):.4g} examples/s{between}.")
+    limit = f"of at most {series.most}"
+    worth, least = shown.worth, shown.prices.least_efficiency
+    found.append(
+        f"{words.count(worth['efficiency'], 'instance')} {limit} are worth it if each added one must add "
+        f"{least:.0%} of the speed of one."
+    )
+    if "price" in worth:
+        found.append(
+            f"With {shown.prices.instance_hour:g} for an instance and hour and "
+            f"{shown.prices.hour_of_waiting:g} for an hour of waiting, {worth['price']} {limit} cost least."
+        )
+    return found
+
+
+def save(every: Sequence[Shown], path: Path) -> None:
+    """Plot speed-up and efficiency of all series into one image. Raises OSError."""
+    with plots.picture(path, 2) as (speed_up, efficiency):
+        most = max((max(shown.series.rates, default=1) for shown in every), default=1)
+        speed_up.plot([1, most], [1, most], color="0.7", linestyle="--", label="perfect")
+        for shown in every:
+            _draw(shown.series, speed_up, efficiency)
+        for axis, label in ((speed_up, "speed-up"), (efficiency, "efficiency")):
+            axis.set_xlabel("instances")
+            axis.set_ylabel(label)
+            axis.legend()
+
+
+def _draw(series: Series, speed_up: Any, efficiency: Any) -> None:
+    if series.law is None:
+        return
+    label = plots.plain(_title(series)) or "measured"
+    counts = sorted(series.rates)
+    measured = [series.speed_up(n) for n in counts]
+    points = speed_up.plot(counts, measured, "o", label=label)
+    color = points[0].get_color()
+    efficiency.plot(counts, [s / n for s, n in zip(measured, counts, strict=True)], "o", color=color)
+    smooth = range(1, 2 * counts[-1] + 1)
+    law = [series.law.speed_up(n) for n in smooth]
+    speed_up.plot(smooth, law, color=color, alpha=0.6, label=f"{series.law.name} law")
+    efficiency.plot(smooth, [s / n for s, n in zip(law, smooth, strict=True)], color=color, label=label)
+
+
+def _title(series: Series) -> str:
+    return words.assignments({name: as_text(value) for name, value in series.parameters.items()})
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    job = "" if row["job_id"] is None else str(row["job_id"])
+    if "examples_per_second" not in row:
+        return str(row["instances"]), job, row["state"], "", "", "", "", ""
+    predicted, cost = row["predicted_from_1_and_2"], row.get("cost_of_example")
+    return (
+        str(row["instances"]),
+        job,
+        f"{row['examples_per_second']:.4g}",
+        f"{row['speed_up']:.2f}",
+        f"{row['efficiency']:.0%}",
+        f"{row['by_law']:.4g}",
+        "" if predicted is None else f"{predicted:.4g}",
+        "" if cost is None else f"{cost:.3g}",
+    )

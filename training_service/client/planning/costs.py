@@ -1,0 +1,309 @@
+"""Memory and time of one layout of a training.
+
+Sources: Rajbhandari et al., *ZeRO*, SC 2020 (states, traffic); Narayanan et al., SC 2021 (waiting of
+pipelines, traffic of tensor and pipeline ranks); Korthikanti et al., 2022 (activations, sequence
+parallelism); Dubey et al., *The Llama 3 herd of models*, 2024, section 3.3.2 (context parallelism); Li et
+al., *PyTorch distributed*, VLDB 2020 (gradients that are sent during the backward pass).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from training_service.client.planning.cluster import Cluster, all_reduce, gathering
+from training_service.client.planning.model import Model
+
+OVERLAP = 0.5
+"""The share of the time of passes behind which the traffic of data ranks is hidden.
+
+Li et al., 2020, section 5.2, measure that overlapping hides from a third of it to all of it.
+"""
+
+RESERVE = 0.1
+"""The share of a device's memory for the runtime: its context, buffers of collectives, fragmentation."""
+
+STRATEGIES = ("ddp", "zero1", "zero2", "shard_grad_op", "zero3")
+RECOMPUTATIONS = ("none", "full")
+OFFLOADS = ("none", "optimizer", "activations")
+PRECISIONS = {"fp32": 4, "bf16": 2, "fp16": 2}
+"""Bytes of a number in the passes."""
+MOMENTS = {"adam": 2, "adamw": 2, "momentum": 1, "sgd": 0}
+"""Numbers in fp32 that an optimizer keeps for each parameter."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, and how it is computed."""
+
+    model: Model
+    batch: int
+    """Examples of a step of all ranks."""
+    precision: str = "bf16"
+    optimizer: str = "adam"
+
+    def __post_init__(self) -> None:
+        """Check the values. Raises ValueError, which names the value."""
+        if not 1 <= self.batch <= 10**9:
+            raise ValueError(f"batch is {self.batch:g}; it must be from 1 to 1e9 examples")
+        for name, allowed in (("precision", PRECISIONS), ("optimizer", MOMENTS)):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ValueError(f"{name} is '{value}'; it must be one of {', '.join(allowed)}")
+
+    @property
+    def number(self) -> int:
+        """Bytes of a number in the passes."""
+        return PRECISIONS[self.precision]
+
+    @property
+    def states(self) -> tuple[int, int, int]:
+        """Bytes of a parameter, of its gradient, and of its optimizer's state.
+
+        With bf16 or fp16, gradients are added in fp32, and the optimizer keeps a copy of parameters in fp32:
+        2 + 4 + 12 for Adam, as in Megatron-LM (its documentation of the distributed optimizer).
+        """
+        mixed = self.number < 4
+        return self.number, 4, 4 * MOMENTS[self.optimizer] + (4 if mixed else 0)
+
+    @property
+    def states_bytes(self) -> int:
+        """Bytes of the whole model's parameters, gradients and optimizer's state."""
+        return self.model.parameters * sum(self.states)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a training is divided among devices."""
+
+    data: int = 1
+    tensor: int = 1
+    context: int = 1
+    pipeline: int = 1
+    micro_batches: int = 1
+    """Parts of the examples of a data rank, one after the other."""
+    stages: int = 1
+    """Stages of the pipeline on each of its ranks."""
+    strategy: str = "ddp"
+    recomputation: str = "none"
+    sequence_parallel: bool = False
+    offload: str = "none"
+
+    @property
+    def devices(self) -> int:
+        """The number of devices."""
+        return self.data * self.tensor * self.context * self.pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """The parts of a step's time in seconds, of the rank that takes longest. They add up to the step."""
+
+    work: float
+    recomputed: float
+    tensor: float
+    context: float
+    bubble: float
+    pipeline: float
+    """Transfers between stages."""
+    data: float
+    """Traffic of data ranks that is not hidden behind passes."""
+    offload: float
+
+    @property
+    def step(self) -> float:
+        """The step's time in seconds."""
+        return (
+            self.work
+            + self.recomputed
+            + self.tensor
+            + self.context
+            + self.bubble
+            + self.pipeline
+            + self.data
+            + self.offload
+        )
+
+    @property
+    def communication(self) -> float:
+        """Seconds in transfers that are not hidden."""
+        return self.tensor + self.context + self.pipeline + self.data
+
+
+def layers_of_rank(model: Model, layout: Layout) -> int:
+    """Return the layers of the pipeline rank that has the most."""
+    return layout.stages * -(-model.layers // (layout.pipeline * layout.stages))
+
+
+def least_states(training: Training, offload: str) -> float:
+    """Return the bytes that all devices hold together at least, in any layout."""
+    weight, gradient, state = training.states
+    return training.model.parameters * (weight + gradient + (0 if offload == "optimizer" else state))
+
+
+def memory(training: Training, layout: Layout) -> float:
+    """Return the bytes that the rank with the most memory needs, without the reserve."""
+    model, at = training.model, layout
+    ends = model.embedding_parameters + model.positions * model.width
+    if at.pipeline == 1 and not model.tied:
+        ends += model.embedding_parameters
+    layers = layers_of_rank(model, at)
+    parameters = (layers * model.layer_parameters + ends) / at.tensor
+    kept, extra, logits = _activations(training, at)
+    held = layers * kept * _in_flight(at) + extra
+    last = layers * kept + extra + logits
+    if at.pipeline == 1:
+        held += logits
+    activations = max(held, last)
+    if at.offload == "activations":
+        activations = extra + logits + 2 * kept
+    return _states(training, at, parameters) + activations
+
+
+def _in_flight(at: Layout) -> float:
+    """Return the micro-batches whose activations the first rank holds: SC 2021, section 2.2."""
+    if at.pipeline == 1:
+        return 1.0
+    more = 1 + (at.pipeline - 1) / (at.pipeline * at.stages) if at.stages > 1 else 1.0
+    return min(at.micro_batches, at.pipeline * more)
+
+
+def _activations(training: Training, at: Layout) -> tuple[float, float, float]:
+    """Return the bytes of a micro-batch that each layer keeps, that one layer needs on top, and of scores."""
+    return _activation_bytes(
+        training,
+        *(at.data * at.micro_batches, at.context, at.tensor, at.sequence_parallel, at.recomputation),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _activation_bytes(
+    training: Training, parts: int, context: int, tensor: int, divided: bool, recomputation: str
+) -> tuple[float, float, float]:
+    model = training.model
+    tokens = training.batch / parts * model.sequence / context
+    layer = tokens * training.number * model.layer_activations(tensor, sequence_parallel=divided)
+    logits = tokens * model.vocabulary / tensor * (training.number + 4)
+    if recomputation == "full":
+        return tokens * training.number * model.width / (tensor if divided else 1), layer, logits
+    return layer, 0.0, logits
+
+
+def _states(training: Training, at: Layout, parameters: float) -> float:
+    weight, gradient, state = training.states
+    ranks = at.data * at.context
+    if at.offload == "optimizer":
+        state = 0
+    match at.strategy:
+        case "ddp":
+            return parameters * (weight + gradient + state)
+        case "zero1":
+            return parameters * (weight + gradient + state / ranks)
+        case "zero2":  # gradients of several micro-batches add up whole
+            gradients = gradient / ranks if at.micro_batches == 1 else gradient
+            return parameters * (weight + gradients + state / ranks)
+        case "shard_grad_op":  # gathered whole within a step
+            return parameters * (weight + (gradient + state) / ranks)
+    gathered = 2 * training.model.layer_parameters / at.tensor * weight
+    return parameters * (weight + gradient + state) / ranks + gathered
+
+
+def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
+    """Return the time of a step."""
+    at, model = layout, training.model
+    work, recomputed, tensor, context = _passes(
+        training,
+        cluster,
+        *(at.data * at.micro_batches, at.tensor, at.context, at.recomputation == "full"),
+    )
+    head = 3 * model.head_operations * _tokens(training, at) / at.tensor / cluster.speed / cluster.efficiency
+    layers = layers_of_rank(model, at)
+    # A stage with the head gets fewer layers, so the work is that of the largest stage or the mean.
+    mine = max(layers * work, (model.layers * work + head) / at.pipeline)
+    one = mine + layers * (recomputed + tensor + context)
+    times, idle = at.micro_batches, (at.pipeline - 1) / at.stages
+    return Time(
+        work=times * mine,
+        recomputed=times * layers * recomputed,
+        tensor=times * layers * tensor,
+        context=times * layers * context,
+        bubble=idle * one,
+        pipeline=_pipeline(training, cluster, at),
+        data=_data(training, cluster, at, mine + layers * recomputed),
+        offload=_offload(training, cluster, at),
+    )
+
+
+def _tokens(training: Training, at: Layout) -> float:
+    """Return the tokens of a rank's micro-batch."""
+    return training.batch / (at.data * at.micro_batches) * training.model.sequence / at.context
+
+
+@lru_cache(maxsize=4096)
+def _passes(
+    training: Training, cluster: Cluster, parts: int, tensor: int, context: int, again: bool
+) -> tuple[float, float, float, float]:
+    """Return the seconds of a layer and a micro-batch: passes, recomputation, tensor and context ranks."""
+    model = training.model
+    examples = training.batch / parts
+    tokens = examples * model.sequence / context
+    forward = model.layer_operations * tokens / tensor / cluster.speed / cluster.efficiency
+    # Two all-reduces in each pass, and in a repeated forward pass (Shoeybi et al., 2019, section 3).
+    one = all_reduce(tensor, tokens * model.width * training.number, *cluster.link(tensor, 1))
+    # Keys and values are gathered in each pass, and their gradients are reduced and scattered.
+    pairs = 2 * examples * model.sequence * model.key_value_width / tensor * training.number
+    gathered = gathering(context, pairs, *cluster.link(context, tensor))
+    return (
+        3 * forward,
+        forward if again else 0.0,
+        one * (6 if again else 4),
+        gathered * (4 if again else 3),
+    )
+
+
+def _pipeline(training: Training, cluster: Cluster, at: Layout) -> float:
+    """Return the seconds of transfers between stages: one to the next in each pass of each stage."""
+    if at.pipeline == 1:
+        return 0.0
+    latency, bandwidth = cluster.link(2, at.tensor * at.context * at.data)
+    # Each tensor rank sends its part, and the part is gathered inside of the machine (SC 2021, section 4.1).
+    sent = _tokens(training, at) * training.model.width * training.number / at.tensor
+    return 2 * at.micro_batches * at.stages * (latency + sent / bandwidth)
+
+
+def _data(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
+    """Return the seconds of the traffic of data ranks that are not hidden. `passes`: of a micro-batch."""
+    ranks = at.data * at.context
+    if ranks == 1:
+        return 0.0
+    model = training.model
+    weight, gradient, _ = training.states
+    ends = model.embedding_parameters * (1 if model.tied or at.pipeline > 1 else 2)
+    parameters = (layers_of_rank(model, at) * model.layer_parameters + ends) / at.tensor
+    link = cluster.link(ranks, at.tensor)
+    reduced = gathering(ranks, parameters * gradient, *link)
+    gathered = gathering(ranks, parameters * weight, *link)
+    backward = passes * 2 / 3
+    match at.strategy:
+        case "ddp":
+            return max(0.0, 2 * reduced - OVERLAP * backward)
+        case "zero1" | "zero2":  # parameters are gathered after the step, with nothing to hide behind
+            return max(0.0, reduced - OVERLAP * backward) + gathered
+        case "shard_grad_op":
+            sent = gathered + reduced
+            return max(0.0, at.micro_batches * (sent - OVERLAP * passes))
+    return max(0.0, at.micro_batches * (2 * gathered + reduced - OVERLAP * passes))
+
+
+def _offload(training: Training, cluster: Cluster, at: Layout) -> float:
+    """Return the seconds of copies to the host and back."""
+    if at.offload == "none":
+        return 0.0
+    model = training.model
+    layers = layers_of_rank(model, at)
+    if at.offload == "optimizer":
+        ends = model.embedding_parameters * (1 if model.tied or at.pipeline > 1 else 2)
+        shared = 1 if at.strategy == "ddp" else at.data * at.context
+        parameters = (layers * model.layer_parameters + ends) / at.tensor / shared
+        copied = parameters * training.states[2]
+    else:
+        copied = layers * _activations(training, at)[0] * at.micro_batches
+    return 2 * copied / cluster.host_bandwidth

@@ -1,0 +1,129 @@
+"""A transformer by its sizes: parameters, operations and activations.
+
+Sources: Narayanan et al., *Megatron-LM on GPU clusters*, SC 2021, appendix (operations); Korthikanti et al.,
+*Reducing activation recomputation*, 2022, section 4 (activations).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+LARGEST = {
+    "layers": 10_000,
+    "width": 1_000_000,
+    "heads": 100_000,
+    "key_value_heads": 100_000,
+    "head_size": 100_000,
+    "inner": 10_000_000,
+    "vocabulary": 10_000_000,
+    "sequence": 100_000_000,
+    "positions": 100_000_000,
+}
+"""The largest value of each size that is believed."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A stack of equal transformer layers between an embedding and a head. 0 means a size's default."""
+
+    layers: int
+    width: int
+    heads: int
+    sequence: int
+    """Tokens of an example."""
+    vocabulary: int = 50_257
+    key_value_heads: int = 0
+    """Heads of keys and values; by default `heads`."""
+    head_size: int = 0
+    """Numbers of a head; by default `width` / `heads`."""
+    inner: int = 0
+    """The width of the feed-forward part; by default 4 `width`."""
+    gated: bool = False
+    """Whether the feed-forward part has three matrices (SwiGLU) instead of two."""
+    tied: bool = True
+    """Whether the head's matrix is that of the embedding."""
+    causal: bool = True
+    """Whether a token attends to earlier tokens only, which halves the operations of attention."""
+    positions: int = 0
+    """Learned positions; 0 if positions have no parameters."""
+
+    def __post_init__(self) -> None:
+        """Check the sizes. Raises ValueError, which names the size."""
+        for name, largest in LARGEST.items():
+            value = getattr(self, name)
+            least = 1 if name in ("layers", "width", "heads", "sequence", "vocabulary") else 0
+            if not least <= value <= largest:
+                raise ValueError(f"{name} is {value:g}; it must be from {least} to {largest:g}")
+        if not self.head_size and self.width % self.heads:
+            raise ValueError(
+                f"width {self.width} is not a multiple of heads {self.heads}; correct one of them"
+            )
+        if self.key_value_heads and self.heads % self.key_value_heads:
+            raise ValueError(
+                f"heads {self.heads} is not a multiple of key_value_heads {self.key_value_heads}: each head "
+                "of keys and values serves the same number of heads"
+            )
+
+    @cached_property
+    def key_value_width(self) -> int:
+        """The numbers of all keys of a token, and of all values."""
+        return (self.key_value_heads or self.heads) * self._head_size
+
+    @cached_property
+    def query_width(self) -> int:
+        """The numbers of all queries of a token."""
+        return self.heads * self._head_size
+
+    @cached_property
+    def feed_forward(self) -> int:
+        """The width of the feed-forward part."""
+        return self.inner or 4 * self.width
+
+    @property
+    def _head_size(self) -> int:
+        return self.head_size or self.width // self.heads
+
+    @cached_property
+    def layer_parameters(self) -> int:
+        """Parameters of a layer: its matrices and norms."""
+        attention = 2 * self.width * (self.query_width + self.key_value_width)
+        return attention + (3 if self.gated else 2) * self.width * self.feed_forward + 2 * self.width
+
+    @cached_property
+    def embedding_parameters(self) -> int:
+        """Parameters of the embedding, which are as many as those of an untied head."""
+        return self.vocabulary * self.width
+
+    @cached_property
+    def parameters(self) -> int:
+        """Parameters of the whole model."""
+        ends = self.embedding_parameters * (1 if self.tied else 2) + self.positions * self.width
+        return self.layers * self.layer_parameters + ends
+
+    @cached_property
+    def layer_operations(self) -> float:
+        """Operations of a layer's forward pass for a token: 2 for each weight, and those of attention."""
+        attention = 4.0 * self.sequence * self.query_width
+        return 2.0 * self.layer_parameters + (attention / 2 if self.causal else attention)
+
+    @cached_property
+    def head_operations(self) -> float:
+        """Operations of the head's forward pass for a token."""
+        return 2.0 * self.embedding_parameters
+
+    def step_operations(self, batch: int) -> float:
+        """Operations of a step with `batch` examples: a backward pass has twice those of a forward pass."""
+        forward = self.layers * self.layer_operations + self.head_operations
+        return 3.0 * forward * batch * self.sequence
+
+    def layer_activations(self, tensor: int, *, sequence_parallel: bool) -> float:
+        """Numbers that a layer keeps per token for its backward pass, on one of `tensor` ranks.
+
+        They are those of Korthikanti et al. without dropout, with a fused kernel of attention: for a GPT 16
+        vectors of the width (32 of their 34 bytes), of which 4, inputs of norms and matrices, are divided
+        only with sequence parallelism. A gated feed-forward part keeps the inputs and the output of its gate.
+        """
+        whole = 4.0 * self.width
+        divided = (
+            2.0 * (self.query_width + self.key_value_width) + (3 if self.gated else 2) * self.feed_forward
+        )
+        return whole / (tensor if sequence_parallel else 1) + divided / tensor

@@ -1,0 +1,231 @@
+"""Tries numbers of devices and layouts, and decides which of them to use."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from training_service.client.planning import costs
+from training_service.client.planning.cluster import Cluster
+from training_service.client.planning.costs import Layout, Time, Training
+
+LEAST_GAIN = 0.5
+"""The least share of its own speed that each added device must add, to be worth it."""
+
+MOST_CONTEXT_RANKS = 64
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the search may choose."""
+
+    strategies: tuple[str, ...] = costs.STRATEGIES
+    recomputations: tuple[str, ...] = costs.RECOMPUTATIONS
+    offloads: tuple[str, ...] = costs.OFFLOADS
+    sequence_parallel: bool = True
+    context_parallel: bool = False
+    """Whether sequences may be divided among ranks for attention, too. No algorithm of ours does it."""
+
+    def __post_init__(self) -> None:
+        """Check the choices. Raises ValueError, which names them."""
+        for name in ("strategies", "recomputations", "offloads"):
+            allowed = getattr(costs, name.upper())
+            for value in getattr(self, name):
+                if value not in allowed:
+                    raise ValueError(f"'{value}' is unknown; allowed are {', '.join(allowed)}")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A layout and its costs."""
+
+    layout: Layout
+    memory: float
+    """Bytes of the device that needs the most."""
+    time: Time
+
+    @property
+    def step(self) -> float:
+        """Seconds of a step."""
+        return self.time.step
+
+    @property
+    def device_seconds(self) -> float:
+        """The price of a step: its seconds times its devices."""
+        return self.step * self.layout.devices
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The best layouts of each number of devices that was tried, and the one to use."""
+
+    best: Choice
+    at_best: tuple[Choice, ...]
+    """The layouts of as many devices, of different shapes, the fastest first."""
+    by_devices: dict[int, Choice]
+    """The fastest layout of each number of devices with one that fits."""
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """No layout fits."""
+
+    smallest: Choice | None
+    """The layout that needs the least memory; None if no layout is valid."""
+
+
+def decide(
+    training: Training,
+    cluster: Cluster,
+    *,
+    limits: Limits | None = None,
+    least_gain: float = LEAST_GAIN,
+    all_devices: bool = False,
+) -> Decision | Nothing:
+    """Find the layout to use.
+
+    From the fewest devices on which the training fits, more of them are taken as long as each added device
+    adds `least_gain` of the speed that a device had: n devices instead of k are worth it if the speed-up is
+    at least 1 + least_gain (n/k - 1). With `all_devices`, all of them are used.
+
+    Raises ValueError if `least_gain` is not from 0 to 1.
+    """
+    if not 0 <= least_gain <= 1:
+        raise ValueError(f"least_gain is {least_gain:g}; it must be from 0 to 1")
+    limits = limits or Limits()
+    counts = [cluster.devices] if all_devices else numbers_of_devices(cluster)
+    # Copies to the host are slow and need its memory: they are planned only if nothing fits without them.
+    plain = replace(limits, offloads=tuple(each for each in limits.offloads if each == "none"))
+    fitting = _fitting_choices(training, cluster, counts, plain)
+    fitting = fitting or _fitting_choices(training, cluster, counts, limits)
+    if not fitting:
+        return Nothing(smallest(training, cluster, counts, limits))
+    used, *more = fitting
+    for count in more:
+        speed_up = fitting[used][0].step / fitting[count][0].step
+        if speed_up > 1 and speed_up >= 1 + least_gain * (count / used - 1):
+            used = count
+    by_devices = {count: each[0] for count, each in fitting.items()}
+    return Decision(by_devices[used], tuple(fitting[used]), by_devices)
+
+
+def _fitting_choices(
+    training: Training, cluster: Cluster, counts: list[int], limits: Limits
+) -> dict[int, list[Choice]]:
+    found = {count: choices(training, cluster, count, limits) for count in counts}
+    return {count: each for count, each in found.items() if each}
+
+
+def numbers_of_devices(cluster: Cluster) -> list[int]:
+    """Return the numbers of devices to try: all within a machine, then of whole machines.
+
+    Up to 16 machines all numbers are tried, then those that divide the number of machines.
+    """
+    machines = [n for n in range(2, cluster.machines + 1) if n <= 16 or not cluster.machines % n]
+    return [*range(1, cluster.per_machine + 1), *(n * cluster.per_machine for n in machines)]
+
+
+def choices(training: Training, cluster: Cluster, devices: int, limits: Limits) -> list[Choice]:
+    """Return the fastest layout of each shape on this number of devices that fits, the fastest first.
+
+    Each kind of offload is tried only if none fits with those before it.
+    """
+    best: dict[tuple[int, ...], Choice] = {}
+    room = cluster.memory * (1 - costs.RESERVE)
+    for offload in limits.offloads:
+        if costs.least_states(training, offload) > room * devices:
+            continue
+        for plain in _shapes(training, cluster, devices, limits):
+            shape = (plain.data, plain.tensor, plain.context, plain.pipeline)
+            for layout, memory in _fitting(training, replace(plain, offload=offload), limits, room):
+                choice = Choice(layout, memory, costs.time(training, cluster, layout))
+                if shape not in best or choice.step < best[shape].step:
+                    best[shape] = choice
+        if best:
+            break
+    return sorted(best.values(), key=_cost)
+
+
+def smallest(training: Training, cluster: Cluster, counts: list[int], limits: Limits) -> Choice | None:
+    """Return the layout that needs the least memory, of those with the most devices that have one."""
+    for devices in reversed(counts):
+        least: tuple[float, Layout] | None = None
+        for plain in _shapes(training, cluster, devices, limits):
+            for offload in limits.offloads:
+                everything = replace(plain, offload=offload)
+                for layout, memory in _fitting(training, everything, limits, float("inf"), every=True):
+                    if least is None or memory < least[0]:
+                        least = memory, layout
+        if least is not None:
+            return Choice(least[1], least[0], costs.time(training, cluster, least[1]))
+    return None
+
+
+def _cost(choice: Choice) -> tuple[float, ...]:
+    at = choice.layout
+    return (choice.step, costs.STRATEGIES.index(at.strategy), at.pipeline, at.tensor, at.context)
+
+
+def _fitting(
+    training: Training, plain: Layout, limits: Limits, room: float, *, every: bool = False
+) -> Iterator[tuple[Layout, float]]:
+    """Yield the layouts that save memory in different ways, and fit. Slower ones are left out unless `every`.
+
+    DDP and the first ZeRO stage that fits are worth comparing: later stages send more for less memory.
+    """
+    alone = plain.data * plain.context == 1
+    shape = (*(plain.data, plain.tensor, plain.context, plain.pipeline), plain.micro_batches, plain.stages)
+    strategies = ("ddp",) if alone and "ddp" in limits.strategies else limits.strategies
+    for recomputation in limits.recomputations:
+        first_only = False
+        for strategy in strategies:
+            if first_only and not every:
+                break
+            layout = Layout(*shape, strategy, recomputation, plain.sequence_parallel, plain.offload)
+            memory = costs.memory(training, layout)
+            if memory <= room:
+                yield layout, memory
+                first_only = strategy != "ddp"
+
+
+def _shapes(training: Training, cluster: Cluster, devices: int, limits: Limits) -> Iterator[Layout]:
+    """Yield all valid shapes with all micro-batches and stages."""
+    model = training.model
+    for tensor in _divisors(devices):
+        # Tensor ranks exchange activations in each layer, so they share a machine (SC 2021, takeaway 1).
+        if tensor > cluster.per_machine or model.heads % tensor or (model.key_value_heads or tensor) % tensor:
+            continue
+        for pipeline in _divisors(devices // tensor):
+            if pipeline > model.layers:
+                break
+            for context in _divisors(devices // (tensor * pipeline)):
+                if context > (MOST_CONTEXT_RANKS if limits.context_parallel else 1):
+                    break
+                data = devices // (tensor * pipeline * context)
+                if training.batch % data or model.sequence % (context * tensor):
+                    continue
+                divided = limits.sequence_parallel and tensor > 1
+                shape = Layout(data, tensor, context, pipeline, sequence_parallel=divided)
+                for micro_batches in _parts(training.batch // data):
+                    if micro_batches < pipeline:
+                        continue
+                    for stages in _stages(model.layers, pipeline, micro_batches):
+                        yield replace(shape, micro_batches=micro_batches, stages=stages)
+
+
+def _stages(layers: int, pipeline: int, micro_batches: int) -> list[int]:
+    """Return how many stages a rank may have. Interleaving needs whole rounds of micro-batches."""
+    if pipeline == 1 or micro_batches % pipeline:
+        return [1]
+    return [stages for stages in (1, 2, 4, 8) if pipeline * stages <= layers + pipeline]
+
+
+def _parts(examples: int) -> list[int]:
+    """Return the numbers of micro-batches to try: large examples of each, and down to one example."""
+    numbers = _divisors(examples)
+    return numbers if len(numbers) <= 8 else sorted({*numbers[:3], *numbers[-5:]})
+
+
+@cache
+def _divisors(number: int) -> list[int]:
+    low = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)})

@@ -1,0 +1,77 @@
+"""Predicts larger numbers of instances from runs on one and two, for data parallel training."""
+
+import math
+from dataclasses import dataclass
+
+from training_service.client.scaling.laws import Scaling
+
+
+@dataclass(frozen=True)
+class Network:
+    """A measured network, and what a step sends over it."""
+
+    latency: float
+    """Seconds of a message."""
+    bandwidth: float
+    """Bytes a second of an instance."""
+    bytes_a_step: float
+    """Bytes of the gradients that are added."""
+    messages: int = 1
+    """All-reduces of a step: the buckets of gradients."""
+
+    def __post_init__(self) -> None:
+        """Check the values. Raises ValueError, which names the value."""
+        for name, least in (("latency", 0), ("bandwidth", 1e-9), ("bytes_a_step", 0), ("messages", 1)):
+            value = getattr(self, name)
+            if not least <= value < math.inf:
+                raise ValueError(f"{name} is {value:g}; it must be at least {least:g} and finite")
+
+    def ring(self, instances: int) -> float:
+        """Return the seconds of ring all-reduces (Patarasuk and Yuan, 2009), without any computation."""
+        n = instances
+        rounds = 2 * (n - 1) * self.latency * self.messages
+        return rounds + 2 * (n - 1) / n * self.bytes_a_step / self.bandwidth
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The step's time on n instances: work, the part of the ring that passes do not hide, and the rest."""
+
+    scaling: Scaling
+    one: float
+    """Seconds of a step on one instance."""
+    exposed: float
+    """The share of the ring's time that a step waits for, from 0 to 1."""
+    rest: float
+    """Seconds that are neither work that is divided nor the network: serial work, waiting for each other."""
+    network: Network | None
+
+    def seconds(self, instances: int) -> float:
+        """Return the time of a step."""
+        n = instances
+        work = self.one / n if self.scaling is Scaling.STRONG else self.one
+        sent = self.exposed * self.network.ring(n) if self.network else 0.0
+        return work + sent + self.rest * (n - 1) / n
+
+    def speed_up(self, instances: int) -> float:
+        """Return how many times as many examples a second are computed as on one instance."""
+        once = self.one / self.seconds(instances)
+        return once if self.scaling is Scaling.STRONG else instances * once
+
+
+def predict(one: float, two: float, scaling: Scaling, network: Network | None = None) -> Prediction:
+    """Predict from the seconds of a step on one and on two instances.
+
+    What two instances take beyond their share of the work is explained by the network as far as it can be,
+    and the remainder is `rest`, which grows as (n-1)/n. Without a network all of it is `rest`: Amdahl's law.
+    A step that is faster than its share of the work leaves neither.
+
+    Raises ValueError if a time is not above 0.
+    """
+    for name, value in (("one instance", one), ("two instances", two)):
+        if not 0 < value < math.inf:
+            raise ValueError(f"the step on {name} took {value:g} s; it must be above 0")
+    more = max(0.0, two - (one / 2 if scaling is Scaling.STRONG else one))
+    ring = network.ring(2) if network else 0.0
+    exposed = min(1.0, more / ring) if ring else 0.0
+    return Prediction(scaling, one, exposed, 2 * (more - exposed * ring), network)

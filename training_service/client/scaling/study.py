@@ -1,0 +1,100 @@
+"""What a study of scaling has found: its points, the law that they follow, and what it says.
+
+A study is a sweep over the number of instances, with the examples of a second as objective. Trials with equal
+other parameters are one series.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from training_service.client.requests import INSTANCES_PARAMETER
+from training_service.client.scaling.laws import Law, Point, Scaling, fit
+from training_service.client.scaling.prediction import Prediction, predict
+from training_service.client.sweeps.history import Trial
+from training_service.client.sweeps.settings import Sweep
+from training_service.client.sweeps.space import Value
+
+FURTHER = 4
+"""A law is used up to this multiple of the largest measured number of instances."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The trials with equal parameters, by number of instances."""
+
+    parameters: Mapping[str, Value]
+    """The searched parameters besides the number of instances."""
+    trials: Mapping[int, Trial]
+    scaling: Scaling
+
+    @cached_property
+    def rates(self) -> dict[int, float]:
+        """Examples a second by instances, of the trials that have them."""
+        return {
+            n: t.value for n, t in self.trials.items() if t.state == "complete" and t.value and t.value > 0
+        }
+
+    @cached_property
+    def law(self) -> Law | None:
+        """The law of the points; None without points. Its times are those of an example of each instance."""
+        points = [Point(n, self._seconds(n, rate)) for n, rate in self.rates.items()]
+        return fit(points, self.scaling) if points else None
+
+    @cached_property
+    def prediction(self) -> Prediction | None:
+        """What the runs on one and two instances predict; None without both."""
+        if not {1, 2} <= self.rates.keys():
+            return None
+        one, two = (self._seconds(n, self.rates[n]) for n in (1, 2))
+        return predict(one, two, self.scaling)
+
+    @property
+    def most(self) -> int:
+        """The largest number of instances that the law is used for."""
+        return FURTHER * max(self.rates, default=1)
+
+    @property
+    def missing(self) -> dict[int, str]:
+        """Why numbers of instances have no point."""
+        return {n: trial.reason or trial.state for n, trial in self.trials.items() if n not in self.rates}
+
+    def rate(self, instances: int) -> float:
+        """Return the examples of a second by the law. Raises ValueError without a law."""
+        if self.law is None:
+            raise ValueError("no run has a throughput, so there is no law")
+        return self._rate(instances, self.law.seconds(instances))
+
+    def predicted(self, instances: int) -> float | None:
+        """Return the examples of a second that one and two instances predict."""
+        if self.prediction is None:
+            return None
+        return self._rate(instances, self.prediction.seconds(instances))
+
+    def interval(self, instances: int) -> tuple[float, float] | None:
+        """Return bounds of the law's examples of a second."""
+        bounds = self.law.interval(instances) if self.law else None
+        if bounds is None:
+            return None
+        low, high = bounds
+        return self._rate(instances, high), self._rate(instances, low) if low else float("inf")
+
+    def speed_up(self, instances: int) -> float:
+        """Return the measured rate, relative to one instance: measured, or else by the law."""
+        return self.rates[instances] / self.rates.get(1, self.rate(1))
+
+    def _seconds(self, instances: int, rate: float) -> float:
+        return (instances if self.scaling is Scaling.WEAK else 1) / rate
+
+    def _rate(self, instances: int, seconds: float) -> float:
+        return (instances if self.scaling is Scaling.WEAK else 1) / seconds
+
+
+def series_of(settings: Sweep, trials: Iterable[Trial]) -> list[Series]:
+    """Return the series of a study, in the order of its trials."""
+    scaling = Scaling.WEAK if settings.per_instance else Scaling.STRONG
+    grouped: dict[tuple[tuple[str, Value], ...], dict[int, Trial]] = {}
+    for trial in trials:
+        others = tuple((k, v) for k, v in trial.parameters.items() if k != INSTANCES_PARAMETER)
+        grouped.setdefault(others, {})[int(trial.parameters[INSTANCES_PARAMETER])] = trial
+    return [Series(dict(others), dict(sorted(of.items())), scaling) for others, of in grouped.items()]

@@ -1,0 +1,42 @@
+"""The number of instances that is worth it, by the efficiency of the last one or by prices."""
+
+import math
+from collections.abc import Callable
+
+Rate = Callable[[int], float]
+"""Examples a second on a number of instances, or the speed-up."""
+
+
+def by_efficiency(rate: Rate, least: float, most: int) -> int:
+    """Return the largest number of instances, up to `most`, of which each added one is worth it.
+
+    Another instance is worth it if it adds at least `least` of the speed of one instance alone. Raises
+    ValueError if `least` is not above 0 and at most 1.
+    """
+    if not 0 < least <= 1:
+        raise ValueError(f"the least efficiency is {least:g}; it must be above 0 and at most 1")
+    one = rate(1)
+    for count in range(1, most):
+        if rate(count + 1) - rate(count) < least * one:
+            return count
+    return most
+
+
+def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
+    """Return the number of instances up to `most` with which an example costs least.
+
+    An hour of n instances costs n `price`, and an hour of waiting for the result costs `value_of_time`, in
+    the same money. So an example costs (n price + value_of_time) / (3600 rate(n)). Without a value of time,
+    the most efficient number is the cheapest. Raises ValueError if an amount is negative or both are 0.
+    """
+    for name, amount in (("price", price), ("value of time", value_of_time)):
+        if not 0 <= amount < math.inf:
+            raise ValueError(f"the {name} is {amount:g}; it must be 0 or more")
+    if not price + value_of_time:
+        raise ValueError("price and value of time are both 0: every number of instances costs the same")
+    return min(range(1, most + 1), key=lambda count: (count * price + value_of_time) / rate(count))
+
+
+def cost_of_example(rate: float, instances: int, price: float) -> float:
+    """Return the price of an example, with `rate` examples a second and `price` for an instance and hour."""
+    return instances * price / 3600 / rate
