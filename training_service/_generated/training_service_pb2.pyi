@@ -811,7 +811,7 @@ class GetTrainingStatusResponse(_message.Message):
 
     @_builtins.property
     def program(self) -> Global___Program:
-        """The uploaded program, as submitted. Absent for jobs of an algorithm."""
+        """The uploaded program, as submitted. Absent for jobs of an algorithm, and in ListTrainingJobs."""
 
     def __init__(
         self,

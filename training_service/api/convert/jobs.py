@@ -31,6 +31,13 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 }
 
 
+def entry_of(view: JobView) -> pb.GetTrainingStatusResponse:
+    """The status message of a job in a page, without its program, whose command may have 64 KiB."""
+    status = status_of(view)
+    status.ClearField("program")
+    return status
+
+
 def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
     """The status message of a job."""
     job, spec = view.job, view.job.spec
