@@ -15,8 +15,8 @@ STEPS_ALLOWED = 3
 PATIENCE_SECONDS = 600.0
 """How long an attempt without a deadline of its own may stand still if it may still go on by itself.
 
-So long may a collective operation of NCCL take by default in PyTorch, so training that works without this service
-is not stopped by it.
+So long may a collective operation of NCCL take by default in PyTorch, so training that works without this
+service is not stopped by it.
 """
 ASIDE_SECONDS = 1800.0
 """How long an attempt may stay in declared phases, or before its first steps."""

@@ -134,20 +134,16 @@ class ProgressWatch:
             self._reports.show_ranks(attempt, paces_of(watched))
         moved = max([watched.moved, *(each.moved for each in watched.signs.values())])
         watched.restless = now - moved > watched.quiet_after
-        stall = stall_of(watched, now)
+        stall, asked = stall_of(watched, now), watched.asked
         if stall is None:
             watched.asked = None
             self._go_on(attempt)
-        elif watched.asked is None or (
-            stall.is_over and watched.asked < now - stall.seconds + stall.patience
-        ):
-            # Answers from before the end of the patience are old.
-            self._go_on(attempt)
+        elif asked is None or (stall.is_over and now - asked > stall.seconds - stall.patience):
+            self._go_on(attempt)  # answers from before the end of the patience are old
             for signs in watched.signs.values():
                 signs.stacks, signs.collectives = "", ()
             watched.asked, watched.outside = now, {}
         elif attempt not in self._stalls and self._has_answers(watched, now):
-            asked = watched.asked
             quiet = {process for process, signs in watched.signs.items() if signs.heard < asked}
             quiet |= watched.expected.keys() - watched.signs.keys()
             if not self._were_inspected(attempt, watched, quiet):

@@ -77,7 +77,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"deadlines": {"progress": "soon"}}, "deadlines: Failed to parse progress field"),
     (
         {"number_policy": {"on_nan": 1}},
-        'number_policy: Message type "training.NumberPolicy" has no field named',
+        'Message type "training.NumberPolicy" has no field named "on_nan"',
     ),
     ({"pod_options": {"gpu": 1}}, 'pod_options: Message type "training.PodOptions" has no field named "gpu"'),
 ]
