@@ -258,7 +258,7 @@ async def test_a_look_ends_when_the_attempt_goes_on(
 
 @pytest.fixture
 def unbounded(watch: ProgressWatch) -> ProgressWatch:
-    """The watch of the same job, for which nobody has set a deadline."""
+    """The watch of the same job, whose deadline is learned."""
     watch.forget(JOB.group)
     watch.follow(job_of(spec(instances=2), state=JobState.RUNNING))
     return watch
