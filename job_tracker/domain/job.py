@@ -335,14 +335,17 @@ class Job:
     def decided(self, ending: Ending) -> "Job":
         """Return the job with this decided ending. Raises IllegalMove if another was decided before.
 
-        Only a cancel may replace a decision, and only the decision to make another attempt.
+        Only a cancel may replace the decision to make another attempt, and only a failure that of a success:
+        a worker may fail while it has time to end.
         """
-        failed = self.ending is not None and self.ending.state is JobState.BACKOFF
-        overruled = failed and ending.state is JobState.CANCELLED
+        before = self.ending.state if self.ending is not None else None
+        overruled = (before is JobState.BACKOFF and ending.state is JobState.CANCELLED) or (
+            before is JobState.SUCCEEDED and ending.state in (JobState.FAILED, JobState.BACKOFF)
+        )
         if (self.ending is not None and not overruled) or ending.state not in TRANSITIONS[self.state]:
             raise IllegalMove(self.id, self.state, ending.state)
         history = self.history
-        if self.ending is not None:  # the history keeps the overruled failure
+        if self.ending is not None and before is JobState.BACKOFF:  # the history keeps the overruled failure
             history += (self._move(self.ending.state, self.ending.decided_at, self.ending.diagnosis),)
         return replace(self, ending=ending, due_at=None, history=history)
 

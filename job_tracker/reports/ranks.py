@@ -99,6 +99,8 @@ class Signs:
     collectives: tuple[Collective, ...] = ()
     """The last collective operations that it has begun, sent with the stacks."""
     slow_since: datetime | None = None
+    slowness: float = 0.0
+    """How many times longer than the median it last worked on a step; 0 if that was never known."""
 
 
 @dataclass(frozen=True, slots=True)

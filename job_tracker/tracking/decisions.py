@@ -60,7 +60,12 @@ def next_step(
     succeeded. `stall` says why the attempt no longer makes progress, if that was found.
     """
     if job.ending is not None:
-        if seen is not None and (current := job.observed(seen.statuses)) != job:
+        current = job if seen is None else job.observed(seen.statuses)
+        if seen is not None and (failure := _failed_after_success(job.ending, seen, now, finish_grace)):
+            if (wait := _wait_for_root_cause(seen, now)) is not None:
+                return Rest(at_most=wait)
+            return Save(current.failed(failure, now))
+        if current != job:
             return Save(current)  # otherwise a crash during the stop would lose how the ranks ended
         return _end(job.ending, seen, now, finish_grace)
     if (bounded := job.due_in_time(now)) != job:
@@ -87,7 +92,8 @@ def next_step(
         return Launch()
     if (lost := _restartable_worker(job, seen)) is not None:
         return Save(current.restarting(*lost, now))
-    if seen.first_failure is not None:
+    serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # it does not need the others
+    if seen.first_failure is not None and not serves:
         if (wait := _wait_for_root_cause(seen, now)) is not None:
             return Rest(at_most=wait)
         return Save(current.failed(seen.first_failure, now))
@@ -156,6 +162,18 @@ def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
         return None
     left = failed_at + _CAUSE_SECONDS - now.timestamp()
     return timedelta(seconds=left) if 0 < left <= _CAUSE_SECONDS else None
+
+
+def _failed_after_success(
+    ending: Ending, seen: Observation, now: datetime, finish_grace: timedelta
+) -> Diagnosis | None:
+    """Return the failure of a rank in the time that workers have to end after the success of their master.
+
+    So it makes no difference which of the two ended first. After that time, the service may have ended them.
+    """
+    if ending.state is not JobState.SUCCEEDED or ending.at_once:
+        return None
+    return seen.first_failure if now <= ending.decided_at + finish_grace else None
 
 
 def _end(ending: Ending, seen: Observation | None, now: datetime, finish_grace: timedelta) -> Step:

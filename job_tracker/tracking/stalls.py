@@ -12,6 +12,12 @@ from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
 """An attempt may always take so many times its longest recent step."""
+PATIENCE_SECONDS = 600.0
+"""How long an attempt without a deadline of its own may stand still if it may still go on by itself.
+
+So long may a collective operation of NCCL take by default in PyTorch, so training that works without this
+service is not stopped by it.
+"""
 ASIDE_SECONDS = 1800.0
 """How long an attempt may stay in declared phases, or before its first steps."""
 BUSY_SECONDS = 86_400.0
@@ -30,11 +36,19 @@ class Stall:
 
     seconds: float
     limit: float
+    patience: float
+    """The limit as long as it is not proven that the attempt cannot go on."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the attempt has stood still for too long, proven or not."""
+        return self.seconds > self.patience
 
 
 def stall_of(watched: Watched, now: float) -> Stall | None:
     """Return the stall of an attempt, or None if it goes on, or if too little is known.
 
+    It is only a suspicion until it `is_over` or `is_proven`.
     Only an attempt whose processes report their steps, or whose job has a deadline for progress, can stall.
     """
     signs = watched.signs.values()
@@ -51,7 +65,22 @@ def stall_of(watched: Watched, now: float) -> Stall | None:
         return None
     if watched.deadline is None and silent(watched, now) == set(watched.signs):
         return None  # rather, nothing reaches the service
-    return Stall(seconds, limit)
+    return Stall(seconds, limit, limit if watched.deadline is not None else max(limit, PATIENCE_SECONDS))
+
+
+def is_proven(watched: Watched) -> bool:
+    """Return whether the attempt cannot go on by itself, by what its processes have answered.
+
+    A process is stopped by a signal or a debugger; or all processes wait in collective operations, and not in
+    the same one.
+    """
+    if any(each.is_stopped for each in watched.outside.values()):
+        return True
+    signs = watched.signs.values()
+    all_wait = all(
+        each.last.waiting and any(not operation.done for operation in each.collectives) for each in signs
+    )
+    return all_wait and len(signs) == watched.size and bool(_late(watched))
 
 
 def _limit(watched: Watched, stepping: Sequence[Signs], now: float) -> float:
@@ -124,7 +153,8 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
     """Return the diagnosis of a stall, with the stacks of its processes."""
     guilty = missing(watched, quiet)
     waited = f"the attempt has made no progress for {stall.seconds:.0f} s"
-    at_most = f"at most {stall.limit:.0f} s were allowed"
+    limit = stall.patience if stall.is_over else stall.limit
+    at_most = f"at most {limit:.0f} s were allowed"
     if not guilty:
         summary = f"Training stands still: {waited}; {at_most}."
     else:

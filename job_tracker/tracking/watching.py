@@ -17,7 +17,7 @@ from job_tracker.reports import ReportBuffer
 from job_tracker.reports.ranks import Attempt, RankBoard, Watched
 from job_tracker.tracking.inspecting import Inspect, processes_of
 from job_tracker.tracking.machines import slow_machines
-from job_tracker.tracking.stalls import NO_LONGER_SLOW, SLOW, explained, slowness, stall_of
+from job_tracker.tracking.stalls import NO_LONGER_SLOW, SLOW, explained, is_proven, slowness, stall_of
 
 log = logging.getLogger(__name__)
 
@@ -131,22 +131,24 @@ class ProgressWatch:
             _SHORTEST_SHOW_SECONDS, len(watched.signs) / _SHOWN_A_SECOND
         ):
             self._shown[attempt] = now
-            self._reports.show_ranks(attempt, paces_of(watched, factors))
+            self._reports.show_ranks(attempt, paces_of(watched))
         moved = max([watched.moved, *(each.moved for each in watched.signs.values())])
         watched.restless = now - moved > watched.quiet_after
-        stall = stall_of(watched, now)
+        stall, asked = stall_of(watched, now), watched.asked
         if stall is None:
             watched.asked = None
             self._go_on(attempt)
-        elif watched.asked is None:
+        elif asked is None or (stall.is_over and now - asked > stall.seconds - stall.patience):
+            self._go_on(attempt)  # answers from before the end of the patience are old
             for signs in watched.signs.values():
                 signs.stacks, signs.collectives = "", ()
             watched.asked, watched.outside = now, {}
         elif attempt not in self._stalls and self._has_answers(watched, now):
-            asked = watched.asked
             quiet = {process for process, signs in watched.signs.items() if signs.heard < asked}
             quiet |= watched.expected.keys() - watched.signs.keys()
             if not self._were_inspected(attempt, watched, quiet):
+                return
+            if not (stall.is_over or is_proven(watched)):
                 return
             self._stalls[attempt] = explained(stall, watched, quiet)
             self._on_stall(attempt[0])
@@ -193,6 +195,7 @@ class ProgressWatch:
     def _note_slow(self, attempt: Attempt, watched: Watched, factors: Mapping[int, float]) -> None:
         for process, signs in watched.signs.items():
             factor = factors.get(process, 0.0)
+            signs.slowness = factor or signs.slowness  # after its last step, it stays as it was
             if signs.slow_since is None and factor >= SLOW:
                 signs.slow_since = self._now()
                 log.warning(
@@ -215,8 +218,8 @@ class ProgressWatch:
         self.slow_machines = slow
 
 
-def paces_of(watched: Watched, factors: Mapping[int, float]) -> tuple[RankPace, ...]:
-    """Return where the processes stand, as it is stored with the job. `factors` is their slowness."""
+def paces_of(watched: Watched) -> tuple[RankPace, ...]:
+    """Return where the processes stand, as it is stored with the job."""
     return tuple(
         RankPace(
             process=process,
@@ -225,7 +228,7 @@ def paces_of(watched: Watched, factors: Mapping[int, float]) -> tuple[RankPace, 
             heard_at=signs.heard_at,
             step_seconds=signs.last.step_seconds,
             waiting_seconds=signs.last.waiting_seconds,
-            slowness=factors.get(process, 0.0) if signs.slow_since else 0.0,
+            slowness=signs.slowness if signs.slow_since else 0.0,
             slow_since=signs.slow_since,
         )
         for process, signs in sorted(watched.signs.items())

@@ -5,11 +5,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.support.cluster import Cluster
 
 Rule = Mapping[str, Any]
 
 _RBAC = "rbac.authorization.k8s.io"
+_ROOT = Path(__file__).parents[2]
+
+
+def rules_in(path: str) -> list[Rule]:
+    """Return the rules of the only Role in a file of the repository."""
+    [role] = [each for each in yaml.safe_load_all((_ROOT / path).read_text()) if each["kind"] == "Role"]
+    return list(role["rules"])
 
 
 def account(name: str, rules: Iterable[Rule]) -> list[dict[str, Any]]:

@@ -414,7 +414,7 @@ class Deadlines(_message.Message):
 
     @_builtins.property
     def progress(self) -> _duration_pb2.Duration:
-        """The time in which an attempt has to make progress. It replaces the usual 30 s for attempts whose processes
+        """The time in which an attempt has to make progress. It replaces the learned time of attempts whose processes
         report their steps by calls, and it is watched for all others, too.
         """
 

@@ -3,9 +3,23 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import groupby
 
-from training_service._generated.training_service_pb2 import MetricPoint, MetricSeries
+from training_service._generated.training_service_pb2 import (
+    GetTrainingStatusResponse,
+    MetricPoint,
+    MetricSeries,
+)
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A rank that is slow, or was to the end of its attempt."""
+
+    rank: int
+    factor: float
+    since: datetime
 
 
 @dataclass(frozen=True)
@@ -15,6 +29,8 @@ class Curve:
     label: str
     steps: Sequence[int]
     values: Sequence[float]
+    slow: Sequence[tuple[int, Slow]] = ()
+    """The slow ranks, each with the place in `steps` since which it is slow."""
 
     @property
     def runs(self) -> Iterator[tuple[Sequence[int], Sequence[float]]]:
@@ -32,13 +48,34 @@ class Curve:
         return [(step, value) for step, value in points if not math.isfinite(value)]
 
 
-def curves_by_metric(found: Mapping[str, Iterable[MetricSeries]]) -> dict[str, list[Curve]]:
-    """Return the curves of each metric, given each job's series by its label."""
+def slow_ranks(status: GetTrainingStatusResponse) -> list[Slow]:
+    """Return the ranks of a job that are slow, the slowest first."""
+    slow = [
+        Slow(each.rank, each.pace.slowness, each.pace.slow_since.ToDatetime(UTC))
+        for each in status.ranks
+        if each.pace.HasField("slow_since")
+    ]
+    return sorted(slow, key=lambda each: -each.factor)
+
+
+def curves_by_metric(
+    found: Mapping[str, Iterable[MetricSeries]], slow: Mapping[str, Sequence[Slow]] | None = None
+) -> dict[str, list[Curve]]:
+    """Return the curves of each metric, given each job's series and slow ranks by its label.
+
+    A rank is slow since the first point that is as late; since the last point if all are earlier.
+    """
     curves: dict[str, list[Curve]] = {}
     for label, all_series in found.items():
         for series in all_series:
             points = _without_repeated_steps(series.points)
-            curve = Curve(label, [p.step for p in points], [p.value for p in points])
+            times = [p.at.ToDatetime(UTC) for p in points]
+            marks = [
+                (next((n for n, at in enumerate(times) if at >= each.since), len(times) - 1), each)
+                for each in (slow or {}).get(label, ())
+                if times
+            ]
+            curve = Curve(label, [p.step for p in points], [p.value for p in points], tuple(marks))
             curves.setdefault(series.name, []).append(curve)
     return dict(sorted(curves.items()))
 

@@ -176,6 +176,6 @@ class DeadlineSettings(Config):
     run: LongDuration | None = Field(default=None, description="Running time of an attempt.")
     progress: LongDuration | None = Field(
         default=None,
-        description="Time in which a running attempt has to make progress. Unset: 30 s or three of its "
-        "longest steps, and only for attempts whose processes report their steps by calls.",
+        description="Time in which a running attempt has to make progress. Unset: learned, "
+        "and only for attempts whose processes report their steps by calls.",
     )

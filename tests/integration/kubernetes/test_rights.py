@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.backends.kubernetes.labels import Manifest
@@ -24,9 +23,6 @@ from tests.support.backends import KubernetesGroups, groups_of, printed, seen, s
 from tests.support.cluster import Cluster, CommandFailed
 from tests.support.jobs import NOON, job
 
-RBAC = Path(__file__).parents[3] / "deploy/base/rbac.yaml"
-[ROLE] = [each for each in yaml.safe_load_all(RBAC.read_text()) if each["kind"] == "Role"]
-
 Right = tuple[str, str]
 """A verb and a resource."""
 
@@ -39,7 +35,8 @@ def rules_of(rights: Iterable[Right]) -> list[Rule]:
     return [{"apiGroups": [""], "resources": [resource], "verbs": [verb]} for verb, resource in rights]
 
 
-RIGHTS = rights_of(ROLE["rules"])
+RULES = accounts.rules_in("deploy/base/rbac.yaml")
+RIGHTS = rights_of(RULES)
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 SHORT = timedelta(seconds=1)
 _DENIAL = re.compile(r'User "system:serviceaccount:[^:]+:([^"]+)" cannot (\w+) resource "([^"]+)"')
@@ -201,7 +198,7 @@ async def test_each_right_of_the_role_is_needed(
 
 
 def test_the_role_allows_nothing_else(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    cluster.apply(namespace, *accounts.account("whole", ROLE["rules"]), *accounts.account("nobody", []))
+    cluster.apply(namespace, *accounts.account("whole", RULES), *accounts.account("nobody", []))
     ours, default = (_may_do(cluster, namespace, name, tmp_path) for name in ("whole", "nobody"))
     assert default <= ours
     assert ours - default == {("", *right) for right in RIGHTS}
@@ -232,7 +229,7 @@ FORBIDDEN = [
 
 
 def test_the_role_gives_no_access_to_other_objects(cluster: Cluster, namespace: str, tmp_path: Path) -> None:
-    cluster.apply(namespace, *accounts.account("whole", ROLE["rules"]))
+    cluster.apply(namespace, *accounts.account("whole", RULES))
     asked = [("create", "pods", None, None), *FORBIDDEN]
     reviews = [
         {

@@ -79,6 +79,16 @@ async def test_a_crash_in_native_code_names_the_signal(world: ProcessGroups) -> 
     assert (diagnosis.category, "SIGSEGV" in diagnosis.summary) == (Category.CRASHED, True)
 
 
+async def test_a_crash_in_native_code_shows_where_the_program_called_it(world: ProcessGroups) -> None:
+    """The program does not use trainer_kit."""
+    world.add("program", "python", "-c", "import ctypes\ndef read():\n    ctypes.string_at(0)\nread()")
+    diagnosis = await run_to_failure(world.open())
+    assert diagnosis.category is Category.CRASHED
+    assert "SIGSEGV" in diagnosis.summary
+    assert "native code" in diagnosis.resolution
+    assert "line 3 in read" in diagnosis.detail
+
+
 async def test_a_missing_program_is_named(world: ProcessGroups) -> None:
     world.add("program", "no-such-interpreter", "train.py")
     diagnosis = await run_to_failure(world.open())

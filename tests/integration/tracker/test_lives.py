@@ -118,12 +118,15 @@ async def test_workers_that_stay_after_the_master_are_stopped(service: Service) 
     assert [rank.phase for rank in job.ranks] == [Phase.SUCCEEDED, Phase.STOPPED]
 
 
-async def test_a_worker_that_fails_after_the_master_succeeded_changes_nothing(service: Service) -> None:
+async def test_a_worker_that_fails_after_the_master_succeeded_fails_the_job(service: Service) -> None:
     job = await service.reaches((await service.submit(FOREVER, instances=2)).id, JobState.RUNNING)
     service.world.end_rank(job.group, 0, 0)
     await service.until(job.id, lambda job: job.ending is not None)
     service.world.end_rank(job.group, 1, 6)
-    assert (await service.reaches(job.id, JobState.SUCCEEDED)).diagnosis is None
+    failed = await service.reaches(job.id, JobState.FAILED)
+    assert failed.diagnosis is not None
+    assert failed.diagnosis.summary == "Rank 1 exited with code 6."
+    assert [rank.phase for rank in failed.ranks] == [Phase.SUCCEEDED, Phase.FAILED]
 
 
 async def test_a_running_group_that_vanishes_fails_its_job(service: Service) -> None:

@@ -1,9 +1,12 @@
 """Series of several jobs as curves."""
 
 import math
+from datetime import UTC, datetime
+
+import pytest
 
 from training_service._generated import training_service_pb2 as pb
-from training_service.client.curves import Curve, curves_by_metric, smoothed
+from training_service.client.curves import Curve, Slow, curves_by_metric, slow_ranks, smoothed
 
 
 def series(name: str, *points: tuple[int, int, float]) -> pb.MetricSeries:
@@ -21,6 +24,21 @@ def test_each_metric_has_one_curve_per_job() -> None:
         "accuracy": [Curve("one", [1], [0.1])],
         "loss": [Curve("one", [1, 2], [0.5, 0.25]), Curve("two", [1], [0.75])],
     }
+
+
+@pytest.mark.parametrize(("second", "place"), [(0, 0), (15, 1), (20, 1), (99, 2)])
+def test_a_slow_rank_is_marked_where_it_began(second: int, place: int) -> None:
+    taken = series("loss", (1, 10, 3), (1, 20, 2), (1, 30, 1))
+    for point in taken.points:
+        point.at.FromSeconds(point.step)
+    status = pb.GetTrainingStatusResponse()
+    status.ranks.add(rank=0)
+    status.ranks.add(rank=1).pace.slowness = 1.3
+    status.ranks[1].pace.slow_since.FromSeconds(second)
+    [slow] = slow_ranks(status)
+    assert slow == Slow(1, 1.3, datetime.fromtimestamp(second, UTC))
+    [curve] = curves_by_metric({"job": [taken]}, {"job": [slow]})["loss"]
+    assert curve.slow == ((place, slow),)
 
 
 def test_the_later_attempt_counts_for_repeated_steps() -> None:

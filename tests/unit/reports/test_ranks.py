@@ -87,6 +87,24 @@ def test_a_step_is_dated_when_its_report_arrives(board: RankBoard, clock: Clock)
     assert (signs.moved, signs.active, signs.heard) == (120, 120, 120)
 
 
+@pytest.mark.parametrize("step", [-1, -(2**63), 10**15 + 1, 2**63 - 1])
+def test_an_impossible_step_counts_as_unknown(step: int) -> None:
+    assert rank_report(sent(step=step), has_step=True).step is None
+
+
+def test_a_process_that_lies_about_its_step_harms_only_its_own_attempt(
+    board: RankBoard, clock: Clock
+) -> None:
+    board.follow(job_of(spec(instances=2), state=JobState.RUNNING, job_id=2))
+    board.take((2, 1), RankReport(process=0, step=3, longest_step=0.5))
+    for step in (10**15, 0, 10**15, None):  # forwards, backwards, and nothing at all
+        clock.now += 1
+        board.take((1, 1), RankReport(process=0, step=step, longest_step=1e9))
+    attempts = dict(board.watched())
+    assert attempts[1, 1].signs[0].last.step is None
+    assert (attempts[2, 1].signs[0].last.step, attempts[2, 1].signs[0].moved) == (3, 100)
+
+
 def test_only_the_leader_watches(board: RankBoard) -> None:
     board.close()
     assert board.take((1, 1), RankReport(process=0)) == Orders(1.0, reconnect=True)

@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.pace import Activity
-from job_tracker.reports.ranks import RankReport, Signs, Watched
-from job_tracker.tracking.stalls import ASIDE_SECONDS, BUSY_SECONDS, explained, missing, slowness, stall_of
+from job_tracker.reports.collectives import DEFAULT_GROUP, Collective
+from job_tracker.reports.ranks import Outside, RankReport, Signs, Watched
+from job_tracker.tracking.stalls import (
+    ASIDE_SECONDS,
+    BUSY_SECONDS,
+    PATIENCE_SECONDS,
+    explained,
+    is_proven,
+    missing,
+    slowness,
+    stall_of,
+)
 from tests.support.jobs import NOON
 
 NOW = 100_000.0
@@ -63,6 +73,58 @@ def test_an_attempt_stalls_if_no_process_makes_progress_for_too_long(
     members: Sequence[Signs], deadline: float | None, stalls: bool
 ) -> None:
     assert (stall_of(group(members, deadline=deadline), NOW) is not None) is stalls
+
+
+@pytest.mark.parametrize(
+    ("members", "deadline", "patience"),
+    [
+        (
+            [signs(still=45), signs(1, still=45, waiting=True)],
+            None,
+            PATIENCE_SECONDS,
+        ),  # one batch loads for long
+        ([signs(still=700, longest_step=230)], None, 690),
+        ([signs(still=45)], 30.0, 30),  # what someone has set is exact
+    ],
+)
+def test_a_suspicion_without_proof_counts_only_after_patience_unless_there_is_a_deadline(
+    members: Sequence[Signs], deadline: float | None, patience: float
+) -> None:
+    stall = stall_of(group(members, deadline=deadline), NOW)
+    assert stall is not None
+    assert stall.patience == pytest.approx(patience)
+    assert stall.is_over is (stall.seconds > patience)
+
+
+def operation(number: int, *, done: bool = False) -> Collective:
+    return Collective(group=DEFAULT_GROUP, number=number, operation="all_reduce", sizes="[[3]]", done=done)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "proven"),
+    [
+        (((41, False, True), (42, False, True)), True),  # each waits for the other
+        (((42, False, True), (42, False, True)), False),  # the network may be slow
+        (((41, True, False), (42, False, True)), False),  # rank 0 loads its batch
+        (((41, False, False), (42, False, True)), False),  # or does so while an operation goes on behind
+    ],
+)
+def test_processes_that_wait_for_each_other_in_different_operations_are_a_proof(
+    ranks: Sequence[tuple[int, bool, bool]], proven: bool
+) -> None:
+    watched = group([signs(n, waiting=waiting) for n, (_, _, waiting) in enumerate(ranks)])
+    for process, (number, done, _) in enumerate(ranks):
+        watched.signs[process].collectives = (operation(number, done=done),)
+    assert is_proven(watched) is proven
+    watched.size = 3  # another process may still do something
+    assert not is_proven(watched)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_process_that_is_seen_to_be_stopped_is_a_proof(stopped: bool) -> None:
+    watched = group([signs(waiting=True), signs(1)])
+    watched.outside = {1: Outside("process 7 (python)", is_stopped=stopped)}
+    assert is_proven(watched) is stopped
 
 
 def test_without_reports_of_steps_only_a_deadline_stops_the_attempt() -> None:

@@ -11,11 +11,11 @@ import pytest
 
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import JobState
+from job_tracker.domain.pace import Activity
 from job_tracker.domain.policies import Deadlines
 from job_tracker.reports import ReportBuffer
 from job_tracker.reports.ranks import Outside, RankBoard, RankReport
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.tracking.stalls import slowness
 from job_tracker.tracking.watching import ProgressWatch, paces_of
 from tests.support.jobs import NOON, job_of, spec
 
@@ -147,7 +147,7 @@ async def test_a_slow_process_is_noted_until_it_is_faster(watch: ProgressWatch) 
     def slow_since() -> list[object]:
         watch.look()
         [(_, watched)] = watch._board.watched()
-        return [pace.slow_since for pace in paces_of(watched, slowness(watched))]
+        return [pace.slow_since for pace in paces_of(watched)]
 
     report(watch, [0], step_seconds=1.3, waiting_seconds=0.3)
     report(watch, [1], step_seconds=1.3)
@@ -157,6 +157,19 @@ async def test_a_slow_process_is_noted_until_it_is_faster(watch: ProgressWatch) 
     assert slow_since() == [None, NOON]
     report(watch, [1], step_seconds=1.05)
     assert slow_since() == [None, None]
+
+
+async def test_a_process_that_was_slow_to_the_end_keeps_its_factor(watch: ProgressWatch) -> None:
+    report(watch, [0], step_seconds=1.3, waiting_seconds=0.3)
+    report(watch, [1], step_seconds=1.3)
+    watch.look()
+    report(watch, [0, 1], activity=Activity.DONE)
+    watch.look()
+    [(_, watched)] = watch._board.watched()
+    assert [(round(pace.slowness, 6), pace.slow_since) for pace in paces_of(watched)] == [
+        (0, None),
+        (1.3, NOON),
+    ]
 
 
 async def test_a_machine_that_is_slow_for_two_jobs_is_named_once(
@@ -241,3 +254,59 @@ async def test_a_look_ends_when_the_attempt_goes_on(
     watch.look()
     await asyncio.wait([looking])
     assert (looking.cancelled(), watch._inspections, stalled) == (True, {}, [])
+
+
+@pytest.fixture
+def unbounded(watch: ProgressWatch) -> ProgressWatch:
+    """The watch of the same job, whose deadline is learned."""
+    watch.forget(JOB.group)
+    watch.follow(job_of(spec(instances=2), state=JobState.RUNNING))
+    return watch
+
+
+def wait_for(watch: ProgressWatch, clock: Clock, seconds: int) -> None:
+    """Let process 0 wait for process 1, which stands in one place, and both report and answer."""
+    for _ in range(seconds):
+        clock.now += 1
+        for process in (0, 1):
+            wants = report(watch, [process], waiting=process == 0)
+            if wants:
+                stacks = "Thread MainThread:\n  a.py:1 in load\n"
+                report(watch, [process], waiting=process == 0, stacks=stacks)
+        watch.look()
+
+
+async def test_a_batch_that_loads_for_minutes_once_is_no_stall_but_a_hang_is_found(
+    unbounded: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    report(unbounded, [0, 1])
+    wait_for(unbounded, clock, 599)
+    assert stalled == []
+    report(unbounded, [0, 1], step=6)
+    wait_for(unbounded, clock, 599)
+    assert stalled == []
+    wait_for(unbounded, clock, 9)
+    assert stalled == [JOB.id]
+    why = unbounded.stall_of(JOB.group)
+    assert why is not None
+    assert why.rank == 1
+    assert "at most 600 s were allowed. It stands at a.py:1 in load." in why.summary
+
+
+async def test_a_frozen_process_is_found_after_30_s_without_any_deadline(
+    unbounded: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    looks = unbounded._inspect = Looks()
+    looks.may_answer.set()
+    report(unbounded, [0, 1])
+    for _ in range(40):
+        clock.now += 1
+        if report(unbounded, [0], waiting=True):
+            report(unbounded, [0], waiting=True, stacks="Thread MainThread:\n  a.py:1 in wait\n")
+        unbounded.look()
+        await asyncio.gather(*unbounded._inspections.values())
+    assert stalled == [JOB.id]
+    why = unbounded.stall_of(JOB.group)
+    assert why is not None
+    assert "at most 30 s were allowed" in why.summary
+    assert looks.asked == [{1}]

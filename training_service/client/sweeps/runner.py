@@ -13,6 +13,7 @@ from google.protobuf import json_format
 from training_service._generated.training_service_pb2 import (
     Deadlines,
     GetTrainingStatusResponse,
+    NumberPolicy,
     PodOptions,
     RetryPolicy,
     TrainingStatus,
@@ -167,6 +168,7 @@ class Runner:
             pod_options=json_format.ParseDict(settings.pod_options, PodOptions()),
             retry_policy=json_format.ParseDict(settings.retry_policy, RetryPolicy()),
             deadlines=json_format.ParseDict(settings.deadlines, Deadlines()),
+            number_policy=json_format.ParseDict(settings.number_policy, NumberPolicy()),
         )
 
     def _check(self, trial: Trial) -> None:

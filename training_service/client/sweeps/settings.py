@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from job_tracker.common.validation import explain
-from training_service._generated.training_service_pb2 import Deadlines, PodOptions, RetryPolicy
+from training_service._generated.training_service_pb2 import Deadlines, NumberPolicy, PodOptions, RetryPolicy
 from training_service.client.errors import InvalidRequest
 from training_service.client.requests import INSTANCES_PARAMETER
 from training_service.client.sweeps.space import Axis, Value
@@ -96,6 +96,7 @@ class Sweep(BaseModel):
     pod_options: Annotated[dict[str, Any], AfterValidator(_json_of(PodOptions))] = {}
     retry_policy: Annotated[dict[str, Any], AfterValidator(_json_of(RetryPolicy))] = {}
     deadlines: Annotated[dict[str, Any], AfterValidator(_json_of(Deadlines))] = {}
+    number_policy: Annotated[dict[str, Any], AfterValidator(_json_of(NumberPolicy))] = {}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -4,19 +4,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-import yaml
 
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
 from job_tracker.tracking.inspecting import inspect_by
-from tests.integration.kubernetes.test_rights import ROLE
 from tests.support import accounts
 from tests.support.backends import KubernetesGroups, started, text_of
 from tests.support.jobs import job
 from tests.support.place import Place
 
-OPTIONAL = Path(__file__).parents[4] / "deploy/optional/stacks/rbac.yaml"
-[MORE] = [each for each in yaml.safe_load_all(OPTIONAL.read_text()) if each["kind"] == "Role"]
+RULES = accounts.rules_in("deploy/base/rbac.yaml")
+MORE = accounts.rules_in("deploy/optional/stacks/rbac.yaml")
 
 
 @pytest.fixture
@@ -40,7 +38,7 @@ def frozen(world: KubernetesGroups) -> Job:
 async def test_a_frozen_pod_is_seen_to_be_stopped(
     world: KubernetesGroups, place: Place, frozen: Job, tmp_path: Path
 ) -> None:
-    place.apply(*accounts.account("looks", [*ROLE["rules"], *MORE["rules"]]))
+    place.apply(*accounts.account("looks", [*RULES, *MORE]))
     token = accounts.token(place.cluster, place.namespace, "looks")
     world.kubeconfig = accounts.kubeconfig(place.cluster, tmp_path / "kubeconfig", token)
     backend = world.open()
@@ -56,7 +54,7 @@ async def test_a_frozen_pod_is_seen_to_be_stopped(
 async def test_without_the_right_there_is_a_note(
     world: KubernetesGroups, place: Place, frozen: Job, tmp_path: Path
 ) -> None:
-    place.apply(*accounts.account("denied", ROLE["rules"]))
+    place.apply(*accounts.account("denied", RULES))
     token = accounts.token(place.cluster, place.namespace, "denied")
     world.kubeconfig = accounts.kubeconfig(place.cluster, tmp_path / "kubeconfig", token)
     backend = world.open()

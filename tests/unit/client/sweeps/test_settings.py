@@ -74,6 +74,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     ({"at_once": 0}, "at_once: 0 is not allowed: it must be greater than or equal to 1"),
     ({"deadlines": {"run": "x"}}, "deadlines: Failed to parse run field"),
+    ({"deadlines": {"progress": "soon"}}, "deadlines: Failed to parse progress field"),
+    (
+        {"number_policy": {"on_nan": 1}},
+        'Message type "training.NumberPolicy" has no field named "on_nan"',
+    ),
     ({"pod_options": {"gpu": 1}}, 'pod_options: Message type "training.PodOptions" has no field named "gpu"'),
 ]
 
@@ -91,7 +96,8 @@ def test_settings_survive_a_round_trip_through_json() -> None:
     original = settings(
         space={"A": [1, 1.5, "x", True], "B": {"low": 1.0, "high": 2.0, "step": 0.5}, "choices": [1, 2]},
         pruning={"min_steps": 2},
-        deadlines={"run": "60s"},
+        deadlines={"run": "60s", "progress": "300s"},
+        number_policy={"onNonfinite": "fail", "metrics": ["*loss*"]},
     )
     assert type(original).model_validate_json(original.model_dump_json()) == original
 

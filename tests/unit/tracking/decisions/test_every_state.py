@@ -89,6 +89,44 @@ def test_workers_get_time_to_end_only_after_a_success() -> None:
         assert step(running.decided(ending), seen(S, R)) == Stop(ending)
 
 
+def test_a_worker_that_fails_while_it_has_time_to_end_fails_the_attempt() -> None:
+    succeeded = RUNNING.observed(seen(S, R).statuses).decided(Ending(JobState.SUCCEEDED, NOON))
+    failed = step(succeeded, seen(S, F), after=5)
+    assert isinstance(failed, Save)
+    assert failed.job.ending == Ending(JobState.FAILED, NOON + timedelta(seconds=5), WHY)
+    assert failed.job.ranks[1].phase is F
+    assert step(failed.job, seen(S, F), after=5) == Stop(failed.job.ending)
+    # Later, it may have failed because the service has stopped it.
+    stopped = succeeded.observed(seen(S, F).statuses)
+    assert step(stopped, seen(S, F), after=31) == Stop(Ending(JobState.SUCCEEDED, NOON))
+
+
+def test_whether_the_worker_or_the_master_is_seen_to_end_first_makes_no_difference() -> None:
+    policy = replace(POLICY, retry_on=(Category.CRASHED,))
+    running = job_of(spec(instances=2, retry=policy), state=JobState.RUNNING).observed(seen(R, R).statuses)
+    ends = set()
+    for before in (seen(R, F), seen(S, F), seen(S, R)):
+        decided = step(running, before)
+        assert isinstance(decided, Save)
+        later = step(decided.job, seen(S, F))
+        after = later.job if isinstance(later, Save) else decided.job
+        assert after.ending is not None
+        ends.add((after.ending.state, after.ending.diagnosis))
+    assert ends == {(JobState.BACKOFF, WHY)}
+
+
+def test_a_master_that_needs_its_servers_no_longer_succeeds_although_one_has_failed() -> None:
+    serving = job_of(spec(instances=2, ends_with_master=True), state=JobState.RUNNING)
+    for observation in (seen(S, F), seen(S, R)):
+        decided = step(serving, observation)
+        assert isinstance(decided, Save)
+        assert decided.job.ending == Ending(JobState.SUCCEEDED, NOON, at_once=True)
+        assert step(decided.job.observed(seen(S, F).statuses), seen(S, F)) == Stop(decided.job.ending)
+    failed = step(serving, seen(R, F))
+    assert isinstance(failed, Save)
+    assert failed.job.diagnosis == WHY
+
+
 def test_the_ends_of_ranks_are_written_before_the_group_is_stopped() -> None:
     decided = RUNNING.observed(seen(S, R).statuses).decided(ending := Ending(JobState.SUCCEEDED, NOON))
     known = decided.observed(seen(S, S).statuses)

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from training_service._generated.training_service_pb2 import GetTrainingStatusResponse
 from training_service.client.cli.commands import timeline as timelines
 from training_service.client.cli.commands.arguments import Jobs
 from training_service.client.cli.output import Form, remark
 from training_service.client.cli.render import lines, plots, words
 from training_service.client.cli.session import session_of
-from training_service.client.curves import curves_by_metric, smoothed
-from training_service.client.sync import TrainingClient
+from training_service.client.curves import curves_by_metric, slow_ranks, smoothed
 
 
 def plot(
@@ -53,26 +53,30 @@ def plot(
                 "it draws one job, without --metric and --smooth", param_hint="--timeline"
             )
         with session.client() as client:
-            timelines.draw(session.output, client, jobs[0], _label(client, jobs[0]), output)
+            timelines.draw(session.output, client, jobs[0], _label(client.status(jobs[0])), output)
         return
     with session.client() as client:
-        found = {_label(client, job): list(client.metrics(job, metric or ())) for job in dict.fromkeys(jobs)}
+        found, slow = {}, {}
+        for job in dict.fromkeys(jobs):
+            status = client.status(job)
+            label = _label(status)
+            found[label], slow[label] = list(client.metrics(job, metric or ())), slow_ranks(status)
     if smooth:
         found = {label: [smoothed(each, smooth) for each in series] for label, series in found.items()}
     if not any(found.values()):
         remark("nothing to plot: the jobs have not reported such a metric")
         raise typer.Exit(1)
     if output is not None:
-        plots.save(curves_by_metric(found), output)
+        plots.save(curves_by_metric(found, slow), output)
         session.output.note(f"wrote {output}")
     elif session.output.form is Form.TERMINAL:
         width = shutil.get_terminal_size().columns
-        session.output.pass_through(plots.drawn(curves_by_metric(found), width) + "\n")
+        session.output.pass_through(plots.drawn(curves_by_metric(found, slow), width) + "\n")
     else:
         for series in chain.from_iterable(found.values()):
             session.output.show(series, lines.series, lines.series)
 
 
-def _label(client: TrainingClient, job: int) -> str:
-    name = words.printable(client.status(job).metadata.name)
-    return f"job {job} ({name})" if name else f"job {job}"
+def _label(status: GetTrainingStatusResponse) -> str:
+    name = words.printable(status.metadata.name)
+    return f"job {status.job_id} ({name})" if name else f"job {status.job_id}"

@@ -57,7 +57,7 @@ RunDeadline = Annotated[
     timedelta | None, _span("Fail an attempt that has run for TIME; 0 means no deadline.")
 ]
 ProgressDeadline = Annotated[
-    timedelta | None, _span("Fail an attempt that makes no progress for TIME; 0 means 30 s or three steps.")
+    timedelta | None, _span("Fail an attempt that makes no progress for TIME; 0 means that it is learned.")
 ]
 OnNonfinite = Annotated[
     str,

@@ -13,6 +13,7 @@ from training_service.client.cli.render.words import printable
 from training_service.client.curves import Curve
 
 _COLUMNS = 2
+_SLOW_SHOWN = 3
 _COLORS = ("blue", "green", "red", "cyan", "magenta", "yellow")
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -36,6 +37,8 @@ def drawn(curves: Mapping[str, Sequence[Curve]], width: int) -> str:
                 heights = [high if value == math.inf else low for _, value in bad]
                 style["label"] = " ".join(filter(None, (style.get("label"), _note(bad))))
                 plotext.scatter([step for step, _ in bad], heights, marker="x", **style)
+            for step, height, note in _slow_marks(curve, low):
+                plotext.scatter([step], [height], marker="v", color=style["color"], label=note)
         plots.append(plotext.build())
     return "\n".join(plots)
 
@@ -54,6 +57,8 @@ def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
                     heights = [high if value == math.inf else low for _, value in bad]
                     steps = [step for step, _ in bad]
                     axis.scatter(steps, heights, marker="x", color=line.get_color(), label=_note(bad))
+                for step, height, note in _slow_marks(curve, low):
+                    axis.scatter([step], [height], marker="v", color=line.get_color(), label=note)
             axis.set_title(plain(metric))
             axis.set_xlabel("step")
             axis.legend()
@@ -67,6 +72,16 @@ def _range(curves: Sequence[Curve]) -> tuple[float, float]:
 
 def _note(bad: Sequence[tuple[int, float]]) -> str:
     return f"NaN or infinite {'since' if len(bad) > 1 else 'at'} step {bad[0][0]}"
+
+
+def _slow_marks(curve: Curve, low: float) -> Iterator[tuple[int, float, str]]:
+    """Yield the step, the height and the text of each slow rank, and one text for those that are too many."""
+    for place, slow in curve.slow[:_SLOW_SHOWN]:
+        step, value = curve.steps[place], curve.values[place]
+        note = f"rank {slow.rank} takes {slow.factor:.1f} times as long, since step {step}"
+        if slow is curve.slow[:_SLOW_SHOWN][-1][1] and (more := len(curve.slow) - _SLOW_SHOWN) > 0:
+            note += f"; {more} more ranks are slow"
+        yield step, value if math.isfinite(value) else low, note
 
 
 def check(path: Path, option: str) -> None:
