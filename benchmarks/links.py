@@ -28,8 +28,7 @@ from pathlib import Path
 PREFIX = "emu"
 CGROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD = 10_000
-"""Microseconds. A tenth of the kernel's default, so that a rank does not wait for a tenth of a second after it has
-used its share."""
+"""Microseconds. The kernel's default is ten times as long, so ranks would wait for each other's next period."""
 _OWNED = re.compile(rf"{PREFIX}(?P<pid>\d+)-[\da-z]+$")
 INTERFACE = "link0"
 
