@@ -28,7 +28,7 @@ from pathlib import Path
 PREFIX = "emu"
 CGROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD = 10_000
-"""Microseconds. The kernel's default is ten times as long, so ranks would wait for each other's next period."""
+"""Microseconds. The kernel's default, ten times as long, makes ranks wait for each other's next period."""
 _OWNED = re.compile(rf"{PREFIX}(?P<pid>\d+)-[\da-z]+$")
 INTERFACE = "link0"
 

@@ -96,7 +96,7 @@ def occupy(_: dict[str, Any]) -> dict[str, Any]:
         torch.mm(matrix, matrix)
 
 
-def _language(settings: dict[str, Any], group: Group) -> tuple[nn.Module, Step]:
+def _language(_: dict[str, Any], group: Group) -> tuple[nn.Module, Step]:
     layout = Layout.from_environment()
     learner = assemble(layout, group)
     chance = torch.Generator().manual_seed(layout.seed)

@@ -41,10 +41,8 @@ class Series:
     def waiting(self) -> dict[int, float]:
         """The share of a step in which the master waits for others, by instances, where it is known."""
         known = {n: self.trials[n].beside for n in self.rates}
-        shares = {
-            n: of[WAITING] / of[STEP] for n, of in known.items() if WAITING in of and of.get(STEP, 0) > 0
-        }
-        return {n: min(1.0, max(0.0, share)) for n, share in shares.items()}
+        measured = {n: of for n, of in known.items() if WAITING in of and of.get(STEP, 0) > 0}
+        return {n: min(1.0, max(0.0, of[WAITING] / of[STEP])) for n, of in measured.items()}
 
     @cached_property
     def law(self) -> Law | None:

@@ -29,7 +29,8 @@ class Advice:
     @property
     def reasons(self) -> list[str]:
         """The reasons, one sentence or two each."""
-        return list(reasons.reasons(self.training, self.cluster, self.decision, self.least_gain))
+        given = reasons.reasons(self.training, self.cluster, self.decision, self.least_gain)
+        return [*given, *filter(None, (reasons.differences(self.training.model),))]
 
     @property
     def shown(self) -> list[Choice]:
