@@ -63,4 +63,5 @@ def test_latency_and_bandwidth_explain_the_time_of_the_largest_message() -> None
 
 
 def test_noise_above_the_signal_leaves_a_positive_bandwidth() -> None:
-    assert pair_result(0, 1, [Timed(8, 0.001, 5), Timed(16, 0.0008, 5)], 0.001).bandwidth_bytes_per_s == 20_000
+    pair = pair_result(0, 1, [Timed(8, 0.001, 5), Timed(16, 0.0008, 5)], 0.001)
+    assert pair.bandwidth_bytes_per_s == 20_000
