@@ -85,7 +85,6 @@ def differences(model: Model) -> str:
 
     The rules are those of language_model/model.py and layout.py, which the client does not have.
     """
-    width = 4 * model.width
     found = [
         f"a vocabulary of {model.vocabulary} (256)" if model.vocabulary != 256 else "",
         "a gated feed-forward part" if model.gated else "",
