@@ -77,9 +77,10 @@ class Ranks:
 
     def __post_init__(self) -> None:
         with (self.folder / "errors").open("w") as errors:
-            for machine in self.machines:
+            for number, machine in enumerate(self.machines):
+                cpu = number % (os.cpu_count() or 1)
                 process = machine.start(
-                    *(sys.executable, "-m", "benchmarks.scaling_rank"),
+                    *(sys.executable, "-m", "benchmarks.scaling_rank", str(cpu)),
                     stdin=-1, stdout=-1, stderr=errors,
                 )  # fmt: skip
                 self._processes.append(process)

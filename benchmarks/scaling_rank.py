@@ -1,5 +1,6 @@
 """A rank in an emulated machine, for `scaling`: takes orders on its standard input, a JSON object a line.
 
+    python -m benchmarks.scaling_rank CPU
     {"task": "train", "environment": {…}, "settings": {…}}      answered with {"seconds": …} or {"error": …}
 
 Each order runs in a fork of this process, so that PyTorch is imported once and a failure ends only one order.
@@ -31,6 +32,8 @@ Step = Callable[[int], float]
 
 def main() -> None:
     """Serve orders until standard input ends. The next order ends a task that has no end of its own."""
+    # A short share of a period goes to one processor: threads on another would wait for the next period.
+    os.sched_setaffinity(0, {int(sys.argv[1])})
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what trainings print is no answer
     running = 0
