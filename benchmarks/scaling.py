@@ -38,18 +38,18 @@ BEGAN = time.monotonic()
 PATIENCE = 120.0
 """Seconds for one run."""
 BUCKET = 25 << 20
-SMALL = {"LAYERS": "4", "WIDTH": "128", "HEADS": "4", "CONTEXT": "64"}
-LARGE = {"LAYERS": "4", "WIDTH": "256", "HEADS": "4", "CONTEXT": "64"}
+SMALL = {"LAYERS": "4", "WIDTH": "128", "HEADS": "4", "CONTEXT": "32"}
+LARGE = {"LAYERS": "4", "WIDTH": "256", "HEADS": "4", "CONTEXT": "32"}
 TRAININGS: Mapping[str, tuple[dict[str, str], dict[str, Any]]] = {
     "language model, 0.8 million parameters": ({**SMALL, "BATCH_SIZE": "24"}, {"model": "language"}),
-    "language model, 3.3 million parameters": ({**LARGE, "BATCH_SIZE": "24"}, {"model": "language"}),
+    "language model, 3.3 million parameters": ({**LARGE, "BATCH_SIZE": "12"}, {"model": "language"}),
     "questions, 0.3 million parameters": ({}, {"model": "questions", "batch": 1536}),
 }
 """Environment and settings of `scaling_rank`."""
 SETTINGS = [
     (rate, model, batch)
-    for model, batch in ((LARGE, 32), (SMALL, 32), (LARGE, 16), (SMALL, 8))
-    for rate in ("400mbit", "20mbit", "100mbit")
+    for model, batch in ((LARGE, 16), (SMALL, 32), (LARGE, 8), (SMALL, 8))
+    for rate in ("400mbit", "50mbit", "100mbit")
 ][:10]
 """The emulated settings of the second part: the rate of links, the model, the batch."""
 BUDGET = 420.0

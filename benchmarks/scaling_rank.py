@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from trainer_kit.group import Group, join
 
-WARM_UP, FEWEST, MOST = 2, 5, 60  # steps
+WARM_UP, FEWEST, MOST = 2, 3, 60  # steps
 TERMS, CLASSES = 16_384, 16
 """Those of the questions, roughly."""
 
