@@ -42,7 +42,7 @@ SMALL = {"LAYERS": "4", "WIDTH": "128", "HEADS": "4", "CONTEXT": "32"}
 LARGE = {"LAYERS": "4", "WIDTH": "256", "HEADS": "4", "CONTEXT": "32"}
 TRAININGS: Mapping[str, tuple[dict[str, str], dict[str, Any]]] = {
     "language model, 0.8 million parameters": ({**SMALL, "BATCH_SIZE": "24"}, {"model": "language"}),
-    "language model, 3.3 million parameters": ({**LARGE, "BATCH_SIZE": "12"}, {"model": "language"}),
+    "language model, 3.3 million parameters": ({**LARGE, "BATCH_SIZE": "24"}, {"model": "language"}),
     "questions, 0.3 million parameters": ({}, {"model": "questions", "batch": 1536}),
 }
 """Environment and settings of `scaling_rank`."""
@@ -52,7 +52,7 @@ SETTINGS = [
     for rate in ("400mbit", "50mbit", "100mbit")
 ][:10]
 """The emulated settings of the second part: the rate of links, the model, the batch."""
-BUDGET = 420.0
+BUDGET = 400.0
 """Seconds after which no further setting is begun."""
 TRIED: Sequence[Mapping[str, int | str]] = [
     {},
