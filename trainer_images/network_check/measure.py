@@ -141,8 +141,8 @@ class NetworkCheck:
                 if source != self._group.rank:
                     receive_all(peer)
                     continue
-                sizes = send_all(peer, self._parameters.sizes, self._parameters, self._clock)
-            yield pair_result(source, destination, sizes)
+                sizes, latency = send_all(peer, self._parameters.sizes, self._parameters, self._clock)
+            yield pair_result(source, destination, sizes, latency)
 
     def _measure_collective(self, operation: str) -> None:
         if operation == collectives.BARRIER:

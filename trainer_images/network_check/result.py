@@ -65,13 +65,13 @@ class Median:
     bandwidth_bytes_per_s: float
 
 
-def pair_result(source: int, destination: int, sizes: list[Timed]) -> PairResult:
-    """Derive latency and bandwidth: a message of S bytes takes about latency + S / bandwidth seconds."""
+def pair_result(source: int, destination: int, sizes: list[Timed], latency: float) -> PairResult:
+    """Derive the bandwidth: a message of S bytes takes about S / bandwidth longer than the smallest."""
     smallest, largest = sizes[0], sizes[-1]
     beyond = largest.seconds - smallest.seconds
     # With one size, or noise above the signal, latency and transfer cannot be separated.
     seconds = beyond if beyond > 0 else largest.seconds
-    return PairResult(source, destination, smallest.seconds, largest.bytes / seconds, sizes)
+    return PairResult(source, destination, latency, largest.bytes / seconds, sizes)
 
 
 def median_of(pairs: Sequence[PairResult]) -> Median | None:

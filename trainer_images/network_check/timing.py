@@ -76,8 +76,13 @@ class Peer:
         work.wait(self._timeout)
 
 
-def send_all(peer: Peer, sizes: Iterable[int], parameters: Parameters, clock: Clock) -> list[Timed]:
-    """Send messages of each size, and return the time of one, one way.
+def send_all(
+    peer: Peer, sizes: Iterable[int], parameters: Parameters, clock: Clock
+) -> tuple[list[Timed], float]:
+    """Send messages of each size, and return the median time of one, one way, and the link's latency.
+
+    The latency is half of the least round trip of the shortest messages: a busy processor makes round trips
+    longer, and never shorter.
 
     The peer must call `receive_all` meanwhile, and answers each message with the shortest one. Half of the
     round trip of the shortest messages is the time of the answer, and is subtracted. Stops before a size of
@@ -88,25 +93,26 @@ def send_all(peer: Peer, sizes: Iterable[int], parameters: Parameters, clock: Cl
         peer.send(message)
         peer.await_acknowledgement()
 
-    def timed(size: int) -> tuple[float, int]:
+    def timed(size: int) -> list[float]:
         message = peer.message(size)
         peer.tell(size)
         first = clock.seconds(lambda: exchange(message))  # also warms up
         repeats = repeats_for(first, parameters)
         peer.tell(repeats)
-        times = [clock.seconds(lambda: exchange(message)) for _ in range(repeats)]
-        return statistics.median(times), repeats
+        return [clock.seconds(lambda: exchange(message)) for _ in range(repeats)]
 
-    answer = timed(1)[0] / 2
+    shortest = timed(1)
+    answer = statistics.median(shortest) / 2
     found: list[Timed] = []
     for size in sizes:
         if found and is_too_long(found[-1].seconds, found[-1].bytes, size, parameters):
             break
-        seconds, repeats = timed(size)
+        times = timed(size)
+        seconds = statistics.median(times)
         # Half of the round trip at least, in case the machine was busier during the shortest messages.
-        found.append(Timed(size, max(seconds - answer, seconds / 2), repeats))
+        found.append(Timed(size, max(seconds - answer, seconds / 2), len(times)))
     peer.tell(0)
-    return found
+    return found, min(shortest) / 2
 
 
 def receive_all(peer: Peer) -> None:

@@ -17,7 +17,10 @@ _MOST_PROCESSES = 100_000
 
 
 class Reporter:
-    """Collects progress and passes it to a sink. A step is also a sign of this process (`steps`)."""
+    """Collects progress and passes it to a sink. A step is also a sign of this process (`steps`).
+
+    The series `step_seconds` and `waiting_seconds` are those of this process, the master, as far as it waits.
+    """
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -35,6 +38,9 @@ class Reporter:
         """Report new values. A metric may be NaN or infinite: the service shows it."""
         if step is not None:
             steps.OF_PROCESS.step(step)
+            if step != self._known.step and (last := steps.OF_PROCESS.last()) and last[1] > 0:
+                metrics.setdefault("step_seconds", last[0])
+                metrics.setdefault("waiting_seconds", last[1])
             if (sent := traffic.OF_PROCESS.of_steps(step)) is not None:
                 metrics.setdefault("gradient_sent_bytes", sent)
         counts = {"step": step, "total_steps": total_steps, "epoch": epoch, "total_epochs": total_epochs}

@@ -91,6 +91,10 @@ class Steps:
             if self._phase == TRAINING:
                 self._waited += self._clock() - began
 
+    def last(self) -> tuple[float, float] | None:
+        """Return the seconds of the last step, and those in which it waited for others; None if unknown."""
+        return self._recent[-1] if self._recent else None
+
     def end(self) -> None:
         """Declare that there will be no more steps."""
         self._phase = DONE

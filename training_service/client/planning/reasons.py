@@ -6,8 +6,11 @@ from dataclasses import replace
 from training_service.client.planning import costs
 from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Layout, Training
+from training_service.client.planning.model import Model
 from training_service.client.planning.search import Choice, Decision
 
+LARGEST_CONTEXT = 4095
+"""Of language-model: a block of its corpus."""
 _PARTS = {
     "work": "uneven stages",
     "recomputed": "recomputation",
@@ -75,6 +78,35 @@ def parameters(training: Training, layout: Layout) -> dict[str, str]:
     if layout.offload != "none":
         found["OFFLOAD"] = layout.offload
     return found
+
+
+def differences(model: Model) -> str:
+    """Say how the model differs from the GPT that `language-model` trains; "" if it does not.
+
+    The rules are those of language_model/model.py and layout.py, which the client does not have.
+    """
+    found = [
+        f"a vocabulary of {model.vocabulary} (256)" if model.vocabulary != 256 else "",
+        "a gated feed-forward part" if model.gated else "",
+        f"a feed-forward part of {model.feed_forward} (4 WIDTH)"
+        if model.feed_forward != 4 * model.width
+        else "",
+        f"{model.key_value_heads} heads of keys (HEADS)"
+        if model.key_value_width != model.query_width
+        else "",
+        "a head of the embedding's matrix (its own)" if model.tied else "",
+        "attention in both directions (causal)" if not model.causal else "",
+    ]
+    differs = ", ".join(filter(None, found))
+    said = ""
+    if differs:
+        said = (
+            "language-model is another model, and the parameters only give it this layout: "
+            f"yours has {differs}."
+        )
+    if model.sequence > LARGEST_CONTEXT:
+        said += f" It refuses CONTEXT={model.sequence}: at most {LARGEST_CONTEXT} are allowed."
+    return said.strip()
 
 
 def verdict(decision: Decision) -> str:

@@ -15,6 +15,8 @@ from training_service.client.sweeps.history import Trial
 from training_service.client.sweeps.settings import Sweep
 from training_service.client.sweeps.space import Value
 
+STEP, WAITING = "step_seconds", "waiting_seconds"
+"""The series of a step's time and of the time in it that the master waits, as trainer_kit reports them."""
 FURTHER = 4
 """A law is used up to this multiple of the largest measured number of instances."""
 
@@ -34,6 +36,13 @@ class Series:
         return {
             n: t.value for n, t in self.trials.items() if t.state == "complete" and t.value and t.value > 0
         }
+
+    @cached_property
+    def waiting(self) -> dict[int, float]:
+        """The share of a step in which the master waits for others, by instances, where it is known."""
+        known = {n: self.trials[n].beside for n in self.rates}
+        measured = {n: of for n, of in known.items() if WAITING in of and of.get(STEP, 0) > 0}
+        return {n: min(1.0, max(0.0, of[WAITING] / of[STEP])) for n, of in measured.items()}
 
     @cached_property
     def law(self) -> Law | None:

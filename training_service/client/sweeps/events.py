@@ -49,7 +49,8 @@ class Reported(_Event):
 class Ended(_Event):
     """The trial has ended.
 
-    A complete trial has its value, a pruned trial its last value, and any other trial a reason.
+    A complete trial has its value, and the medians of the metrics beside it that its job has reported. A
+    pruned trial has its last value, and any other trial a reason.
     """
 
     event: Literal["ended"] = "ended"
@@ -57,6 +58,7 @@ class Ended(_Event):
     outcome: Outcome
     value: float | None = None
     reason: str = ""
+    beside: dict[str, float] = Field(default_factory=dict)
 
 
 class Cancelled(_Event):

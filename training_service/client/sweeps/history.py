@@ -36,6 +36,8 @@ class Trial:
     """The values of the metric that the pruner has seen, by step."""
     value: float | None = None
     reason: str = ""
+    beside: Mapping[str, float] = field(default_factory=dict)
+    """Medians of further metrics."""
 
     @property
     def is_live(self) -> bool:
@@ -81,7 +83,8 @@ class History:
                 self._change(event.trial, points=points, state=state)
             case Ended():
                 self.refusals += event.outcome == "failed" and self.trials[event.trial].job is None
-                self._change(event.trial, state=event.outcome, value=event.value, reason=event.reason)
+                ending = {"state": event.outcome, "value": event.value, "reason": event.reason}
+                self._change(event.trial, **ending, beside=event.beside)
             case Cancelled():
                 self.is_cancelled = True
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -37,6 +38,16 @@ def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
     if objective.value == "median":
         return median(finite)
     return max(finite) if objective.direction == "maximize" else min(finite)
+
+
+def medians_of(client: TrainingClient, job: int, names: Sequence[str]) -> dict[str, float]:
+    """Return the median of each of these metrics that the job has reported."""
+    curves = curves_by_metric({"": client.metrics(job, names)}) if names else {}
+    finite = {
+        name: [value for curve in found for value in curve.values if math.isfinite(value)]
+        for name, found in curves.items()
+    }
+    return {name: median(values) for name, values in finite.items() if values}
 
 
 def curve_of(client: TrainingClient, job: int, metric: str) -> Curve | None:

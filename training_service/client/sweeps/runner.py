@@ -38,7 +38,7 @@ from training_service.client.sweeps.events import (
 from training_service.client.sweeps.folder import Journal
 from training_service.client.sweeps.history import History, Trial
 from training_service.client.sweeps.methods import Pruner, method_of, pruner_of, total_trials
-from training_service.client.sweeps.objective import NoValue, curve_of, value_of
+from training_service.client.sweeps.objective import NoValue, curve_of, medians_of, value_of
 from training_service.client.sync import TrainingClient
 from training_service.client.watching import Patience, has_ended
 
@@ -218,11 +218,13 @@ class Runner:
 
     def _completed(self, trial: Trial, job: int) -> Ended:
         try:
-            value = value_of(self._client, job, self._journal.record.settings.objective)
+            objective = self._journal.record.settings.objective
+            value = value_of(self._client, job, objective)
+            beside = medians_of(self._client, job, objective.beside)
         except NoValue as error:
             reason = f"the job succeeded, but {error}"
             return Ended(trial=trial.number, outcome="failed", reason=reason)
-        return Ended(trial=trial.number, outcome="complete", value=value)
+        return Ended(trial=trial.number, outcome="complete", value=value, beside=beside)
 
     def _find(self, trial: Trial) -> GetTrainingStatusResponse | None:
         """Find the job of a trial, even if a killed program submitted it without recording that."""

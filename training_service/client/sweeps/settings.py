@@ -52,6 +52,8 @@ class Objective(BaseModel):
     metric: Text
     direction: Literal["maximize", "minimize"]
     value: Literal["last", "best", "median", "manifest"] = "last"
+    beside: tuple[Text, ...] = ()
+    """Further metrics, whose medians are recorded with each complete trial."""
 
 
 class Pruning(BaseModel):

@@ -1,11 +1,12 @@
 """The signs of a training process."""
 
 import threading
+from collections.abc import Mapping
 
 import pytest
 from trainer_kit import steps
 from trainer_kit.progress import Reporter
-from trainer_kit.report_sinks import NullSink
+from trainer_kit.report_sinks import NullSink, Progress
 from trainer_kit.steps import Standing, Steps
 
 
@@ -109,3 +110,24 @@ def test_reported_steps_are_signs_of_every_rank(monkeypatch: pytest.MonkeyPatch)
     Reporter(NullSink()).report(step=9)
     Reporter(NullSink()).report(loss=1.0)
     assert steps.OF_PROCESS.standing().step == 9
+
+
+def test_the_master_reports_how_long_its_steps_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, sent = [0.0], list[dict[str, float]]()
+
+    class Sink(NullSink):
+        def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
+            sent.append(dict(fresh))
+
+    signs = Steps(clock=lambda: now[0])
+    monkeypatch.setattr(steps, "OF_PROCESS", signs)
+    reporter = Reporter(Sink())
+    for step in (1, 2, 3):
+        now[0] += 1.0
+        if step == 2:
+            with signs.waiting():
+                now[0] += 0.5
+        reporter.report(step=step)
+        reporter.report(step=step, loss=1.0)
+    waits = {"step_seconds": 1.5, "waiting_seconds": 0.5}
+    assert sent == [{}, {"loss": 1.0}, waits, {"loss": 1.0}, {}, {"loss": 1.0}]

@@ -72,7 +72,7 @@ def scale(
     """
     # Imported here, since only sweeps and studies need pydantic.
     from training_service.client.cli import sweep_folders, sweeping
-    from training_service.client.scaling.study import series_of
+    from training_service.client.scaling.study import STEP, WAITING, series_of
 
     _check_prices(least_efficiency, price, value_of_time)
     if to is not None:
@@ -97,7 +97,10 @@ def scale(
             # The number of instances changes fastest, so that the first series is complete first.
             "space": {**parsed_space(search or (), "-s"), INSTANCES_PARAMETER: _counts(instances)},
             "method": "grid",
-            "objective": {"metric": metric, "direction": "maximize", "value": "median"},
+            "objective": {
+                **{"metric": metric, "direction": "maximize", "value": "median"},
+                "beside": [STEP, WAITING],
+            },
             # One at a time: jobs that run beside each other share machines and links.
             "at_once": 1,
         }

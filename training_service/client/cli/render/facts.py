@@ -15,7 +15,7 @@ from training_service._generated.training_service_pb2 import (
     RankPhase,
     TrainingStatus,
 )
-from training_service.client.cli.render import words
+from training_service.client.cli.render import advice, words
 
 Fact = tuple[str, str]
 _SILENT_SECONDS = 600
@@ -76,6 +76,8 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact
         yield "Ranks", words.ranks(status.ranks)
         if slow := words.slow_ranks(status.ranks):
             yield "Slow", slow
+        if status.status == TrainingStatus.running and (much := advice.waiting(status.ranks)):
+            yield "Waiting", much
     if silent := silence(status, now):
         yield "Silent", silent
     if status.ending:

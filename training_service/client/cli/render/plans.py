@@ -32,6 +32,11 @@ class Advice:
         return list(reasons.reasons(self.training, self.cluster, self.decision, self.least_gain))
 
     @property
+    def note(self) -> str:
+        """A word about the parameters to copy, if they are of another model."""
+        return reasons.differences(self.training.model)
+
+    @property
     def shown(self) -> list[Choice]:
         """The best choices, the first one first."""
         first = list(self.decision.at_best[:_SHOWN])
@@ -44,6 +49,7 @@ class Advice:
             {
                 "verdict": reasons.verdict(self.decision),
                 "reasons": self.reasons,
+                "note": self.note,
                 "model_parameters": self.training.model.parameters,
                 "states_bytes": self.training.states_bytes,
                 "choices": [self._choice(choice) for choice in self.shown],
@@ -76,7 +82,9 @@ def text(advice: Advice) -> str:
     """Return the decision as lines: verdict, reasons, choices separated by tabs, and the line to copy."""
     best = advice.decision.best
     rows = ["\t".join((_words(choice), *_figures(choice), _why(best, choice))) for choice in advice.shown]
-    return "\n".join((reasons.verdict(advice.decision), *advice.reasons, *rows, parameters(advice)))
+    return "\n".join(
+        (reasons.verdict(advice.decision), *advice.reasons, *rows, *_note(advice), parameters(advice))
+    )
 
 
 def panel(advice: Advice) -> RenderableType:
@@ -89,7 +97,13 @@ def panel(advice: Advice) -> RenderableType:
         table.add_row(_words(choice), *_figures(choice), _why(best, choice))
     verdict = Text(reasons.verdict(advice.decision), style="bold")
     copied = Text(f"trainctl submit language-model {parameters(advice)}", style="dim")
-    return Group(verdict, *(Text(reason) for reason in advice.reasons), table, copied)
+    return Group(
+        verdict, *(Text(reason) for reason in advice.reasons), table, *map(Text, _note(advice)), copied
+    )
+
+
+def _note(advice: Advice) -> list[str]:
+    return [advice.note] if advice.note else []
 
 
 def _words(choice: Choice) -> str:

@@ -61,6 +61,7 @@ class Shown:
         rate = series.rates[n]
         speed_up = series.speed_up(n)
         row |= {"examples_per_second": rate, "speed_up": speed_up, "efficiency": speed_up / n}
+        row |= {"waiting": series.waiting.get(n)}
         row |= {"by_law": series.rate(n), "predicted_from_1_and_2": series.predicted(n)}
         return row | ({} if price is None else {"cost_of_example": cost_of_example(rate, n, price)})
 
@@ -97,6 +98,7 @@ def _drawn(shown: Shown) -> list[RenderableType]:
         "examples/s",
         "speed-up",
         "efficiency",
+        "waiting",
         "by law",
         "from 1 and 2",
         "cost",
@@ -134,13 +136,13 @@ def sentences(shown: Shown) -> list[str]:
 
 
 def save(every: Sequence[Shown], path: Path) -> None:
-    """Plot speed-up and efficiency of all series into one image. Raises OSError."""
+    """Plot speed-up, efficiency and the share of waiting of all series into one image. Raises OSError."""
     with plots.picture(path, 2) as (speed_up, efficiency):
         most = max((max(shown.series.rates, default=1) for shown in every), default=1)
         speed_up.plot([1, most], [1, most], color="0.7", linestyle="--", label="perfect")
         for shown in every:
             _draw(shown.series, speed_up, efficiency)
-        for axis, label in ((speed_up, "speed-up"), (efficiency, "efficiency")):
+        for axis, label in ((speed_up, "speed-up"), (efficiency, "efficiency and waiting")):
             axis.set_xlabel("instances")
             axis.set_ylabel(label)
             axis.legend()
@@ -155,6 +157,8 @@ def _draw(series: Series, speed_up: Any, efficiency: Any) -> None:
     points = speed_up.plot(counts, measured, "o", label=label)
     color = points[0].get_color()
     efficiency.plot(counts, [s / n for s, n in zip(measured, counts, strict=True)], "o", color=color)
+    if waiting := series.waiting:
+        efficiency.plot([*waiting], [*waiting.values()], "x:", color=color, label=f"{label}, waiting")
     smooth = range(1, 2 * counts[-1] + 1)
     law = [series.law.speed_up(n) for n in smooth]
     speed_up.plot(smooth, law, color=color, alpha=0.6, label=f"{series.law.name} law")
@@ -168,14 +172,15 @@ def _title(series: Series) -> str:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     job = "" if row["job_id"] is None else str(row["job_id"])
     if "examples_per_second" not in row:
-        return str(row["instances"]), job, row["state"], "", "", "", "", ""
-    predicted, cost = row["predicted_from_1_and_2"], row.get("cost_of_example")
+        return str(row["instances"]), job, row["state"], "", "", "", "", "", ""
+    waiting, predicted, cost = row["waiting"], row["predicted_from_1_and_2"], row.get("cost_of_example")
     return (
         str(row["instances"]),
         job,
         f"{row['examples_per_second']:.4g}",
         f"{row['speed_up']:.2f}",
         f"{row['efficiency']:.0%}",
+        "" if waiting is None else f"{waiting:.0%}",
         f"{row['by_law']:.4g}",
         "" if predicted is None else f"{predicted:.4g}",
         "" if cost is None else f"{cost:.3g}",

@@ -53,6 +53,12 @@ class Machines:
         points = [pb.MetricPoint(step=n, value=rate, attempt=1) for n, rate in enumerate(rates, 1)]
         series = pb.MetricSeries(job_id=job.job_id, name="examples_per_second", points=points)
         self.service.series[job.job_id] = [series]
+        if count > 1:  # a group waits for a tenth of each step per other instance
+            for name, each in (("step_seconds", seconds), ("waiting_seconds", seconds * (count - 1) / 10)):
+                found = [pb.MetricPoint(step=n, value=each, attempt=1) for n in range(1, 4)]
+                self.service.series[job.job_id].append(
+                    pb.MetricSeries(job_id=job.job_id, name=name, points=found)
+                )
         job.status = pb.succeed
 
 
@@ -79,6 +85,15 @@ def test_a_study_measures_each_number_once_and_finds_the_law(trainctl: Trainctl,
     assert last["predicted_from_1_and_2"] == pytest.approx(last["examples_per_second"])
     assert series["worth"] == {"efficiency": 9}  # the ninth adds 50.3 %, the tenth 46.8 %
     assert (len(machines.keys), machines.most_at_once) == (4, 1)
+
+
+def test_the_share_of_waiting_is_shown_where_it_is_reported(trainctl: Trainctl, machines: Machines) -> None:
+    [series] = shown(trainctl("--json", *STUDY).stdout)
+    shares = [row["waiting"] for row in series["points"]]
+    assert shares == [None, pytest.approx(0.1), pytest.approx(0.3), pytest.approx(0.7)]
+    assert [line.split("\t")[6] for line in trainctl("scale", "sums.scale").stdout.splitlines()[:4]] == [
+        *("", "10%", "30%", "70%")
+    ]
 
 
 def test_prices_decide_what_is_worth_it_without_another_run(trainctl: Trainctl, machines: Machines) -> None:

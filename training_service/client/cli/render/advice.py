@@ -1,0 +1,32 @@
+"""Advice for a running job, from what its ranks report about their steps."""
+
+from collections.abc import Sequence
+
+from training_service._generated.training_service_pb2 import RankPace, RankStatus
+
+MOST_WAITING = 0.5
+"""The share of a step in which ranks may wait for others before that is worth a word."""
+
+
+def waiting(ranks: Sequence[RankStatus]) -> str:
+    """Say how much the ranks of a job wait for each other and what to change; "" if they mostly compute.
+
+    If all wait, even the one that others wait for, the exchange takes the time. If one hardly waits, it is
+    late, and the status names it as slow. A rank that has not reported its steps, or does none now, leaves
+    nothing to say.
+    """
+    paces = [rank.pace for rank in ranks]
+    if len(paces) < 2 or not all(pace.step_seconds > 0 and pace.phase == "training" for pace in paces):
+        return ""
+    least = min(paces, key=_share)
+    if _share(least) <= MOST_WAITING:
+        return ""
+    return (
+        f"each of the {len(paces)} ranks waits for others for {_share(least):.0%} of a step or more "
+        f"({least.waiting_seconds:.2g} of {least.step_seconds:.2g} s): try a larger batch, larger buckets "
+        "(BUCKET_MB), GRADIENT_COMPRESSION, or fewer instances; `trainctl scale` measures which helps"
+    )
+
+
+def _share(pace: RankPace) -> float:
+    return pace.waiting_seconds / pace.step_seconds
