@@ -173,24 +173,10 @@ def _move(move: Move) -> str:
 
 def provenance(made_from: Provenance) -> Iterator[Fact]:
     """Yield the origin of a model."""
-    job, program = made_from.request.metadata, made_from.request.program
+    job = made_from.request.metadata
     if job.algorithm:
         yield "Algorithm", words.printable(job.algorithm)
-    if made_from.request.HasField("program"):
-        yield "Command", words.printable(shlex.join(program.command))
-        yield "Files", f"tree {words.printable(program.tree)}"
-        if program.requirements:
-            yield "Packages", f"those of {words.printable(program.requirements)}"
-        if program.python_environment:
-            yield "Python environment", words.printable(program.python_environment)
-        if program.image:
-            yield "Image", words.printable(program.image)
-        if program.environment:
-            yield "Environment", words.assignments(program.environment)
-        if program.HasField("changes"):
-            changes, tree = program.changes, words.printable(program.changes.tree)
-            lines = f"{words.count(changes.added, 'line')} added, {changes.removed} removed"
-            yield "Uncommitted changes", f"{lines} (trainctl diff shows them), tree {tree}"
+    yield from program_of(made_from)
     if made_from.program:
         yield "Program", words.printable(made_from.program)
     if made_from.code_version:
@@ -200,6 +186,27 @@ def provenance(made_from: Provenance) -> Iterator[Fact]:
         yield "Data", words.printable(f"{version}, {made_from.data_uri}")
     if job.parameters:
         yield "Parameters", words.assignments(job.parameters)
+
+
+def program_of(made_from: Provenance | None) -> Iterator[Fact]:
+    """Yield what is recorded of an uploaded program; nothing for a job of an algorithm."""
+    if made_from is None or not made_from.request.HasField("program"):
+        return
+    program = made_from.request.program
+    yield "Command", words.printable(shlex.join(program.command))
+    yield "Files", f"tree {words.printable(program.tree)}"
+    if program.requirements:
+        yield "Packages", f"those of {words.printable(program.requirements)}"
+    if program.python_environment:
+        yield "Python environment", words.printable(program.python_environment)
+    if program.image:
+        yield "Image", words.printable(program.image)
+    if program.environment:
+        yield "Environment", words.assignments(program.environment)
+    if program.HasField("changes"):
+        changes, tree = program.changes, words.printable(program.changes.tree)
+        lines = f"{words.count(changes.added, 'line')} added, {changes.removed} removed"
+        yield "Uncommitted changes", f"{lines} (trainctl diff shows them), tree {tree}"
 
 
 def _attempt(status: GetTrainingStatusResponse) -> str:
