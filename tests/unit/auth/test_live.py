@@ -74,7 +74,7 @@ def test_a_pipe_is_refused_by_name_and_not_waited_for(live: Live[str], file: Pat
     clock.now += 1
     assert live.get() == "first"
     assert live.problem == f"setting: {file}: it is not a regular file"
-    with pytest.raises(Unusable, match="setting: .* is not a regular file"):
+    with pytest.raises(Unusable, match=r"setting: .* it is not a regular file"):
         Live("setting", [file], file.read_text)
 
 
