@@ -1,10 +1,10 @@
 """From an edit to running: `python -m benchmarks.programs [--quick] [PART…]`; the parts are those of PARTS.
 
-Enter → first line: `trainctl run python3 train.py` as a command of its own, in a folder of 10 MB in 130 files,
-from its start until the first line of the program is on its output. Each round has new files, so that all of
-them are sent; then one line of one file is changed, and the command is given again. The peer is `python
-train.py` by hand. The engine is warm: it has the image, and has run a job. Docker's engine and the cluster are
-those of tests/cluster, and the image is its small one with Python and grpcio.
+Enter → first line: `trainctl run python3 train.py` as a command of its own, in a folder of 130 files of 10 MB
+in all, from its start until the first line of the program is on its output. Each round has new files, so that
+all of them are sent; then one line of one file changes, and the command is given again. The peer is `python
+train.py` by hand. The engine is warm: it has the image, and has run a job. Docker's engine and the cluster
+are those of tests/cluster, and the image is its small one with Python and grpcio.
 
 Uploads: benchmarks.uploads, then through a link that counts bytes and is cut in the middle; and a folder of
 1 GB, which is refused. torchrun: benchmarks.torchrun, of which the training with upload counts.
