@@ -40,6 +40,10 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
 def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     """Yield what was requested."""
     job = status.metadata
+    if status.HasField("program"):
+        yield from _program(status.program)
+        if status.program.version:
+            yield "Code version", words.printable(status.program.version)
     if job.dataset_id:
         yield "Dataset", words.printable(f"{job.dataset_id} version {job.train_data_version_hash}")
     if job.parameters:
