@@ -10,6 +10,7 @@ from training_service._generated.training_service_pb2 import (
     Diagnosis,
     GetTrainingStatusResponse,
     Move,
+    Program,
     Provenance,
     RankPhase,
     TrainingStatus,
@@ -177,10 +178,11 @@ def _move(move: Move) -> str:
 
 def provenance(made_from: Provenance) -> Iterator[Fact]:
     """Yield the origin of a model."""
-    job = made_from.request.metadata
+    job, program = made_from.request.metadata, made_from.request.program
     if job.algorithm:
         yield "Algorithm", words.printable(job.algorithm)
-    yield from program_of(made_from)
+    if made_from.request.HasField("program"):
+        yield from _program(program)
     if made_from.program:
         yield "Program", words.printable(made_from.program)
     if made_from.code_version:
@@ -192,11 +194,7 @@ def provenance(made_from: Provenance) -> Iterator[Fact]:
         yield "Parameters", words.assignments(job.parameters)
 
 
-def program_of(made_from: Provenance | None) -> Iterator[Fact]:
-    """Yield what is recorded of an uploaded program; nothing for a job of an algorithm."""
-    if made_from is None or not made_from.request.HasField("program"):
-        return
-    program = made_from.request.program
+def _program(program: Program) -> Iterator[Fact]:
     yield "Command", words.printable(shlex.join(program.command))
     yield "Files", f"tree {words.printable(program.tree)}"
     if program.requirements:

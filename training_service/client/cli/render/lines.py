@@ -7,7 +7,6 @@ from training_service._generated.training_service_pb2 import (
     GetTrainingArtifactsResponse,
     GetTrainingStatusResponse,
     MetricSeries,
-    Provenance,
 )
 from training_service.client.cli.render import facts, words
 from training_service.client.watching import goes_on
@@ -46,10 +45,9 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> str:
     return "\n".join(_labelled(*fact) for fact in labelled)
 
 
-def description(status: GetTrainingStatusResponse, made_from: Provenance | None = None) -> str:
+def description(status: GetTrainingStatusResponse) -> str:
     """Return what was requested, as `label: value` lines, then one line for every change of the state."""
-    asked = [*facts.request(status), *facts.program_of(made_from)]
-    labelled = [*_named(status), *asked, *_times(status)]
+    labelled = [*_named(status), *facts.request(status), *_times(status)]
     changes = "\n".join(f"{words.moment(at)} {change}" for at, change in facts.history(status))
     return "\n".join(_labelled(*fact) for fact in [*labelled, ("History", changes)])
 

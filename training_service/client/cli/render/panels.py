@@ -13,7 +13,6 @@ from rich.text import Text
 from training_service._generated.training_service_pb2 import (
     GetTrainingArtifactsResponse,
     GetTrainingStatusResponse,
-    Provenance,
     TrainingStatus,
 )
 from training_service.client.cli.render import facts, words
@@ -70,12 +69,9 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> RenderableTyp
     return Group(_title(status), *_bar(status), _grid(shown), *_explanation(status))
 
 
-def description(
-    status: GetTrainingStatusResponse, now: datetime, made_from: Provenance | None = None
-) -> RenderableType:
+def description(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
     """Return what was requested, and the history of the job."""
-    asked = [*facts.request(status), *facts.program_of(made_from)]
-    shown = [*facts.identity(status), *asked, *_times(status, now)]
+    shown = [*facts.identity(status), *facts.request(status), *_times(status, now)]
     return Group(_title(status), _grid(shown), *_history(status))
 
 
