@@ -8,6 +8,7 @@ why a machine cannot have one.
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import tomllib
@@ -77,6 +78,17 @@ class Cluster:
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl and return its output."""
         return _run("kubectl", *arguments, stdin=stdin)
+
+    def load_program_image(self, name: str) -> None:
+        """Make the small image of tests/cluster, with Python and grpcio, and load it into the node."""
+        _run("program-image", name)
+
+    def address_for_pods(self) -> str:
+        """Return the address of this machine where pods reach it."""
+        path = "jsonpath={.items[0].status.addresses[?(@.type=='InternalIP')].address}"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((self.kubectl("get", "nodes", "-o", path), 9))  # sends nothing
+            return str(probe.getsockname()[0])
 
     def load_images(self) -> None:
         """Build the project's images with the present Docker engine, or ours, and load them into the node."""

@@ -1,19 +1,23 @@
 """The same training under the service and under bare torchrun: submit → first step, submit → end.
 
-Three processes train the questions for a few epochs, in turns under each. The first step is taken as the
-user sees it: the first report of progress in torchrun's output, and the first status with a step from
-WatchTraining. So the figures contain all that the service adds: the queue, commits, starting processes,
-reading their logs, and the way to the client.
+Three processes train the questions for a few epochs, in turns under each. The third of each turn is the
+training as an uploaded program: the code and 10 MB beside it are read, hashed and sent first, new each
+time. The first step is taken as the user sees it: the first report of progress in torchrun's output, and the
+first status with a step from WatchTraining. So the figures contain all that the service adds: the queue,
+commits, starting processes, reading their logs, and the way to the client.
 """
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+import intent_classification
 
 from benchmarks.support import (
     ALGORITHM,
@@ -29,10 +33,12 @@ from benchmarks.support import (
 )
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
+from training_service.client import TrainingClient
 
 INSTANCES = 3
 _PROGRAM = ("-m", "intent_classification.train")
 _TARGET = 1.1
+_TARGET_UPLOADED = 0.9
 
 
 class Times(NamedTuple):
@@ -47,33 +53,68 @@ def measure(quick: bool) -> list[Row]:
     with workspace() as folder:
         make_dataset(folder, real=True)
         command = ("python", *_PROGRAM)
-        with service(folder, command=command, capacity=INSTANCES) as server, server.stub() as stub:
-            ours, theirs = interleaved(
+        with (
+            service(folder, command=command, capacity=INSTANCES) as server,
+            server.stub() as stub,
+            TrainingClient(server.address) as client,
+        ):
+            ours, theirs, uploaded = interleaved(
                 rounds,
                 lambda: _under_the_service(stub, epochs),
                 lambda: _under_torchrun(folder, epochs),
+                lambda: _uploaded(stub, client, folder / "user", epochs),
             )
+    first, end = "submit → first step", "submit → end"
     return [
-        _row("submit → first step", [each.first_step for each in ours], [each.first_step for each in theirs]),
-        _row("submit → end", [each.end for each in ours], [each.end for each in theirs]),
+        _row(first, [each.first_step for each in ours], [each.first_step for each in theirs]),
+        _row(end, [each.end for each in ours], [each.end for each in theirs]),
+        _row(
+            f"{first}, with 10 MB sent",
+            [each.first_step for each in uploaded],
+            [each.first_step for each in theirs],
+            _TARGET_UPLOADED,
+        ),
     ]
 
 
-def _row(name: str, ours: list[float], theirs: list[float]) -> Row:
+def _row(name: str, ours: list[float], theirs: list[float], target: float = _TARGET) -> Row:
     times = ratio(ours, theirs)
     return Row(
         f"{INSTANCES} processes: {name}, against torchrun",
         f"{statistics.median(ours):.2f} s",
         f"{statistics.median(theirs):.2f} s",
         f"{times:.2f}",
-        f"≤ {_TARGET}",
-        times <= _TARGET,
+        f"≤ {target}",
+        times <= target,
     )
 
 
 def _under_the_service(stub: TrainingServiceStub, epochs: int) -> Times:
     submitted = time.perf_counter()
     job_id = stub.Train(request(PARALLEL_INSTANCES=str(INSTANCES), EPOCHS=str(epochs))).job_id
+    return _watched(stub, job_id, submitted)
+
+
+def _uploaded(stub: TrainingServiceStub, client: TrainingClient, user: Path, epochs: int) -> Times:
+    """Run the training as the program of a folder. Each round sends new files."""
+    shutil.rmtree(user, ignore_errors=True)
+    code = Path(intent_classification.__file__).parent
+    shutil.copytree(code, user / code.name, ignore=shutil.ignore_patterns("__pycache__"))
+    (user / "weights.bin").write_bytes(os.urandom(10 << 20))
+    submitted = time.perf_counter()
+    job_id = client.run(
+        ["python", *_PROGRAM],
+        folder=user,
+        instances=INSTANCES,
+        dataset_id="1",
+        dataset_version="v1",
+        output_model_name="my-model",
+        environment={**request().metadata.parameters, "EPOCHS": str(epochs)},
+    )
+    return _watched(stub, job_id, submitted)
+
+
+def _watched(stub: TrainingServiceStub, job_id: int, submitted: float) -> Times:
     first_step = 0.0
     for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=job_id)):
         if not first_step and status.progress.step:

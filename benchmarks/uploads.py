@@ -43,7 +43,7 @@ def measure(quick: bool) -> list[Row]:
 
             def fresh() -> WorkingTree:
                 shutil.rmtree(folder / "tree", ignore_errors=True)
-                _write(folder / "tree", seed=len(trees))
+                write_files(folder / "tree", seed=len(trees))
                 begin = time.perf_counter()
                 trees.append(read_folder(folder / "tree"))
                 reading.append(time.perf_counter() - begin)
@@ -99,7 +99,8 @@ def _send(peer: Server, files: WorkingTree) -> None:
         ProgramServiceStub(channel).UploadFiles(sending.contents(missing), timeout=600)
 
 
-def _write(folder: Path, seed: int) -> None:
+def write_files(folder: Path, seed: int) -> None:
+    """Write 200 MB of files. Each seed has other contents."""
     made = random.Random(seed)
     for kind, (count, size) in _SIZES.items():
         (folder / kind).mkdir(parents=True)

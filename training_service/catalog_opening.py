@@ -1,6 +1,5 @@
 """Opens the catalog of algorithms and datasets, as the settings want it."""
 
-import stat
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from job_tracker.declarations.reading import Reader
 from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.declaration import Declaration, Kind
 from job_tracker.store.base import Store
-from training_service.auth.live import Live, Unusable
+from training_service.auth.live import Live, Unusable, is_special
 from training_service.settings import Settings
 from training_service.settings.loading import SettingsError
 from training_service.settings.protection import may_send_code
@@ -54,7 +53,7 @@ async def open_catalog(
     configured = files_of(settings)
     _refuse_both(configured, catalog.stored)
     # A pipe, such as that of `--config <(…)`, can be read once: the settings have its content.
-    is_watched = file is not None and not _is_special(file.path)
+    is_watched = file is not None and not is_special(file.path)
     catalog.declare(_watched(file, catalog) if file and is_watched else lambda: configured)
     await catalog.refresh()
     return OpenedCatalog(catalog, Declarations(store, catalog, projects, note=note))
@@ -103,8 +102,6 @@ def _refusal_of(settings: Settings) -> str:
 
 def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], Files]:
     def read() -> Files:
-        if _is_special(file.path):  # a pipe may never be read to its end
-            raise Unusable(f"algorithms and datasets: {file.path}: cannot be read (not a file)")
         try:
             files = files_of(file.load())
         except SettingsError as error:
@@ -114,14 +111,6 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], 
 
     live = Live("algorithms and datasets", [file.path], read)
     return live.get
-
-
-def _is_special(path: Path) -> bool:
-    """Return whether something else than a file is there, such as a pipe."""
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False  # nothing is there, or the next reading says why it cannot be read
 
 
 def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:

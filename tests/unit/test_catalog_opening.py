@@ -118,7 +118,7 @@ async def test_a_file_that_became_a_pipe_is_refused(
     async with asyncio.timeout(30):
         await catalog.catalog.refresh()
     assert names(catalog) == {"own"}
-    assert "my.toml: cannot be read (not a file); the content from before stays in use" in caplog.text
+    assert "my.toml: it is not a regular file; the content from before stays in use" in caplog.text
 
 
 async def test_a_file_cannot_take_a_name_of_the_api(

@@ -1,6 +1,7 @@
 """Files that are read again when they have changed, so that they can be replaced without a restart."""
 
 import logging
+import stat
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +35,10 @@ class Live(Generic[T]):
         check_seconds: float = _CHECK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read the files. Raises Unusable as `read` does. `name` is for the log, such as a setting."""
+        """Read the files. Raises Unusable as `read` does, and for what is not a regular file.
+
+        `name` is for the log, such as a setting.
+        """
         self._name = name
         self._paths = paths
         self._read = read
@@ -45,7 +49,7 @@ class Live(Generic[T]):
         """Why the files cannot be used as they are now; None if they are in use."""
         # The state comes before the content: a change in between is found by the next check.
         self._state = self._look()
-        self._value = read()
+        self._value = self._read_files()
         self._next_check = clock() + check_seconds
 
     def get(self) -> T:
@@ -63,7 +67,7 @@ class Live(Generic[T]):
         if state == self._state and self.problem is None:
             return
         try:
-            value = self._read()
+            value = self._read_files()
         except Unusable as error:
             if str(error) != self.problem:
                 log.error("%s; the content from before stays in use", error)
@@ -77,6 +81,12 @@ class Live(Generic[T]):
                 self._value = value
             self._state, self.problem = state, None
 
+    def _read_files(self) -> T:
+        for path in self._paths:
+            if is_special(path):  # a pipe may never be read to its end
+                raise Unusable(f"{self._name}: {path}: it is not a regular file")
+        return self._read()
+
     def _look(self) -> tuple[object, ...]:
         return tuple(_state_of(path) for path in self._paths)
 
@@ -87,3 +97,11 @@ def _state_of(path: Path) -> object:
     except OSError as error:
         return error.errno
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def is_special(path: Path) -> bool:
+    """Return whether something else than a file is there, such as a pipe."""
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False  # nothing is there, or the next reading says why it cannot be read

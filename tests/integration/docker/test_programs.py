@@ -129,6 +129,21 @@ async def test_a_service_that_was_killed_during_a_launch_is_continued_by_the_nex
     await here.check(made)
 
 
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_service_that_was_killed_when_it_noted_the_use_of_an_image_is_continued(
+    here: Programs, after: bool
+) -> None:
+    await here.check(here.job())  # makes the image of the files
+    made = here.job()
+    first = here.open()
+    with pytest.MonkeyPatch.context() as patch:
+        killed_at(patch, "tag", 1, after=after)
+        with pytest.raises(Killed):
+            await first.launch(made)
+    await first.close()
+    await here.check(made)
+
+
 async def test_a_container_with_a_part_of_its_files_is_replaced(here: Programs) -> None:
     made = here.job(instances=1)
     planned = plan(made, here.settings, most_log=100 << 20)

@@ -1,5 +1,6 @@
 """Files are read again when they have changed, and never replaced by unusable ones."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -65,6 +66,16 @@ def test_a_file_whose_content_stays_is_not_a_change(
     clock.now += 1
     assert live.get() is before
     assert not caplog.records
+
+
+def test_a_pipe_is_refused_by_name_and_not_waited_for(live: Live[str], file: Path, clock: Clock) -> None:
+    file.unlink()
+    os.mkfifo(file)
+    clock.now += 1
+    assert live.get() == "first"
+    assert live.problem == f"setting: {file}: it is not a regular file"
+    with pytest.raises(Unusable, match=r"setting: .* it is not a regular file"):
+        Live("setting", [file], file.read_text)
 
 
 @pytest.mark.parametrize("how", ["replaced", "overwritten", "removed", "a link"])

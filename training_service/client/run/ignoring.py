@@ -6,6 +6,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from training_service.client.errors import InvalidRequest
+from training_service.client.run.opening import open_content
 
 _FILE = ".gitignore"
 _ALWAYS = frozenset({".git", "__pycache__"})
@@ -62,7 +63,8 @@ def _up_to_repository(root: Path) -> Iterator[Path]:
 
 def _read(path: Path) -> GitIgnoreSpec | None:
     try:
-        return GitIgnoreSpec.from_lines(path.read_text(errors="replace").splitlines())
+        with open_content(path) as file:
+            return GitIgnoreSpec.from_lines(file.read().decode(errors="replace").splitlines())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:

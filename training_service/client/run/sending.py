@@ -11,7 +11,8 @@ from training_service._generated.program_service_pb2 import (
     UploadFilesRequest,
 )
 from training_service.client.errors import InvalidRequest, ServerError
-from training_service.client.run.working_tree import LocalFile, WorkingTree, open_content
+from training_service.client.run.opening import open_content
+from training_service.client.run.working_tree import LocalFile, WorkingTree
 
 _MESSAGE = 240 * 1024
 """Bytes of content in a message; the service takes 256 KiB."""

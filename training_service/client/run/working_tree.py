@@ -3,20 +3,18 @@
 The manifest, and with it the name of the tree, is described in proto/program_service.proto.
 """
 
-import errno
 import hashlib
 import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from io import BufferedReader
 from pathlib import Path
 
 from training_service.client.errors import InvalidRequest
 from training_service.client.run.ignoring import Ignored
+from training_service.client.run.opening import open_content
 
 MAX_BYTES = 1 << 30
 """The default bound of the files of a program, the same as the service's."""
@@ -174,19 +172,6 @@ def _has_changed(file: LocalFile) -> bool:
         return _sha256_of(file.place) != (file.sha256, file.size)
     except OSError:
         return True
-
-
-@contextmanager
-def open_content(place: Path) -> Iterator[BufferedReader]:
-    """Open a file to read it. Raises OSError, also for a pipe that has replaced it: it would block."""
-    with open(place, "rb", opener=_without_waiting) as content:
-        if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
-            raise OSError(errno.EINVAL, "it is no longer a regular file")
-        yield content
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _sha256_of(place: Path) -> tuple[str, int]:

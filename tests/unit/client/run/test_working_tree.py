@@ -67,6 +67,15 @@ def test_pipes_are_refused_and_not_read(folder: Path) -> None:
     assert "pipe is not a regular file, which cannot be sent" in refusal(folder)
 
 
+@pytest.mark.parametrize("inner", ["", "inner"])
+def test_rules_of_git_in_a_pipe_are_refused_and_not_waited_for(folder: Path, inner: str) -> None:
+    (folder / inner).mkdir(exist_ok=True)
+    (folder / inner / "file").touch()
+    (folder / inner / ".gitignore").unlink(missing_ok=True)
+    os.mkfifo(folder / inner / ".gitignore")
+    assert ".gitignore cannot be read: [Errno 22] it is not a regular file" in refusal(folder)
+
+
 def test_a_name_that_is_not_utf_8_is_refused(folder: Path) -> None:
     (folder / os.fsdecode(b"\xff")).touch()
     assert "is not UTF-8; rename the file" in refusal(folder)
