@@ -26,14 +26,14 @@ _NO_SIGN = "gives no sign"
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """No process has made progress for `seconds`, which is more than `limit`."""
+    """No process has made progress for `seconds`; at most `limit` are allowed."""
 
     seconds: float
     limit: float
 
 
-def stall_of(watched: Watched, now: float) -> Stall | None:
-    """Return the stall of an attempt, or None if it goes on, or if too little is known.
+def standstill_of(watched: Watched, now: float) -> Stall | None:
+    """Return since when an attempt stands still, be it for a moment, or None if too little is known.
 
     Only an attempt whose processes report their steps, or whose job has a deadline for progress, can stall.
     """
@@ -46,12 +46,21 @@ def stall_of(watched: Watched, now: float) -> Stall | None:
     if not stepping and watched.deadline is None:
         return None
     seconds = now - max([watched.moved, *(each.moved for each in stepping)])
-    limit = _limit(watched, stepping, now)
-    if seconds <= limit:
-        return None
-    if watched.deadline is None and silent(watched, now) == set(watched.signs):
-        return None  # rather, nothing reaches the service
-    return Stall(seconds, limit)
+    return Stall(seconds, _limit(watched, stepping, now))
+
+
+def stall_of(watched: Watched, now: float) -> Stall | None:
+    """Return the stall of an attempt, or None if it goes on, or if too little is known."""
+    still = standstill_of(watched, now)
+    return still if still is not None and is_stall(still, watched, now) else None
+
+
+def is_stall(still: Stall, watched: Watched, now: float) -> bool:
+    """Return whether an attempt stands still for longer than it may."""
+    if still.seconds <= still.limit:
+        return False
+    # If all have fallen silent, rather nothing reaches the service.
+    return watched.deadline is not None or silent(watched, now) != set(watched.signs)
 
 
 def _limit(watched: Watched, stepping: Sequence[Signs], now: float) -> float:
