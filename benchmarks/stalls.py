@@ -6,13 +6,13 @@
   without knowledge of the kit that the others wait. The deadline for progress is 3 s.
 - `default`: the first two with the default deadline of 30 s, N / 20 times each.
 - `healthy`: uneven steps, long compilations, evaluations and saves; deadline 3 s.
-- `slow`, `slow-ddp`: a rank becomes 30 % slower, N / 10 and N / 20 times; the others wait for it in the meeting or
-  in the backward pass of DDP.
+- `slow`, `slow-ddp`: a rank becomes 30 % slower, N / 10 and N / 30 times; the others wait for it in the
+  meeting, or in the backward pass of DDP.
 - `costs`: of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
 
 N is 100, of `unseen` a fifth. *found*: the service says that no progress was made for too long. *ended*: the
-ending of the attempt, with the diagnosis, is written. Both count from the stall, which is up to a step later than
-the last progress.
+ending of the attempt, with the diagnosis, is written. Both count from the stall, which is up to a step later
+than the last progress.
 """
 
 import os
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from rich.progress import Progress
 
@@ -64,8 +65,8 @@ def measure(quick: bool) -> list[Row]:
         "unseen": lambda: _stalls("unseen", -(-count // 5)),
         "default": lambda: _default(-(-count // 20)),
         "healthy": lambda: _healthy(count),
-        "slow": lambda: [_slow("slow", stalling_rank.__file__, -(-count // 10), 4)],
-        "slow-ddp": lambda: [_slow("slow-ddp", ddp_rank.__file__, -(-count // 20), 1)],
+        "slow": lambda: [_slow("slow", stalling_rank, -(-count // 10), 4)],
+        "slow-ddp": lambda: [_slow("slow-ddp", ddp_rank, -(-count // 30), 1)],
         "costs": lambda: _costs(quick),
     }
     # `benchmarks.run` has words of its own in the command line.
@@ -200,17 +201,18 @@ def _found_at(server: Server, job: int) -> float:
     return datetime.strptime(lines[-1][:23], "%Y-%m-%d %H:%M:%S,%f").timestamp()
 
 
-def _slow(name: str, program: str, count: int, at_once: int) -> Row:
+def _slow(name: str, program: ModuleType, count: int, at_once: int) -> Row:
     """The steps from which a rank works 30 % longer until it is named as slow."""
     with (
         workspace() as folder,
         service(
-            folder, command=[sys.executable, str(Path(program))], capacity=_RANKS * at_once, **_QUIETLY
+            folder, command=[sys.executable, str(program.__file__)], capacity=_RANKS * at_once, **_QUIETLY
         ) as server,
+        ThreadPoolExecutor(at_once) as pool,
+        Progress() as progress,
     ):
-        with ThreadPoolExecutor(at_once) as pool, Progress() as progress:
-            made = pool.map(partial(_slow_one, server, folder), range(count))
-            after = list(progress.track(made, total=count, description=f"{name}, {at_once} at once"))
+        made = pool.map(partial(_slow_one, server, folder), range(count))
+        after = list(progress.track(made, total=count, description=f"{name}, {at_once} at once"))
     known = sorted(steps for steps in after if steps is not None)
     measured = f"median {statistics.median(known or [0]):.0f}, at most {max(known, default=0):.0f} steps; "
     return Row(

@@ -70,7 +70,10 @@ class ReportBuffer:
     async def take(
         self, attempt: Attempt, report: Report, *, by_call: bool = False, ago: float = 0.0
     ) -> None:
-        """Add a report, whose news are `ago` seconds old. Raises AttemptOver if the attempt is not the live attempt of its job."""
+        """Add a report, whose news are `ago` seconds old.
+
+        Raises AttemptOver if the attempt is not the live attempt of its job.
+        """
         page = self._pages.get(attempt) or await self._open(attempt)
         if by_call and not page.has_called:
             page.has_called = True

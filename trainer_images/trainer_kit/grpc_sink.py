@@ -138,7 +138,7 @@ class GrpcSink:
                     return True
             if closing and not (self._metrics or self._artifacts):
                 return False
-            # A pause without news that is the shorter one says when the service wants to hear from this process.
+            # If the pause without news is the shorter one, the service wants to hear from this process then.
             sooner = min(pause, quiet) if quiet > 0 else pause
             if closing or self._closing.wait(max(sooner, least)):
                 pause = _PAUSE_AT_END  # `close` waits for the last reports
