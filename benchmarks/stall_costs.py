@@ -13,6 +13,7 @@ import psutil
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 from trainer_kit import group as groups
 from trainer_kit.steps import Steps
@@ -71,7 +72,7 @@ def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
 
     Steps with and without the hook run in turn, in this process.
     """
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         plain, noted = (
             DistributedDataParallel(ddp_rank.model_of_linear()),

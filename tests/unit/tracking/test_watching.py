@@ -96,6 +96,47 @@ async def test_a_stall_is_called_when_all_have_sent_their_stacks(
     assert why.rank == 1
 
 
+async def test_the_deadline_counts_from_the_last_step_and_not_from_its_report(
+    watch: ProgressWatch, clock: Clock
+) -> None:
+    report(watch, [0, 1], step=4)
+    clock.now += 1.5
+    report(watch, [0, 1], moved_ago=1.0)
+    clock.now += 1.9
+    watch.look()
+    assert not report(watch, [0, 1], moved_ago=2.9)
+    assert watch._until_next_look() == pytest.approx(0.1)
+    clock.now += 0.11
+    watch.look()
+    assert report(watch, [0, 1], moved_ago=3.01)
+
+
+async def test_a_process_that_lies_about_its_last_step_moved_after_its_report_before(
+    watch: ProgressWatch, clock: Clock
+) -> None:
+    report(watch, [0, 1], step=4)
+    clock.now += 1.5
+    report(watch, [0, 1], moved_ago=1e9)
+    clock.now += 1.4
+    watch.look()
+    assert not report(watch, [0], moved_ago=1e9)
+
+
+async def test_a_process_that_has_just_made_a_step_is_not_asked(watch: ProgressWatch, clock: Clock) -> None:
+    report(watch, [0, 1])
+    clock.now += 3.1
+    watch.look()
+    assert not report(watch, [0], step=6, moved_ago=0.2)
+
+
+async def test_reports_come_right_after_the_deadline(watch: ProgressWatch, clock: Clock) -> None:
+    report(watch, [0, 1])
+    clock.now += 2.5
+    watch.look()
+    orders = watch._board.take(ATTEMPT, RankReport(process=0, step=5))
+    assert orders.pause == pytest.approx(0.55)
+
+
 async def test_a_process_that_does_not_answer_is_waited_for_only_briefly(
     watch: ProgressWatch, clock: Clock, stalled: list[int]
 ) -> None:
