@@ -72,7 +72,7 @@ class TrainingServicer(TrainingServiceServicer):
         async with self._making:
             page = await self._jobs.list(call.caller, where, limit=limit, before=before)
             return pb.ListTrainingJobsResponse(
-                jobs=[jobs.status_of(view) for view in page.jobs],
+                jobs=[jobs.entry_of(view) for view in page.jobs],
                 next_page_token=str(page.next_before) if page.next_before else "",
             )
 

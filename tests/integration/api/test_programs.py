@@ -48,6 +48,14 @@ async def test_a_tree_is_put_uploaded_found_and_run(uploader: Uploader) -> None:
     assert kept.group.trainers.command == ("python", "train.py")
 
 
+async def test_a_page_of_jobs_leaves_out_their_programs(uploader: Uploader) -> None:
+    await uploader.whole()
+    job_id = (await uploader.run(command=["python", "-c", "#" * 60_000])).job_id
+    assert (await uploader.service.status(job_id)).program.tree == TREE
+    page = await uploader.service.stub.ListTrainingJobs(tpb.ListTrainingJobsRequest())
+    assert [(job.job_id, job.HasField("program")) for job in page.jobs] == [(job_id, False)]
+
+
 async def test_the_audit_says_which_program_was_submitted(uploader: Uploader) -> None:
     await uploader.whole()
     await uploader.run()
