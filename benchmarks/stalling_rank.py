@@ -3,7 +3,8 @@
 The ranks meet at a socket of rank 0 after each step. With FAULT=KIND:RANK:STEP, that rank writes the time
 into a file at that step. Then it stops itself (`frozen`), or sleeps instead of going to the meeting
 (`left-out`, or `unseen` if the kit does not know that the others wait). With `healthy`, steps are uneven, and
-evaluations and saves take longer than the deadline. With `slow:RANK:STEP` it works 30 % longer from then on.
+compilation, evaluations and saves take longer than the deadline. With `slow:RANK:STEP` it works 30 % longer
+from then on.
 """
 
 import os
@@ -20,7 +21,8 @@ from trainer_kit.progress import reporting
 
 STEP_SECONDS = 0.25
 """The time of a step, unless steps are uneven."""
-_HEALTHY_STEPS = 60
+_HEALTHY_STEPS = 40
+_PHASE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,9 @@ def main() -> None:
     meeting = Meeting(place, str(folder / "meeting"))
     chance = random.Random(os.environ["RECORD"])
     with reporting(place) as reporter:  # type: ignore[arg-type]  # a group without PyTorch
+        if kind == "healthy":
+            with steps.OF_PROCESS.phase(steps.COMPILING):
+                time.sleep(_PHASE_SECONDS)
         for step in range(1, _HEALTHY_STEPS + 1 if kind == "healthy" else 10_000):
             slow = 1.3 if kind == "slow" and place.rank == victim and step >= at else 1.0
             seconds = chance.uniform(0.02, 0.9) if kind == "healthy" else STEP_SECONDS * slow
@@ -95,9 +100,11 @@ def main() -> None:
             with nullcontext() if kind == "unseen" else steps.OF_PROCESS.waiting():
                 meeting.wait(place)
             reporter.report(step=step)
-            if kind == "healthy" and step % 20 == 0:
-                with steps.OF_PROCESS.phase(steps.EVALUATION if step % 40 else steps.SAVING):
-                    time.sleep(8)
+            if kind == "healthy" and step % 13 == 0:
+                with steps.OF_PROCESS.phase(
+                    (steps.EVALUATION, steps.SAVING, steps.COMPILING)[step // 13 - 1]
+                ):
+                    time.sleep(_PHASE_SECONDS)
                     meeting.wait(place)
 
 

@@ -1,48 +1,56 @@
-"""How soon and how rightly a rank that stalls is found, and what the watch costs.
+"""How soon and how rightly a rank that stalls is found, false alarms, slow ranks, and what the watch costs.
 
-Groups of four train in step, with a deadline for progress of 3 s. In each, a random rank freezes (SIGSTOP) or
-leaves out a meeting, with and without knowledge of the kit that the others wait; others stay healthy, with
-uneven steps, long evaluations and long saves. `--count N` sets how many of each kind.
+`python -m benchmarks.stalls [PART…] [--count N] [--quick]`. Groups of four train in step. The parts:
 
-And: the cost of a call of `step`, and the CPU time of a service that 1,000 ranks of 10 jobs report to.
+- `frozen`, `left-out`, `unseen`: a random rank freezes (SIGSTOP) or leaves out a meeting of all, with and
+  without knowledge of the kit that the others wait. The deadline for progress is 3 s.
+- `default`: the first two with the default deadline of 30 s, N / 20 times each.
+- `healthy`: uneven steps, long compilations, evaluations and saves; deadline 3 s.
+- `slow`, `slow-ddp`: a rank becomes 30 % slower, N / 10 and N / 30 times; the others wait for it in the
+  meeting, or in the backward pass of DDP.
+- `costs`: of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
+
+N is 100, of `unseen` a fifth. *found*: the service says that no progress was made for too long. *ended*: the
+ending of the attempt, with the diagnosis, is written. Both count from the stall, which is up to a step later
+than the last progress.
 """
 
+import os
 import random
 import statistics
 import sys
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
-import grpc
-import psutil
-from trainer_kit.steps import Steps
+from rich.progress import Progress
 
-from benchmarks import stalling_rank
-from benchmarks.reports import running_jobs
+from benchmarks import ddp_rank, stall_costs, stalling_rank
 from benchmarks.support import Row, Server, request, run_alone, service, workspace
-from training_service._generated import training_reporter_pb2 as reports_pb
 from training_service._generated import training_service_pb2 as pb
-from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
 
-_KINDS = ("frozen", "left-out", "unseen")
-_DEADLINE_SECONDS = 3.0
-_RANKS, _AT_ONCE = 4, 2
-_GIVE_UP_SECONDS = 180.0
+_DEADLINE_SECONDS, _DEFAULT_SECONDS = 3.0, 30.0
+_RANKS = 4
+_AT_ONCE = 4 * (os.cpu_count() or 1)
+_AT_ONCE_IDLE = 8 * (os.cpu_count() or 1)  # of jobs that sleep for most of their time
+_GIVE_UP_SECONDS = 300.0
+_SLOW_FROM, _SLOW_FACTOR, _NAMED_WITHIN = 20, 1.3, 20
+_QUIETLY = {"jobs__stop_grace": "1", "logging__level": "INFO"}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one job."""
+    """What became of one job. Times are in seconds since the stall."""
 
-    kind: str
-    found: bool
-    seconds: float = 0.0
-    """From the stall until the service had decided to stop the group."""
+    stalled: bool
+    succeeded: bool
+    found: float = 0.0
+    ended: float = 0.0
     right: bool = False
     """Whether the right rank was named, and no other."""
     stacks: bool = False
@@ -50,173 +58,190 @@ class Outcome:
 
 
 def measure(quick: bool) -> list[Row]:
-    count = int(sys.argv[sys.argv.index("--count") + 1]) if "--count" in sys.argv else 2 if quick else 20
-    rows = [_step_call()]
-    program = [sys.executable, str(Path(stalling_rank.__file__))]
-    with workspace() as folder, service(folder, command=program, capacity=_RANKS * _AT_ONCE) as server:
-        kinds = [kind for kind in (*_KINDS, "healthy") for _ in range(count)]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            outcomes = list(pool.map(lambda each: _one(server, folder, *each), enumerate(kinds)))
-    for kind in _KINDS:
-        rows += _rows(kind, [outcome for outcome in outcomes if outcome.kind == kind])
-    alarms = sum(outcome.found for outcome in outcomes if outcome.kind == "healthy")
-    rows.append(Row("stalls: false alarms", f"{alarms} of {count} healthy jobs", target="0", met=alarms == 0))
-    rows.append(_slow(count))
-    rows.append(_cost(quick))
-    return rows
+    count = int(sys.argv[sys.argv.index("--count") + 1]) if "--count" in sys.argv else 2 if quick else 100
+    parts: dict[str, Callable[[], Iterable[Row]]] = {
+        "frozen": lambda: _stalls("frozen", count),
+        "left-out": lambda: _stalls("left-out", count),
+        "unseen": lambda: _stalls("unseen", -(-count // 5)),
+        "default": lambda: _default(-(-count // 20)),
+        "healthy": lambda: _healthy(count),
+        "slow": lambda: [_slow("slow", stalling_rank, -(-count // 10), 4)],
+        "slow-ddp": lambda: [_slow("slow-ddp", ddp_rank, -(-count // 30), 1)],
+        "costs": lambda: _costs(quick),
+    }
+    # `benchmarks.run` has words of its own in the command line.
+    wanted = [part for part in parts if part in sys.argv[1:]] or list(parts)
+    return [row for part in wanted for row in parts[part]()]
 
 
-def _rows(kind: str, outcomes: Sequence[Outcome]) -> list[Row]:
-    found = sorted(outcome.seconds for outcome in outcomes if outcome.found)
-    right = sum(outcome.right for outcome in outcomes)
-    kept = sum(outcome.stacks for outcome in outcomes)
-    name, count = f"stalls: {kind} rank", len(outcomes)
-    times = f"median {statistics.median(found):.1f} s, longest {found[-1]:.1f} s" if found else "-"
+def _costs(quick: bool) -> list[Row]:
     return [
-        Row(f"{name}, found", f"{len(found)} of {count}; {times}", target="all", met=len(found) == count),
-        Row(f"{name}, named", f"{right} of {count}", target="≥ 95 %", met=right >= 0.95 * count),
-        Row(f"{name}, stacks of live ranks kept", f"{kept} of {count}", target="all", met=kept == count),
+        stall_costs.of_step(),
+        stall_costs.of_hook(),
+        stall_costs.of_rank(quick),
+        stall_costs.of_service(quick),
     ]
 
 
-def _one(server: Server, folder: Path, number: int, kind: str) -> Outcome:
+def _stalls(kind: str, count: int) -> list[Row]:
+    outcomes = _outcomes([kind] * count, _AT_ONCE, _DEADLINE_SECONDS)
+    return _rows(f"{kind} rank", outcomes, _DEADLINE_SECONDS)
+
+
+def _default(count: int) -> list[Row]:
+    kinds = ["frozen"] * count + ["left-out"] * count
+    outcomes = _outcomes(kinds, _AT_ONCE_IDLE, None)
+    return [
+        row
+        for kind, some in (("frozen", outcomes[:count]), ("left-out", outcomes[count:]))
+        for row in _rows(f"{kind} rank, default deadline", some, _DEFAULT_SECONDS)
+    ]
+
+
+def _healthy(count: int) -> list[Row]:
+    outcomes = _outcomes(["healthy"] * count, _AT_ONCE_IDLE, _DEADLINE_SECONDS)
+    alarms = sum(outcome.stalled for outcome in outcomes)
+    ended = sum(outcome.succeeded for outcome in outcomes)
+    measured = f"{alarms} of {count} jobs; {ended} succeeded"
+    return [Row("stalls: false alarms", measured, target="0", met=alarms == 0 and ended == count)]
+
+
+def _rows(name: str, outcomes: Sequence[Outcome], deadline: float) -> list[Row]:
+    known, count = [outcome for outcome in outcomes if outcome.stalled], len(outcomes)
+    right = sum(outcome.right for outcome in outcomes)
+    kept = sum(outcome.stacks for outcome in outcomes)
+    found = sorted(outcome.found for outcome in known)
+    in_time = sum(seconds <= deadline for seconds in found)
+    times = _times(found)
+    return [
+        Row(
+            f"stalls: {name}, found",
+            f"{len(found)} of {count}, {in_time} in time; {times}",
+            target=f"all within {deadline:.0f} s",
+            met=in_time == count,
+        ),
+        Row(f"stalls: {name}, ended", _times(sorted(outcome.ended for outcome in known))),
+        Row(f"stalls: {name}, named", f"{right} of {count}", target="≥ 95 %", met=right >= 0.95 * count),
+        Row(f"stalls: {name}, stacks kept", f"{kept} of {count}", target="all", met=kept == count),
+    ]
+
+
+def _times(seconds: Sequence[float]) -> str:
+    return f"median {statistics.median(seconds):.2f} s, longest {seconds[-1]:.2f} s" if seconds else "-"
+
+
+def _outcomes(kinds: Sequence[str], at_once: int, deadline: float | None) -> list[Outcome]:
+    """Run a job of each kind, several at once in one service."""
+    program = [sys.executable, str(Path(stalling_rank.__file__))]
+    with (
+        workspace() as folder,
+        service(folder, command=program, capacity=_RANKS * at_once, **_QUIETLY) as server,
+    ):
+        one = partial(_one, server, folder, deadline)
+        return _side_by_side(f"{kinds[0]}, {at_once} at once", one, kinds, at_once)
+
+
+def _side_by_side(
+    name: str, one: Callable[[int, str], Outcome], kinds: Sequence[str], at_once: int
+) -> list[Outcome]:
+    with ThreadPoolExecutor(at_once) as pool, Progress() as progress:
+        task = progress.add_task(name, total=len(kinds))
+
+        def work(number: int, kind: str) -> Outcome:
+            outcome = one(number, kind)
+            progress.advance(task)
+            return outcome
+
+        return list(pool.map(work, range(len(kinds)), kinds))
+
+
+def _one(server: Server, folder: Path, deadline: float | None, number: int, kind: str) -> Outcome:
     record = folder / f"record-{number}"
     record.mkdir()
     victim, at = random.randrange(_RANKS), random.randrange(4, 12)
-    fault = kind if kind == "healthy" else f"{kind}:{victim}:{at}"
-    train = request(RECORD=str(record), FAULT=fault, PARALLEL_INSTANCES=str(_RANKS))
-    train.deadlines.progress.FromTimedelta(timedelta(seconds=_DEADLINE_SECONDS))
+    train = request(
+        RECORD=str(record),
+        FAULT=kind if kind == "healthy" else f"{kind}:{victim}:{at}",
+        PARALLEL_INSTANCES=str(_RANKS),
+    )
+    if deadline is not None:
+        train.deadlines.progress.FromTimedelta(timedelta(seconds=deadline))
     train.retry_policy.max_attempts = 1
     with server.stub() as stub:
-        job = stub.Train(train).job_id
-        gives_up = time.monotonic() + _GIVE_UP_SECONDS
-        while True:
-            status = stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=job))
-            if status.ending or status.status in (pb.failure, pb.succeed) or time.monotonic() > gives_up:
-                break
-            time.sleep(0.05)
-        seen = time.time()
-        while status.status == pb.running and time.monotonic() < gives_up:
-            time.sleep(0.1)
-            status = stub.GetTrainingStatus(pb.GetTrainingStatusRequest(job_id=job))
+        job, ended = stub.Train(train).job_id, 0.0
+        for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=job), timeout=_GIVE_UP_SECONDS):
+            if not ended and (status.ending or status.status in (pb.failure, pb.succeed)):
+                ended = time.time()
+        stalled = status.diagnosis.category == "stalled"
+        if kind == "healthy" or not stalled:
+            return Outcome(stalled, status.status == pb.succeed)
         logs = [
             "".join(
                 piece.text for piece in stub.GetTrainingLogs(pb.GetTrainingLogsRequest(job_id=job, rank=rank))
             )
             for rank in range(_RANKS)
         ]
-    found = status.diagnosis.category == "stalled"
-    if kind == "healthy" or not found:
-        return Outcome(kind, found)
     live = [rank for rank in range(_RANKS) if kind != "frozen" or rank != victim]
+    began = float((record / "stalled").read_text())
     return Outcome(
-        kind,
-        found,
-        seconds=seen - float((record / "stalled").read_text()),
-        right=status.diagnosis.HasField("rank") and status.diagnosis.rank == victim,
+        stalled,
+        succeeded=False,
+        found=_found_at(server, job) - began,
+        ended=ended - began,
+        right=status.diagnosis.summary.startswith(f"Rank {victim} "),
         stacks=all("Thread MainThread" in logs[rank] for rank in live),
     )
 
 
-def _slow(count: int) -> Row:
+def _found_at(server: Server, job: int) -> float:
+    """Return when the service has found that the job makes no progress, as its log says."""
+    lines = [
+        line for line in server.log.read_text().splitlines() if f" job {job}: attempt 1 makes no" in line
+    ]
+    return datetime.strptime(lines[-1][:23], "%Y-%m-%d %H:%M:%S,%f").timestamp()
+
+
+def _slow(name: str, program: ModuleType, count: int, at_once: int) -> Row:
     """The steps from which a rank works 30 % longer until it is named as slow."""
-    program, wrong = [sys.executable, str(Path(stalling_rank.__file__))], 0
-    after: list[float] = []
-    with workspace() as folder, service(folder, command=program, capacity=_RANKS) as server:
-        for number in range(count):
-            record = folder / f"record-{number}"
-            record.mkdir()
-            victim = random.randrange(_RANKS)
-            train = request(RECORD=str(record), FAULT=f"slow:{victim}:20", PARALLEL_INSTANCES=str(_RANKS))
-            train.deadlines.progress.FromTimedelta(timedelta(seconds=_DEADLINE_SECONDS))
-            with server.stub() as stub:
-                job = stub.Train(train).job_id
-                watch = stub.WatchTraining(pb.WatchTrainingRequest(job_id=job), timeout=_GIVE_UP_SECONDS)
-                for status in watch:
-                    named = [rank for rank in status.ranks if rank.pace.HasField("slow_since")]
-                    if named:
-                        break
-                mark = record / "stalled"
-                if [rank.rank for rank in named] == [victim] and mark.exists():
-                    since = named[0].pace.slow_since.ToDatetime(UTC).timestamp()
-                    seconds = since - float(mark.read_text())
-                    after.append(seconds / (1.3 * stalling_rank.STEP_SECONDS))
-                else:
-                    wrong += 1
-                stub.CancelTraining(pb.CancelTrainingRequest(job_id=job))
+    with (
+        workspace() as folder,
+        service(
+            folder, command=[sys.executable, str(program.__file__)], capacity=_RANKS * at_once, **_QUIETLY
+        ) as server,
+        ThreadPoolExecutor(at_once) as pool,
+        Progress() as progress,
+    ):
+        made = pool.map(partial(_slow_one, server, folder), range(count))
+        after = list(progress.track(made, total=count, description=f"{name}, {at_once} at once"))
+    known = sorted(steps for steps in after if steps is not None)
+    measured = f"median {statistics.median(known or [0]):.0f}, at most {max(known, default=0):.0f} steps; "
     return Row(
-        "stalls: rank 30 % slower, named after",
-        f"median {statistics.median(after or [0]):.0f}, at most {max(after, default=0):.0f} steps; "
-        f"wrong: {wrong} of {count}",
-        target="≤ 20 steps",
-        met=max(after, default=0) <= 20 and not wrong,
+        f"stalls: rank 30 % slower ({name}), named after",
+        measured + f"wrong: {count - len(known)} of {count}",
+        target=f"≤ {_NAMED_WITHIN} steps",
+        met=max(known, default=0) <= _NAMED_WITHIN and len(known) == count,
     )
 
 
-def _step_call() -> Row:
-    steps, count = Steps(), 100_000
-    began = time.perf_counter()
-    for number in range(count):
-        steps.step(number)
-    each = (time.perf_counter() - began) / count * 1e6
-    return Row("stalls: a call of step", f"{each:.2f} µs", target="≤ 20 µs", met=each <= 20)
-
-
-def _cost(quick: bool) -> Row:
-    """The CPU time of a service while 1,000 ranks report, each at the pause that it is given."""
-    jobs, ranks, seconds = 10, 100, 20.0 if quick else 60.0
-    with workspace() as folder, service(folder, capacity=jobs * ranks) as server:
-        tokens = running_jobs(server, folder, jobs, PARALLEL_INSTANCES=str(ranks))
-        with grpc.insecure_channel(server.address) as channel:
-            stub = TrainingReporterStub(channel)
-            ends = threading.Event()
-            calls = [0] * len(tokens)
-
-            def report(job: int) -> None:
-                due = [time.monotonic() + random.uniform(0, 5) for _ in range(ranks)]
-                step = 0
-                while not ends.is_set():
-                    rank = min(range(ranks), key=due.__getitem__)
-                    if ends.wait(max(0.0, due[rank] - time.monotonic())):
-                        return
-                    step += 1
-                    answer = stub.Report(
-                        reports_pb.ReportRequest(
-                            rank=reports_pb.RankProgress(
-                                rank=rank, step=step, longest_step=1, step_seconds=1, place=step
-                            )
-                        ),
-                        metadata=(("authorization", f"Bearer {tokens[job]}"),),
-                    )
-                    due[rank] = time.monotonic() + answer.quiet_pause.ToTimedelta().total_seconds()
-                    calls[job] += 1
-
-            process = psutil.Process(server.pid)
-            idle = _used(process, seconds / 2)
-            threads = [threading.Thread(target=report, args=(job,)) for job in range(jobs)]
-            for thread in threads:
-                thread.start()
-            time.sleep(10)
-            called, began = sum(calls), time.monotonic()
-            used = _used(process, seconds)
-            rate = (sum(calls) - called) / (time.monotonic() - began)
-            ends.set()
-            for thread in threads:
-                thread.join()
-    return Row(
-        "stalls: service with 1,000 ranks that report",
-        f"{used:.1%} of a core, {idle:.1%} without reports; {rate:.0f} reports/s",
-        target="≤ 5 %",
-        met=used <= 0.05,
-    )
-
-
-def _used(process: psutil.Process, seconds: float) -> float:
-    """The cores that the process uses in this time."""
-    before, began = process.cpu_times(), time.monotonic()
-    time.sleep(seconds)
-    after = process.cpu_times()
-    return (after.user + after.system - before.user - before.system) / (time.monotonic() - began)
+def _slow_one(server: Server, folder: Path, number: int) -> float | None:
+    """Return the number of steps; None if not that rank alone was named."""
+    record = folder / f"record-{number}"
+    record.mkdir()
+    victim = random.randrange(_RANKS)
+    train = request(RECORD=str(record), FAULT=f"slow:{victim}:{_SLOW_FROM}", PARALLEL_INSTANCES=str(_RANKS))
+    train.deadlines.progress.FromTimedelta(timedelta(seconds=_DEADLINE_SECONDS))
+    with server.stub() as stub:
+        job = stub.Train(train).job_id
+        named: list[pb.RankStatus] = []
+        for status in stub.WatchTraining(pb.WatchTrainingRequest(job_id=job), timeout=_GIVE_UP_SECONDS):
+            if named := [rank for rank in status.ranks if rank.pace.HasField("slow_since")]:
+                break
+        stub.CancelTraining(pb.CancelTrainingRequest(job_id=job))
+    mark = record / "stalled"
+    if [rank.rank for rank in named] != [victim] or not mark.exists():
+        return None
+    seconds = named[0].pace.slow_since.ToDatetime(UTC).timestamp() - float(mark.read_text())
+    return seconds / (_SLOW_FACTOR * stalling_rank.STEP_SECONDS)
 
 
 if __name__ == "__main__":

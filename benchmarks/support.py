@@ -113,6 +113,8 @@ class Server:
 
     pid: int
     address: str
+    log: Path
+    """The file of its standard error."""
     ready_seconds: float
     """Seconds from the start of the process until it said that it serves."""
 
@@ -181,7 +183,7 @@ def serving(argv: list[str]) -> Iterator[Server]:
         process = subprocess.Popen(argv, stderr=log.fileno(), stdin=subprocess.DEVNULL)
         try:
             address = _address(process, log.name)
-            yield Server(process.pid, address, time.monotonic() - started)
+            yield Server(process.pid, address, Path(log.name), time.monotonic() - started)
         finally:
             process.send_signal(signal.SIGTERM)
             try:

@@ -67,8 +67,13 @@ class ReportBuffer:
         Its log then need not be followed any longer.
         """
 
-    async def take(self, attempt: Attempt, report: Report, *, by_call: bool = False) -> None:
-        """Add a report. Raises AttemptOver if the attempt is not the live attempt of its job."""
+    async def take(
+        self, attempt: Attempt, report: Report, *, by_call: bool = False, ago: float = 0.0
+    ) -> None:
+        """Add a report, whose news are `ago` seconds old.
+
+        Raises AttemptOver if the attempt is not the live attempt of its job.
+        """
         page = self._pages.get(attempt) or await self._open(attempt)
         if by_call and not page.has_called:
             page.has_called = True
@@ -82,7 +87,7 @@ class ReportBuffer:
         page.artifacts += report.artifacts
         del page.points[:-_MOST_WAITING_POINTS]
         self._note_change(attempt)
-        self.ranks.has_moved(attempt, has_all_steps=page.progress.has_all_steps)
+        self.ranks.has_moved(attempt, has_all_steps=page.progress.has_all_steps, ago=ago)
 
     def show_ranks(self, attempt: Attempt, ranks: tuple[RankPace, ...]) -> None:
         """Write with the next reports where the processes of an attempt stand."""

@@ -17,6 +17,7 @@ MOST_OF_STACKS = 8 * 1024
 """Characters of the stacks of one process that are kept until the attempt has ended."""
 _REPORTS_A_SECOND = 500
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
+_AFTER_DEADLINE = 0.05
 _LEAST_DELAY = 4.0
 """Seconds by which a report of a healthy process may always be late."""
 _LONGEST_SECONDS = 1e9
@@ -40,6 +41,8 @@ class RankReport:
     stacks: str = ""
     """Any text of at most MOST_OF_STACKS characters."""
     collectives: tuple[Collective, ...] = ()
+    moved_ago: float = 0.0
+    """Seconds since it last made a step, changed its activity or reported something."""
 
 
 class _Sent(Protocol):
@@ -54,6 +57,7 @@ class _Sent(Protocol):
     phase: str
     place: int
     stacks: str
+    moved_ago: float
 
     @property
     def collectives(self) -> Sequence[Any]: ...
@@ -68,18 +72,20 @@ def rank_report(sent: _Sent, *, has_step: bool) -> RankReport:
     return RankReport(
         process=sent.rank,
         step=sent.step if has_step and 0 <= sent.step <= _LARGEST_STEP else None,
-        longest_step=_seconds(sent.longest_step),
-        step_seconds=_seconds(sent.step_seconds),
-        waiting_seconds=_seconds(sent.waiting_seconds),
+        longest_step=seconds_of(sent.longest_step),
+        step_seconds=seconds_of(sent.step_seconds),
+        waiting_seconds=seconds_of(sent.waiting_seconds),
         waiting=sent.waiting,
         activity=activity,
         place=sent.place,
         stacks=sent.stacks[:MOST_OF_STACKS],
         collectives=collectives_of(sent.collectives),
+        moved_ago=seconds_of(sent.moved_ago),
     )
 
 
-def _seconds(value: Any) -> float:
+def seconds_of(value: Any) -> float:
+    """Return a number of seconds that a process has sent, or 0 if it is not allowed."""
     return value if math.isfinite(value) and 0 <= value <= _LONGEST_SECONDS else 0.0
 
 
@@ -147,6 +153,10 @@ class Watched:
     """When the processes were asked for their stacks; None: they are not."""
     outside: Mapping[int, Outside] = field(default_factory=dict)
     """Where processes stand that do not answer, once they were looked at."""
+    still_since: float = math.inf
+    """When the last of the processes had moved, at the time when they were asked."""
+    stalls_at: float = math.inf
+    """When the attempt has stalled if nothing moves until then, as of the last look."""
     restless: bool = False
     """Whether nothing has moved for a while, so that reports should come often."""
 
@@ -261,10 +271,14 @@ class RankBoard:
         """Number of processes that have reported."""
         return sum(len(watched.signs) for watched in self._watched.values())
 
-    def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False) -> None:
-        """Note that the attempt has reported progress, a metric or an artifact, and if its steps are done."""
+    def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False, ago: float = 0.0) -> None:
+        """Note that the attempt had news: progress, a metric or an artifact, and if its steps are done.
+
+        `ago` says how many seconds before its report.
+        """
         if watched := self._watched.get(attempt):
-            watched.moved, watched.has_reported = self.clock(), True
+            watched.moved = max(watched.moved, self.clock() - ago)
+            watched.has_reported = True
             watched.has_all_steps = has_all_steps
 
     def take(self, attempt: Attempt, report: RankReport) -> Orders:
@@ -282,22 +296,31 @@ class RankBoard:
             watched.signs[report.process] = Signs(report, now, self._now(), now, now)
         else:
             before, known.last = known.last, report
-            known.heard, known.heard_at = now, self._now()
             if (report.step, report.activity) != (before.step, before.activity):
-                known.moved = known.active = now
+                known.moved = max(known.heard, now - report.moved_ago)
+                known.active = now
             elif report.place != before.place:
                 known.active = now
+            known.heard, known.heard_at = now, self._now()
             if report.stacks and watched.asked is not None and not known.stacks:
                 known.collectives = report.collectives
                 known.stacks = "".join(c for c in report.stacks if c.isprintable() or c == "\n") or "\n"
         if report.longest_step > 0:
             watched.anew.discard(report.process)
-        wants = watched.asked is not None and not watched.signs[report.process].stacks
         pause = max(watched.pause, self.processes_pause)
+        if now < watched.stalls_at < now + pause and self.processes_pause <= _SHORTEST_PAUSE:
+            pause = watched.stalls_at - now + _AFTER_DEADLINE  # as soon as it can be asked for its stacks
         watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
-        return Orders(pause, wants_stacks=wants)
+        return Orders(pause, wants_stacks=_wants_stacks(watched, watched.signs[report.process]))
 
     @property
     def processes_pause(self) -> float:
         """The shortest pause with which all processes together stay within the reports of a second."""
         return self.processes / _REPORTS_A_SECOND
+
+
+def _wants_stacks(watched: Watched, signs: Signs) -> bool:
+    """Return whether a process is asked for its stacks: not if it has just reported a step."""
+    if watched.asked is None or signs.stacks:
+        return False
+    return signs.last.step is None or signs.moved <= watched.still_since

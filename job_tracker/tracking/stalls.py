@@ -32,7 +32,7 @@ _NO_SIGN = "gives no sign"
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """No process has made progress for `seconds`, which is more than `limit`."""
+    """No process has made progress for `seconds`; at most `limit` are allowed."""
 
     seconds: float
     limit: float
@@ -45,10 +45,9 @@ class Stall:
         return self.seconds > self.patience
 
 
-def stall_of(watched: Watched, now: float) -> Stall | None:
-    """Return the stall of an attempt, or None if it goes on, or if too little is known.
+def standstill_of(watched: Watched, now: float) -> Stall | None:
+    """Return since when an attempt stands still, be it for a moment, or None if too little is known.
 
-    It is only a suspicion until it `is_over` or `is_proven`.
     Only an attempt whose processes report their steps, or whose job has a deadline for progress, can stall.
     """
     signs = watched.signs.values()
@@ -61,22 +60,37 @@ def stall_of(watched: Watched, now: float) -> Stall | None:
         return None
     seconds = now - max([watched.moved, *(each.moved for each in stepping)])
     limit = _limit(watched, stepping, now)
-    if seconds <= limit:
-        return None
-    if watched.deadline is None and silent(watched, now) == set(watched.signs):
-        return None  # rather, nothing reaches the service
     return Stall(seconds, limit, limit if watched.deadline is not None else max(limit, PATIENCE_SECONDS))
 
 
-def is_proven(watched: Watched) -> bool:
-    """Return whether the attempt cannot go on by itself, by what its processes have answered.
+def stall_of(watched: Watched, now: float) -> Stall | None:
+    """Return the stall of an attempt, or None if it goes on, or if too little is known.
 
-    A process is stopped by a signal or a debugger; or all processes wait in collective operations, and not in
-    the same one.
+    It is only a suspicion until it `is_over` or `is_proven`.
+    """
+    still = standstill_of(watched, now)
+    return still if still is not None and is_stall(still, watched, now) else None
+
+
+def is_stall(still: Stall, watched: Watched, now: float) -> bool:
+    """Return whether an attempt stands still for longer than it may."""
+    if still.seconds <= still.limit:
+        return False
+    # If all have fallen silent, rather nothing reaches the service.
+    return watched.deadline is not None or silent(watched, now) != set(watched.signs)
+
+
+def is_proven(watched: Watched) -> bool:
+    """Return whether it shows that one process holds up the others, by what they have answered.
+
+    A process is stopped by a signal or a debugger; or some wait for others, and one stands elsewhere; or all
+    wait in collective operations, and not in the same one.
     """
     if any(each.is_stopped for each in watched.outside.values()):
         return True
     signs = watched.signs.values()
+    if len({each.last.waiting for each in signs}) == 2:
+        return True
     all_wait = all(
         each.last.waiting and any(not operation.done for operation in each.collectives) for each in signs
     )

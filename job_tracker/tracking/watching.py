@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -17,11 +18,21 @@ from job_tracker.reports import ReportBuffer
 from job_tracker.reports.ranks import Attempt, RankBoard, Watched
 from job_tracker.tracking.inspecting import Inspect, processes_of
 from job_tracker.tracking.machines import slow_machines
-from job_tracker.tracking.stalls import NO_LONGER_SLOW, SLOW, explained, is_proven, slowness, stall_of
+from job_tracker.tracking.stalls import (
+    NO_LONGER_SLOW,
+    SLOW,
+    explained,
+    is_proven,
+    is_stall,
+    slowness,
+    standstill_of,
+)
 
 log = logging.getLogger(__name__)
 
 _PERIOD_SECONDS = 0.5
+_ASKED_PERIOD_SECONDS = 0.1  # while stacks are awaited
+_SHORTEST_PERIOD_SECONDS = 0.01
 _SHORTEST_SHOW_SECONDS = 2.0
 _SHOWN_A_SECOND = 20  # processes; so a large group is written less often
 
@@ -67,13 +78,23 @@ class ProgressWatch:
             while True:
                 self.look()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(_PERIOD_SECONDS):
+                    async with asyncio.timeout(self._until_next_look()):
                         await self._again.wait()
                 self._again.clear()
         finally:
             self._board.close()
             for inspection in self._inspections.values():
                 inspection.cancel()
+
+    def _until_next_look(self) -> float:
+        """Return the seconds until the next look, which comes at once when a deadline has passed."""
+        now, period = self._board.clock(), _PERIOD_SECONDS
+        for attempt, watched in self._board.watched():
+            if watched.asked is not None and attempt not in self._stalls:
+                period = min(period, _ASKED_PERIOD_SECONDS)
+            elif watched.stalls_at > now:
+                period = min(period, watched.stalls_at - now)
+        return max(period, _SHORTEST_PERIOD_SECONDS)
 
     def look(self) -> None:
         """Look at all attempts once."""
@@ -134,8 +155,9 @@ class ProgressWatch:
             self._reports.show_ranks(attempt, paces_of(watched))
         moved = max([watched.moved, *(each.moved for each in watched.signs.values())])
         watched.restless = now - moved > watched.quiet_after
-        stall, asked = stall_of(watched, now), watched.asked
-        if stall is None:
+        stall, asked = standstill_of(watched, now), watched.asked
+        watched.stalls_at = math.inf if stall is None else now + stall.limit - stall.seconds
+        if stall is None or not is_stall(stall, watched, now):
             watched.asked = None
             self._go_on(attempt)
         elif asked is None or (stall.is_over and now - asked > stall.seconds - stall.patience):
@@ -143,6 +165,12 @@ class ProgressWatch:
             for signs in watched.signs.values():
                 signs.stacks, signs.collectives = "", ()
             watched.asked, watched.outside = now, {}
+            watched.still_since = now - stall.seconds
+            log.info(
+                "job %d: attempt %d makes no progress for %.1f s, at most %.0f s are allowed; "
+                "its processes are asked for their stacks",
+                *(*attempt, stall.seconds, stall.limit),
+            )
         elif attempt not in self._stalls and self._has_answers(watched, now):
             quiet = {process for process, signs in watched.signs.items() if signs.heard < asked}
             quiet |= watched.expected.keys() - watched.signs.keys()

@@ -72,12 +72,18 @@ class GrpcSink:
     def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
         self._known = known
         now = time.time()
+        self._note_move()
         self._metrics.extend((name, value, known.step or 0, now) for name, value in fresh.items())
         self._news.set()
 
     def artifact(self, artifact: Artifact) -> None:
         self._artifacts.append(artifact)
+        self._note_move()
         self._news.set()
+
+    def _note_move(self) -> None:
+        if self._steps is not None:
+            self._steps.has_moved()
 
     def close(self) -> None:
         """Wait for the last call, but not for a service that is away."""
@@ -132,7 +138,9 @@ class GrpcSink:
                     return True
             if closing and not (self._metrics or self._artifacts):
                 return False
-            if closing or self._closing.wait(max(pause, least)):
+            # If the pause without news is the shorter one, the service wants to hear from this process then.
+            sooner = min(pause, quiet) if quiet > 0 else pause
+            if closing or self._closing.wait(max(sooner, least)):
                 pause = _PAUSE_AT_END  # `close` waits for the last reports
                 if self._metrics or self._artifacts:
                     time.sleep(least)
@@ -189,6 +197,7 @@ class GrpcSink:
             waiting_seconds=now.waiting_seconds,
             waiting=now.waiting,
             phase=now.phase,
+            moved_ago=now.moved_ago,
             place=stacks.place(),
             stacks=self._stacks[:_MOST_SENT_OF_STACKS],
             collectives=[

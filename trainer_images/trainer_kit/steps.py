@@ -35,6 +35,8 @@ class Standing:
     """The part of it in which the process waited for others: all but the median of its own work."""
     waiting: bool
     phase: str
+    moved_ago: float
+    """Since its step or its phase last changed, or it last reported something."""
 
 
 class Steps:
@@ -49,6 +51,11 @@ class Steps:
         self._waiting = 0
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._phase = TRAINING
+        self._moved: float | None = None
+
+    def has_moved(self) -> None:
+        """Note that this process goes on, for example that it has something to report. Safe in any thread."""
+        self._moved = self._clock()
 
     def step(self, number: int) -> None:
         """Note that this many steps are done. A number that was noted before changes nothing.
@@ -64,6 +71,7 @@ class Steps:
         if self._began is not None:
             self._recent.append((max(0.0, now - self._began - self._aside), self._waited))
         self._step, self._began, self._aside, self._waited = number, now, 0.0, 0.0
+        self._moved = now
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -71,13 +79,13 @@ class Steps:
         if name not in PHASES:
             raise ValueError(f"phase {name!r} is not allowed; allowed: {', '.join(PHASES)}")
         before, began = self._phase, self._clock()
-        self._phase = name
+        self._phase, self._moved = name, began
         try:
             yield
         finally:
-            self._phase = before
+            self._phase, self._moved = before, self._clock()
             if before == TRAINING:  # an inner phase is part of the outer one
-                self._aside += self._clock() - began
+                self._aside += self._moved - began
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -113,6 +121,7 @@ class Steps:
             waiting_seconds=max(0.0, usual - own),
             waiting=self._waiting > 0,
             phase=self._phase,
+            moved_ago=0.0 if self._moved is None else max(0.0, self._clock() - self._moved),
         )
 
 

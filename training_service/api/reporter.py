@@ -15,7 +15,7 @@ from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.errors import InvalidField, NotAllowed, TreeDamaged
 from job_tracker.reports import Report, ReportBuffer, ReportTokens
 from job_tracker.reports.buffer import Attempt
-from job_tracker.reports.ranks import rank_report
+from job_tracker.reports.ranks import rank_report, seconds_of
 from job_tracker.reports.report import COUNTS, ReportReader
 from job_tracker.trees.contents import read_in_threads
 from job_tracker.trees.store import TreeStore
@@ -57,7 +57,7 @@ class ReporterServicer(TrainingReporterServicer):
         is_known = request.HasField("rank") and 0 <= request.rank.rank < board.size_of(attempt)
         report = replace(report_of(request), rank=request.rank.rank if is_known else None)
         if _has_content(request) or not request.HasField("rank"):
-            await self._buffer.take(attempt, report, by_call=True)
+            await self._buffer.take(attempt, report, by_call=True, ago=seconds_of(request.rank.moved_ago))
         else:
             await self._buffer.check(attempt)
         seconds = max(_SHORTEST_PAUSE, (self._buffer.reporters + board.processes) / _REPORTS_A_SECOND)
@@ -65,7 +65,8 @@ class ReporterServicer(TrainingReporterServicer):
         if request.HasField("rank"):
             orders = board.take(attempt, rank_report(request.rank, has_step=request.rank.HasField("step")))
             answer.wants_stacks, answer.reconnect = orders.wants_stacks, orders.reconnect
-            answer.quiet_pause.FromNanoseconds(int(1e9 * max(seconds, orders.pause)))
+            least = 0.0 if seconds <= _SHORTEST_PAUSE else seconds
+            answer.quiet_pause.FromNanoseconds(int(1e9 * max(least, orders.pause)))
         answer.pause.FromNanoseconds(int(1e9 * seconds))
         return answer
 

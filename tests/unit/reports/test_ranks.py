@@ -28,7 +28,7 @@ class Clock:
 def sent(**values: Any) -> Any:
     """Return a message of a process."""
     usual = {"rank": 0, "step": 3, "longest_step": 2.0, "step_seconds": 1.0, "waiting_seconds": 0.5}
-    others = {"waiting": False, "phase": "", "place": 0, "stacks": "", "collectives": ()}
+    others = {"waiting": False, "phase": "", "place": 0, "stacks": "", "collectives": (), "moved_ago": 0.0}
     return SimpleNamespace(**{**usual, **others, **values})
 
 
@@ -57,9 +57,11 @@ def watched(board: RankBoard) -> Watched:
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 1e300])
 def test_impossible_times_count_as_unknown(seconds: float) -> None:
     report = rank_report(
-        sent(longest_step=seconds, step_seconds=seconds, waiting_seconds=seconds), has_step=True
+        sent(longest_step=seconds, step_seconds=seconds, waiting_seconds=seconds, moved_ago=seconds),
+        has_step=True,
     )
     assert (report.longest_step, report.step_seconds, report.waiting_seconds) == (0, 0, 0)
+    assert report.moved_ago == 0
 
 
 def test_other_values_of_a_message_are_made_safe() -> None:

@@ -96,6 +96,47 @@ async def test_a_stall_is_called_when_all_have_sent_their_stacks(
     assert why.rank == 1
 
 
+async def test_the_deadline_counts_from_the_last_step_and_not_from_its_report(
+    watch: ProgressWatch, clock: Clock
+) -> None:
+    report(watch, [0, 1], step=4)
+    clock.now += 1.5
+    report(watch, [0, 1], moved_ago=1.0)
+    clock.now += 1.9
+    watch.look()
+    assert not report(watch, [0, 1], moved_ago=2.9)
+    assert watch._until_next_look() == pytest.approx(0.1)
+    clock.now += 0.11
+    watch.look()
+    assert report(watch, [0, 1], moved_ago=3.01)
+
+
+async def test_a_process_that_lies_about_its_last_step_moved_after_its_report_before(
+    watch: ProgressWatch, clock: Clock
+) -> None:
+    report(watch, [0, 1], step=4)
+    clock.now += 1.5
+    report(watch, [0, 1], moved_ago=1e9)
+    clock.now += 1.4
+    watch.look()
+    assert not report(watch, [0], moved_ago=1e9)
+
+
+async def test_a_process_that_has_just_made_a_step_is_not_asked(watch: ProgressWatch, clock: Clock) -> None:
+    report(watch, [0, 1])
+    clock.now += 3.1
+    watch.look()
+    assert not report(watch, [0], step=6, moved_ago=0.2)
+
+
+async def test_reports_come_right_after_the_deadline(watch: ProgressWatch, clock: Clock) -> None:
+    report(watch, [0, 1])
+    clock.now += 2.5
+    watch.look()
+    orders = watch._board.take(ATTEMPT, RankReport(process=0, step=5))
+    assert orders.pause == pytest.approx(0.55)
+
+
 async def test_a_process_that_does_not_answer_is_waited_for_only_briefly(
     watch: ProgressWatch, clock: Clock, stalled: list[int]
 ) -> None:
@@ -264,19 +305,34 @@ def unbounded(watch: ProgressWatch) -> ProgressWatch:
     return watch
 
 
-def wait_for(watch: ProgressWatch, clock: Clock, seconds: int) -> None:
-    """Let process 0 wait for process 1, which stands in one place, and both report and answer."""
+def wait_for(watch: ProgressWatch, clock: Clock, seconds: int, *, waiting: bool = False) -> None:
+    """Let both processes stand in one place, report and answer; process 0 says that it waits, if `waiting`."""
     for _ in range(seconds):
         clock.now += 1
         for process in (0, 1):
-            wants = report(watch, [process], waiting=process == 0)
+            waits = waiting and process == 0
+            wants = report(watch, [process], waiting=waits)
             if wants:
                 stacks = "Thread MainThread:\n  a.py:1 in load\n"
-                report(watch, [process], waiting=process == 0, stacks=stacks)
+                report(watch, [process], waiting=waits, stacks=stacks)
         watch.look()
 
 
-async def test_a_batch_that_loads_for_minutes_once_is_no_stall_but_a_hang_is_found(
+async def test_a_process_for_which_another_waits_is_found_after_30_s(
+    unbounded: ProgressWatch, clock: Clock, stalled: list[int]
+) -> None:
+    report(unbounded, [0, 1])
+    wait_for(unbounded, clock, 29, waiting=True)
+    assert stalled == []
+    wait_for(unbounded, clock, 9, waiting=True)
+    assert stalled == [JOB.id]
+    why = unbounded.stall_of(JOB.group)
+    assert why is not None
+    assert why.rank == 1
+    assert "at most 30 s were allowed. It stands at a.py:1 in load." in why.summary
+
+
+async def test_if_no_process_is_known_to_wait_an_attempt_has_ten_minutes(
     unbounded: ProgressWatch, clock: Clock, stalled: list[int]
 ) -> None:
     report(unbounded, [0, 1])
@@ -289,8 +345,7 @@ async def test_a_batch_that_loads_for_minutes_once_is_no_stall_but_a_hang_is_fou
     assert stalled == [JOB.id]
     why = unbounded.stall_of(JOB.group)
     assert why is not None
-    assert why.rank == 1
-    assert "at most 600 s were allowed. It stands at a.py:1 in load." in why.summary
+    assert "at most 600 s were allowed" in why.summary
 
 
 async def test_a_frozen_process_is_found_after_30_s_without_any_deadline(

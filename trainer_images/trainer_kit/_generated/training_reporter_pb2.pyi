@@ -145,6 +145,7 @@ class RankProgress(_message.Message):
     PLACE_FIELD_NUMBER: _builtins.int
     STACKS_FIELD_NUMBER: _builtins.int
     COLLECTIVES_FIELD_NUMBER: _builtins.int
+    MOVED_AGO_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """The number of the process in its group: the variable RANK."""
     step: _builtins.int
@@ -165,6 +166,8 @@ class RankProgress(_message.Message):
     """The stacks of its threads, the main thread first, after the answer has asked for them. At most 8192
     characters are read.
     """
+    moved_ago: _builtins.float
+    """The seconds since it last made a step, changed its phase or reported something. 0: unknown, or just now."""
     @_builtins.property
     def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectiveOperation]:
         """The last collective operation that it has begun in each of its process groups, sent with the stacks. At most 16
@@ -184,10 +187,11 @@ class RankProgress(_message.Message):
         place: _builtins.int = ...,
         stacks: _builtins.str = ...,
         collectives: _abc.Iterable[Global___CollectiveOperation] | None = ...,
+        moved_ago: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "collectives", b"collectives", "longest_step", b"longest_step", "phase", b"phase", "place", b"place", "rank", b"rank", "stacks", b"stacks", "step", b"step", "step_seconds", b"step_seconds", "waiting", b"waiting", "waiting_seconds", b"waiting_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "collectives", b"collectives", "longest_step", b"longest_step", "moved_ago", b"moved_ago", "phase", b"phase", "place", b"place", "rank", b"rank", "stacks", b"stacks", "step", b"step", "step_seconds", b"step_seconds", "waiting", b"waiting", "waiting_seconds", b"waiting_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
@@ -337,7 +341,8 @@ class ReportResponse(_message.Message):
     @_builtins.property
     def quiet_pause(self) -> _duration_pb2.Duration:
         """The time after which a process that is watched reports where it stands, though nothing is new. Absent: it is not
-        watched.
+        watched. If it is shorter than `pause`, the service wants to hear from the process that soon: it may be asked for its
+        stacks then.
         """
 
     def __init__(

@@ -68,7 +68,7 @@ def test_a_process_may_train_again_after_the_end(clock: Clock) -> None:
     signs.end()
     clock.now += 600
     signs.step(9)
-    assert signs.standing() == Standing(9, 0, 0, 0, waiting=False, phase="training")
+    assert signs.standing() == Standing(9, 0, 0, 0, waiting=False, phase="training", moved_ago=0)
     clock.now += 2
     signs.step(10)
     assert signs.standing().longest_step == 2

@@ -1,0 +1,186 @@
+"""What the watch for stalls costs: a call of `step`, a watched rank, the hook of DDP, and the service."""
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+import grpc
+import psutil
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch._C._distributed_c10d import HashStore
+from torch.nn.parallel import DistributedDataParallel
+from trainer_kit import group as groups
+from trainer_kit.steps import Steps
+
+from benchmarks import ddp_rank
+from benchmarks.reports import running_jobs
+from benchmarks.support import Row, interleaved, service, workspace
+from training_service._generated import training_reporter_pb2 as reports_pb
+from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
+
+_STEP_SECONDS = 0.05
+_SETTLE_SECONDS = 5.0
+_RANK = """
+import sys, time
+from types import SimpleNamespace
+from trainer_kit import steps
+from trainer_kit.progress import reporting
+def train(ends):
+    while (left := ends - time.monotonic()) > 0:
+        time.sleep(min(left, {step}))
+        yield
+def used(ends, is_watched):
+    for number, _ in enumerate(train(time.monotonic() + {settle}), start=1):
+        steps.OF_PROCESS.step(number) if is_watched else None
+    before = time.process_time()
+    for number, _ in enumerate(train(time.monotonic() + ends), start=number + 1):
+        steps.OF_PROCESS.step(number) if is_watched else None
+    return time.process_time() - before
+if sys.argv[1] == "watched":
+    with reporting(SimpleNamespace(rank=1, is_master=False)):
+        print(used({seconds}, True))
+else:
+    print(used({seconds}, False))
+"""
+
+
+def of_step() -> Row:
+    """The time of a call of `step`."""
+    steps, count = Steps(), 100_000
+    began = time.perf_counter()
+    for number in range(count):
+        steps.step(number)
+    each = (time.perf_counter() - began) / count * 1e6
+    return Row("stalls: a call of step", f"{each:.2f} µs", target="≤ 20 µs", met=each <= 20)
+
+
+def of_hook() -> Row:
+    """The CPU time that noting the waiting of DDP adds to a step, with and without in turn."""
+    added, plain = _hook_cost()
+    measured = f"{added:.1f} µs more than {plain:.0f} µs of CPU time"
+    return Row("stalls: the waiting of DDP, a step", measured, target="≤ 20 µs", met=added <= 20)
+
+
+def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
+    """Return the µs of CPU time that the hook adds to a step, and those of the step, in a group of one.
+
+    Steps with and without the hook run in turn, in this process.
+    """
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        plain, noted = (
+            DistributedDataParallel(ddp_rank.model_of_linear()),
+            DistributedDataParallel(ddp_rank.model_of_linear()),
+        )
+        groups._note_waiting(noted)
+        batch = torch.ones(1, ddp_rank.SIZE)
+
+        def each(replica: nn.Module) -> float:
+            began = time.process_time()
+            for _ in range(steps):
+                replica(batch).sum().backward()
+            return (time.process_time() - began) / steps * 1e6
+
+        each(plain)
+        each(noted)
+        without, with_hook = interleaved(rounds, lambda: each(plain), lambda: each(noted))
+    finally:
+        dist.destroy_process_group()
+    added = statistics.median(b - a for a, b in zip(without, with_hook, strict=True))
+    return added, statistics.median(without)
+
+
+def of_rank(quick: bool) -> Row:
+    """The CPU time of ranks that are watched, against that of ranks that are not, side by side.
+
+    They train with steps of 50 ms, all of it sleep, so the rest is what the watch costs.
+    """
+    seconds, pairs = (15.0 if quick else 45.0), 4
+    code = _RANK.format(step=_STEP_SECONDS, settle=_SETTLE_SECONDS, seconds=seconds)
+    with workspace() as folder, service(folder, capacity=2 * pairs) as server:
+        tokens = running_jobs(server, folder, pairs, PARALLEL_INSTANCES="2")
+        ranks = {
+            kind: [
+                subprocess.Popen(
+                    [sys.executable, "-c", code, kind],
+                    env={**os.environ, "REPORT_ADDRESS": server.address, "REPORT_TOKEN": token},
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                for token in tokens
+            ]
+            for kind in ("watched", "alone")
+        }
+        used = {
+            kind: sum(float(rank.communicate(timeout=seconds + 120)[0]) for rank in each)
+            for kind, each in ranks.items()
+        }
+    share = (used["watched"] - used["alone"]) / (pairs * seconds)
+    measured = (
+        f"{share:.3%} of a core: {used['watched'] / pairs * 1000:.0f} ms of CPU time in {seconds:.0f} s, "
+    )
+    measured += f"{used['alone'] / pairs * 1000:.0f} ms without"
+    return Row("stalls: a rank that is watched", measured, target="≤ 0.5 %", met=share <= 0.005)
+
+
+def of_service(quick: bool) -> Row:
+    """The CPU time of a service while 1,000 ranks report, each at the pause that it is given."""
+    jobs, ranks, seconds = 10, 100, 20.0 if quick else 50.0
+    with workspace() as folder, service(folder, capacity=jobs * ranks) as server:
+        tokens = running_jobs(server, folder, jobs, PARALLEL_INSTANCES=str(ranks))
+        with grpc.insecure_channel(server.address) as channel:
+            stub = TrainingReporterStub(channel)
+            ends = threading.Event()
+            calls = [0] * len(tokens)
+
+            def report(job: int) -> None:
+                due = [time.monotonic() + random.uniform(0, 5) for _ in range(ranks)]
+                step = 0
+                while not ends.is_set():
+                    rank = min(range(ranks), key=due.__getitem__)
+                    if ends.wait(max(0.0, due[rank] - time.monotonic())):
+                        return
+                    step += 1
+                    answer = stub.Report(
+                        reports_pb.ReportRequest(
+                            rank=reports_pb.RankProgress(
+                                rank=rank, step=step, longest_step=1, step_seconds=1, place=step
+                            )
+                        ),
+                        metadata=(("authorization", f"Bearer {tokens[job]}"),),
+                    )
+                    due[rank] = time.monotonic() + answer.quiet_pause.ToTimedelta().total_seconds()
+                    calls[job] += 1
+
+            process = psutil.Process(server.pid)
+            idle = _used(process, seconds / 4)
+            threads = [threading.Thread(target=report, args=(job,)) for job in range(jobs)]
+            for thread in threads:
+                thread.start()
+            time.sleep(10)
+            called, began = sum(calls), time.monotonic()
+            used = _used(process, seconds)
+            rate = (sum(calls) - called) / (time.monotonic() - began)
+            ends.set()
+            for thread in threads:
+                thread.join()
+    return Row(
+        "stalls: service with 1,000 ranks that report",
+        f"{used:.1%} of a core, {idle:.1%} without reports; {rate:.0f} reports/s",
+        target="≤ 5 %",
+        met=used <= 0.05,
+    )
+
+
+def _used(process: psutil.Process, seconds: float) -> float:
+    """The cores that the process uses in this time."""
+    before, began = process.cpu_times(), time.monotonic()
+    time.sleep(seconds)
+    after = process.cpu_times()
+    return (after.user + after.system - before.user - before.system) / (time.monotonic() - began)
