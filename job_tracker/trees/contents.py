@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import tarfile
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -52,8 +52,10 @@ class TreeContents:
                 yield piece
 
 
-def archived(contents: TreeContents, folder: str) -> Iterator[bytes]:
+def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) -> Iterator[bytes]:
     """Yield a tar archive of the tree with all files below `folder`, which every user may change.
+
+    `shared` are empty folders beside it in which each user may create files and remove its own.
 
     Folders that contain `folder` are those of the engine's machine or image, and may be changed by root only.
 
@@ -71,6 +73,8 @@ def archived(contents: TreeContents, folder: str) -> Iterator[bytes]:
         yield _header(path, mode, tarfile.REGTYPE, file.size)
         yield from contents.of(file)
         yield b"\0" * (-file.size % _BLOCK)
+    for name in shared:
+        yield _header(name, 0o1777, tarfile.DIRTYPE, 0)
     yield b"\0" * (2 * _BLOCK)
 
 

@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,10 +188,10 @@ class ProjectTrees:
         finally:
             os.close(blobs)
 
-    def archive(self, tree: str, folder: str) -> Generator[bytes, None, None]:
-        """Yield a tar archive of the tree, with all files below `folder`. Raises TreeDamaged and OSError."""
+    def archive(self, tree: str, folder: str, shared: Sequence[str] = ()) -> Generator[bytes, None, None]:
+        """Yield a tar archive of the tree: see archived. Raises TreeDamaged and OSError."""
         with self.reading(tree) as contents:
-            yield from archived(contents, folder)
+            yield from archived(contents, folder, shared)
 
     def only_file(self, tree: str, check: Callable[[Manifest], None]) -> Generator[bytes, None, None]:
         """Yield the content of the only file of a tree. `check` raises an error for other trees.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import programs
+from tests.support import programs, tiny_wheel
 from tests.support.cluster import PROGRAM_IMAGE, Cluster, address_for_pods
 from tests.support.docker_engine import DockerEngine
 from tests.support.ports import free_port
@@ -45,6 +45,24 @@ def check_failures(client: TrainingClient, folder: Path) -> None:
     assert "Name a file of the uploaded folder" in ended.diagnosis.resolution
 
 
+def check_requirements(client: TrainingClient, folder: Path) -> None:
+    """Run the folder with its packages, and with packages that do not exist, at the same time."""
+    tiny_wheel.write(folder / "wheels")
+    where = "--no-index\n--find-links wheels\n"
+    (folder / "requirements.txt").write_text(f"{where}tiny==1.0\n")
+    (folder / "wrong.txt").write_text(f"{where}tiny==2.0\n")
+    use = "import sys, tiny; print(tiny.version, sys.prefix != sys.base_prefix)"
+    right = client.run(["python", "-c", use], folder=folder, instances=2, requirements="requirements.txt")
+    wrong = client.run(["python", "-c", use], folder=folder, requirements="wrong.txt")
+    ended = client.wait(right, timeout=120)
+    assert ended.status == pb.succeed, ended
+    for rank in range(2):
+        assert printed(client, right, rank).splitlines()[-1] == "1.0 True"
+    ended = client.wait(wrong, timeout=120)
+    assert (ended.status, ended.diagnosis.category) == (pb.failure, "requirements_failed"), ended
+    assert "tiny==2.0" in ended.diagnosis.detail, "uv says what does not resolve"
+
+
 def check_images(client: TrainingClient, folder: Path, image: str) -> None:
     """Run a command in an environment of the operator and in an image of the request, at the same time."""
     command = ["python3", "-c", "print('begun')"]
@@ -64,6 +82,7 @@ def test_a_folder_runs_in_processes(server: Server, folder: Path) -> None:
     with server.start() as client:
         check_output(client, folder)
         check_failures(client, folder)
+        check_requirements(client, folder)
 
 
 @pytest.fixture
@@ -92,8 +111,11 @@ def test_a_folder_runs_in_containers(on_docker: Server, folder: Path, docker_eng
         check_output(client, folder)
         check_failures(client, folder)
         check_images(client, folder, PROGRAM_IMAGE)
-    assert docker_engine.left(INSTANCE) == []
-    assert docker_engine.docker("volume", "ls", "-q") == volumes, "the files are gone with the containers"
+        check_requirements(client, folder)
+    [environments] = docker_engine.left(INSTANCE)
+    assert environments.startswith("training-service-environments-")
+    left = set(docker_engine.docker("volume", "ls", "-q").split()) - {environments}
+    assert left == set(volumes.split()), "the files are gone with the containers"
 
 
 @pytest.fixture
@@ -127,6 +149,7 @@ def test_a_folder_runs_in_pods(on_cluster: Server, folder: Path, program_image: 
         check_output(client, folder)
         check_failures(client, folder)
         check_images(client, folder, program_image)
+        check_requirements(client, folder)
 
 
 @pytest.fixture

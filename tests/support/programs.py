@@ -91,6 +91,7 @@ def program_job(
     instances: int = 1,
     environment: Mapping[str, str] | None = None,
     options: InstanceOptions | None = None,
+    requirements: str = "",
     **changes: Any,
 ) -> Job:
     """Return a job that runs the command in a tree, resolved as admission does it."""
@@ -99,5 +100,5 @@ def program_job(
     group = resolver.resolve_program(
         "pytorch", command, Composition(roles, None, False), options or InstanceOptions()
     )
-    program = Program(tree=tree, environment=dict(environment or {}))
+    program = Program(tree=tree, environment=dict(environment or {}), requirements=requirements)
     return job_of(spec(instances=instances, group=group, program=program, data_uri=""), **changes)

@@ -230,7 +230,7 @@ class Program(_message.Message):
     """The version of the files, such as a commit: at most 256 printable characters. It is recorded with the job."""
     requirements: _builtins.str
     """A file of the tree with Python requirements, such as "requirements.txt": the program runs in a virtual
-    environment with just these packages, made once for equal files. Empty: none. Backend process only.
+    environment with these packages, on Docker and Kubernetes besides those of its image. Empty: none.
     """
     python_environment: _builtins.str
     """The name of a Python environment that the operator has configured (`process.program_environments`), in
@@ -728,6 +728,7 @@ class GetTrainingStatusResponse(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     ALGORITHM_VERSION_FIELD_NUMBER: _builtins.int
     DATASET_DECLARATION_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -808,6 +809,10 @@ class GetTrainingStatusResponse(_message.Message):
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The tags of the job, sorted."""
 
+    @_builtins.property
+    def program(self) -> Global___Program:
+        """The uploaded program, as submitted. Absent for jobs of an algorithm."""
+
     def __init__(
         self,
         *,
@@ -837,10 +842,11 @@ class GetTrainingStatusResponse(_message.Message):
         note: _builtins.str = ...,
         algorithm_version: _builtins.int = ...,
         dataset_declaration: _builtins.int = ...,
+        program: Global___Program | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "program", b"program", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "progress", b"progress", "project", b"project", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "program", b"program", "progress", b"progress", "project", b"project", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015

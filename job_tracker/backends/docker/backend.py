@@ -11,6 +11,7 @@ from job_tracker.backends.docker.cache import ContainerCache
 from job_tracker.backends.docker.client import DockerClient
 from job_tracker.backends.docker.endings import Endings
 from job_tracker.backends.docker.engine_errors import Conflict, NotFound, Refused
+from job_tracker.backends.docker.environments import KeptEnvironments
 from job_tracker.backends.docker.groups import Groups
 from job_tracker.backends.docker.images import Images
 from job_tracker.backends.docker.kept_programs import KeptPrograms
@@ -66,6 +67,9 @@ class DockerBackend:
             keep=settings.keep_programs,
             most=settings.max_programs,
         )
+        self._environments = KeptEnvironments(
+            self._client, instance=instance, keep=settings.keep_requirements
+        )
         self._launcher = Launcher(
             *(self._client, self._cache, self._groups, self._images, self._stopper.remove_lost),
             self._programs,
@@ -115,6 +119,7 @@ class DockerBackend:
         await self._cache.sync()
         await self._stopper.sweep(now, forgotten)
         await self._programs.sweep(now.timestamp())
+        await self._environments.sweep(now.timestamp())
         for group in forgotten:
             await self._spool.drop(group)
 

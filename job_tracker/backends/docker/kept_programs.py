@@ -21,7 +21,7 @@ from job_tracker.backends.docker.client import DockerClient, Json
 from job_tracker.backends.docker.engine_errors import Conflict, EngineError, NotFound
 from job_tracker.backends.docker.names import ours
 from job_tracker.backends.docker.refusals import diagnose_refusal
-from job_tracker.backends.shared.instances import WORK
+from job_tracker.backends.shared.instances import ENVIRONMENTS, WORK
 from job_tracker.backends.shared.labels import BASE_IMAGE, INSTANCE, MANAGED_BY, MANAGER, PROGRAM_IMAGE
 from job_tracker.backends.shared.programs import files_damaged
 from job_tracker.domain.errors import BackendUnavailable, LaunchFailed, StorageUnavailable, TreeDamaged
@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 _REPOSITORY = "training-service-program"
 _FILLING = "training-service-filling-"
 """The names of containers that become images begin with this. They are never started."""
+_LAYOUT = "2"
+"""Changes with the folders of an image, so that those of earlier versions are not used."""
 _SWEEP_SECONDS = 600.0
 _IN_USE_SECONDS = 3600.0
 """An image that was used within this time stays, since containers may be about to be made from it."""
@@ -59,7 +61,8 @@ class KeptPrograms:
         Raises LaunchFailed if the files are damaged, and BackendUnavailable if a retry may help.
         """
         base = str((await self._client.image(image))["Id"])
-        key = hashlib.sha256("\0".join((self._instance, base, project, tree)).encode()).hexdigest()[:32]
+        parts = (_LAYOUT, self._instance, base, project, tree)
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         name = f"{_REPOSITORY}:{key}"
         async with self._making.setdefault(key, asyncio.Lock()):
             try:
@@ -129,8 +132,9 @@ class KeptPrograms:
     async def _fill(self, container: str, project: str, tree: str) -> None:
         if self._trees is None:
             raise TreeDamaged("this service keeps no uploaded files")
-        folder = str(PurePosixPath(WORK).relative_to("/"))
-        async with aclosing(read_in_threads(self._trees.of(project).archive(tree, folder))) as pieces:
+        folder, environments = (str(PurePosixPath(each).relative_to("/")) for each in (WORK, ENVIRONMENTS))
+        archive = self._trees.of(project).archive(tree, folder, (environments,))
+        async with aclosing(read_in_threads(archive)) as pieces:
             await self._client.put_archive(container, "/", pieces)
 
 

@@ -8,10 +8,16 @@ from types import MappingProxyType
 from typing import Any
 
 from job_tracker.backends.docker import requests
+from job_tracker.backends.docker.environments import volume_of
 from job_tracker.backends.docker.names import network_name
 from job_tracker.backends.docker.options import ContainerOptions, Pull
 from job_tracker.backends.docker.settings import DockerSettings
-from job_tracker.backends.shared.instances import common_variables, options_of, options_unreadable
+from job_tracker.backends.shared.instances import (
+    ENVIRONMENTS,
+    common_variables,
+    options_of,
+    options_unreadable,
+)
 from job_tracker.backends.shared.labels import (
     PLAN_DIGEST,
     RESTARTS,
@@ -20,6 +26,7 @@ from job_tracker.backends.shared.labels import (
     group_labels,
     rank_labels,
 )
+from job_tracker.backends.shared.requirements import in_image
 from job_tracker.catalog.layers import overlay
 from job_tracker.catalog.syntax import CPU
 from job_tracker.domain import naming
@@ -90,14 +97,23 @@ def plan(
     of_role = {role: _container_options(spec.instance(role), settings.container) for role in {*roles}}
     layout = _layout(job, settings.master_port, max(each.nproc_per_node for each in of_role.values()))
     labels = {**group_labels(job, settings.instance), **group_annotations(job)}
+    kept = {"keep": settings.keep_requirements.total_seconds(), "most": settings.max_requirements}
     network = network_name(job.group.name) if layout.size > 1 else None
+    environments = None
+    if job.spec.program and job.spec.program.requirements:
+        environments = volume_of(settings.instance, job.spec.project)
     containers = [
         ContainerPlan(
             name := naming.instance_name(job.group.name, rank, role),
             requests.container(
                 name,
                 image=instance.image,
-                command=framework.command(layout, instance.command) if instance.command else (),
+                command=(
+                    *in_image(job.spec.program, instance.image, ENVIRONMENTS, **kept),
+                    *framework.command(layout, instance.command),
+                )
+                if instance.command
+                else (),
                 environment={
                     **common_variables(
                         job,
@@ -115,6 +131,7 @@ def plan(
                 most_log=most_log,
                 options=of_role[role],
                 has_program=job.spec.program is not None,
+                environments=environments,
             ),
             of_role[role].inherit,
             of_role[role].secret_files,

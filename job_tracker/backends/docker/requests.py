@@ -26,17 +26,22 @@ def container(
     most_log: int,
     options: ContainerOptions,
     has_program: bool = False,
+    environments: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the whole request. Without a `command`, the container runs the command of its image.
 
     If it `has_program`, its files are copied into it before it is started. The engine can do that only in a
     volume: an anonymous one, which is removed with the container.
 
+    `environments` is the mount with the Python environments of its project.
+
     On the network of its group, the other containers find it by its name. A container that `is_alone` has no
     such network.
     """
     scratch = (TEMPORARY,) if has_program else (HOME, TEMPORARY)
-    program = [{"Type": "volume", "Target": HOME}] if has_program else []
+    program: list[dict[str, Any]] = [{"Type": "volume", "Target": HOME}] if has_program else []
+    if environments:
+        program.append(dict(environments))
     return {
         "Hostname": name,
         "Image": image,

@@ -68,6 +68,21 @@ class DockerSettings(ProgramImages):
         description="Largest number of such images. The oldest ones beyond it are removed, except for those "
         "of containers, and those used within an hour.",
     )
+    keep_requirements: Duration = Field(
+        default=timedelta(days=7),
+        ge=timedelta(hours=1),
+        le=timedelta(days=36500),
+        description="Time for which Python environments of requirements files are kept on the engine after "
+        "their last use.",
+    )
+    max_requirements: int = Field(
+        default=20,
+        ge=1,
+        le=10_000,
+        description="Number of Python environments of requirements files that each project may keep on the "
+        "engine. Those that were not used for the longest time are removed first; those of running jobs "
+        "stay.",
+    )
     call_seconds: int = Field(
         default=30, ge=1, le=600, description="Time-out of one call to the engine, in seconds."
     )

@@ -154,8 +154,9 @@ _FETCHES: Mapping[int, Row] = {
     fetch_program.NO_GRPC: Row(
         Category.INIT_FAILED,
         _FETCH_FAILED,
-        "Install grpcio in the image kubernetes.program_image, or set kubernetes.fetch_image to the image of "
-        "the service.",
+        "The image of the program, which the request names or else kubernetes.program_image or "
+        "program_environments, lacks grpcio. Install it there, choose another image, or ask the operator to "
+        "set kubernetes.fetch_image to the image of the service.",
     ),
     fetch_program.REFUSED: Row(
         Category.INIT_FAILED,
@@ -180,7 +181,8 @@ _FETCHES: Mapping[int, Row] = {
 _NOT_FETCHED = Row(
     Category.INIT_FAILED,
     _FETCH_FAILED,
-    "Check that the image kubernetes.fetch_image, or else kubernetes.program_image, has python3 with grpcio.",
+    "Check that the image kubernetes.fetch_image, or else the image of the program (that of the request, or "
+    "kubernetes.program_image or program_environments), has python3 with grpcio.",
 )
 NO_ADDRESS = Diagnosis(
     category=Category.LAUNCH_FAILED,

@@ -317,11 +317,7 @@ def _volumes(options: PodOptions, program_cache: str | None) -> list[dict[str, A
         # Data loaders pass batches through shared memory. Docker's default of 64 MiB is too small.
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm_size}},
         *mounted,
-        *(
-            [{"name": _CACHE, "persistentVolumeClaim": {"claimName": program_cache}}]
-            if program_cache
-            else ()
-        ),
+        *([{"name": _CACHE, "persistentVolumeClaim": {"claimName": program_cache}}] if program_cache else ()),
     ]
 
 

@@ -14,8 +14,14 @@ from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import FrozenPod, PodOptions
 from job_tracker.backends.kubernetes.placement import affinity
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
-from job_tracker.backends.shared.instances import common_variables, options_of, options_unreadable
+from job_tracker.backends.shared.instances import (
+    ENVIRONMENTS,
+    common_variables,
+    options_of,
+    options_unreadable,
+)
 from job_tracker.backends.shared.labels import PLAN_DIGEST, RESTARTS
+from job_tracker.backends.shared.requirements import in_image
 from job_tracker.catalog.layers import overlay
 from job_tracker.domain import naming
 from job_tracker.domain.errors import LaunchFailed
@@ -83,7 +89,15 @@ def plan(
             instance=settings.instance,
             subdomain=naming.master_service_name(job.group.name) if layout.size > 1 else None,
             image=instance.image,
-            command=_command(job, framework.command(layout, instance.command)) if instance.command else (),
+            command=_command(
+                job,
+                (
+                    *in_image(job.spec.program, instance.image, ENVIRONMENTS, link_mode="hardlink"),
+                    *framework.command(layout, instance.command),
+                ),
+            )
+            if instance.command
+            else (),
             environment=[
                 *manifests.variables(
                     {

@@ -5,7 +5,6 @@ import os
 import signal
 
 from job_tracker.backends.process.records import ExecError, ExitRecord
-from job_tracker.backends.process.requirements_runner import EXIT_CODE, FAILED
 from job_tracker.backends.shared.evidence import SENT_FROM_OUTSIDE, USE_LESS_MEMORY, signal_name
 from job_tracker.backends.shared.failures import crashed, exited
 from job_tracker.backends.shared.programs import NOT_EXECUTABLE, NOT_FOUND
@@ -40,15 +39,6 @@ def diagnose(
         return _ended_by_signal(rank, -end.code, end.oom_kills, log_tail)
     if end.code - _SIGNALLED in SENT_FROM_OUTSIDE:  # the program caught the signal and reported it
         return _ended_by_signal(rank, end.code - _SIGNALLED, end.oom_kills, log_tail)
-    if end.code == EXIT_CODE and FAILED in log_tail:
-        return Diagnosis(
-            category=Category.REQUIREMENTS_FAILED,
-            summary="The packages of the program's requirements file could not be installed.",
-            resolution="Read the last lines of uv in the detail. Correct the versions in the file, or ask "
-            "the operator whether jobs reach the package index. Then run the program again.",
-            detail=log_tail,
-            rank=rank,
-        )
     return exited(rank, end.code, log_tail, next_port=_NEXT_PORT)
 
 

@@ -1,22 +1,19 @@
 """Python environments of uploaded programs: those of requirements files, named ones, and places for caches.
 
-An environment of a requirements file is made by the first rank that needs it (requirements_runner.py), below
-PROJECT in one folder, and removed when it was not used for a time. A job that runs keeps the lock of its own.
+An environment of a requirements file is made by the first rank that needs it (shared/requirements_runner.py),
+below PROJECT in one folder, and removed when it was not used for a time. A job that runs keeps the lock of
+its own.
 """
 
-import fcntl
-import os
 import shutil
 import sys
-import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
-from job_tracker.backends.process import requirements_runner
+from job_tracker.backends.shared import requirements_runner
+from job_tracker.backends.shared.requirements import given
 from job_tracker.domain.job import JobSpec
 
-_LOCK = ".lock"
 _CACHES = {
     "XDG_CACHE_HOME": "",
     "HF_HOME": "huggingface",
@@ -39,9 +36,8 @@ def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
     if program is None or not program.requirements:
         return ()
     uv = find_uv() or "uv"
-    folder = root / spec.project
-    script = requirements_runner.__file__
-    return ("python", "-I", "-S", script, str(folder), uv, program.requirements, program.tree)
+    options = given(program, str(root / spec.project), uv=uv)
+    return ("python", "-I", "-S", requirements_runner.__file__, options)
 
 
 def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
@@ -59,40 +55,11 @@ def sweep(root: Path, keep: float, most: int) -> None:
     Those of running jobs stay. Raises OSError.
     """
     for project in _entries(root):
-        locks = [path for path in _entries(project) if path.name.endswith(_LOCK)]
-        aged = sorted(locks, key=_used_at, reverse=True)
-        for number, lock in enumerate(aged):
-            if number >= most or _used_at(lock) < time.time() - keep:
-                _remove(lock)
-
-
-def _remove(path: Path) -> None:
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        with suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            folder = path.with_name(path.name.removesuffix(_LOCK))
-            (folder / "complete").unlink(
-                missing_ok=True
-            )  # first, so that a crash leaves no part of it in use
-            shutil.rmtree(folder, ignore_errors=True)
-            path.unlink(missing_ok=True)
-    finally:
-        os.close(lock)
-
-
-def _used_at(path: Path) -> float:
-    try:
-        return path.lstat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+        requirements_runner.sweep(str(project), keep, most)
 
 
 def _entries(folder: Path) -> list[Path]:
     try:
-        return [path for path in folder.iterdir() if not path.is_symlink()]
+        return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
     except (FileNotFoundError, NotADirectoryError):
         return []

@@ -34,7 +34,7 @@ _WARNING = re.compile(r".{0,60}\bWARN(?:ING)?\b|\S{1,200}:\d{1,9}: \w{0,40}Warni
 _PASSWORD = re.compile(r"(?<=://)[^/@\s]{1,200}@")
 
 INSTALL = (
-    "Install it where the job runs: with --requirements of trainctl run (backend process), in the image, or "
+    "Install it where the job runs: with --requirements of trainctl run, in the image, or "
     "in the algorithm's process.virtual_environment. "
     "If it is your own file, check that it is in the folder of the program or on PYTHONPATH."
 )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from job_tracker.backends.shared.causes import Cause, cause_in, is_lost_peer
 from job_tracker.backends.shared.evidence import signal_name
+from job_tracker.backends.shared.requirements_runner import EXIT_CODE, FAILED
 from job_tracker.domain.diagnosis import Category, Diagnosis
 
 _READ_THE_LOG = "Read the end of its log, fix the training code or the parameters, and submit the job again."
@@ -31,6 +32,8 @@ def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagn
     `next_port` says what to do if another program has the rank's port, on an engine where the next attempt
     gets another port.
     """
+    if code == EXIT_CODE and FAILED in evidence:
+        return _not_installed(rank, evidence)
     cause = cause_in(evidence.splitlines()) or Cause("")
     found = Diagnosis(
         category=cause.category,
@@ -45,6 +48,17 @@ def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagn
     if cause.category is Category.PORT_IN_USE and next_port:
         return replace(found, resolution=next_port, retryable=True)
     return found
+
+
+def _not_installed(rank: int, evidence: str) -> Diagnosis:
+    return Diagnosis(
+        category=Category.REQUIREMENTS_FAILED,
+        summary="The packages of the program's requirements file could not be installed.",
+        resolution="Read the last lines of uv in the detail. Correct the versions in the file, or ask "
+        "the operator whether jobs reach the package index. Then run the program again.",
+        detail=evidence,
+        rank=rank,
+    )
 
 
 def crashed(rank: int, number: int, evidence: str) -> Diagnosis:

@@ -17,6 +17,8 @@ from job_tracker.frameworks.job_environment import DEFAULTS, job_environment
 HOME = "/home/training"
 WORK = f"{HOME}/work"
 """The folder with the files of an uploaded program. It is the program's working directory, and its HOME."""
+ENVIRONMENTS = f"{HOME}/environments"
+"""The folder with the Python environments of requirements files."""
 TEMPORARY = "/tmp"  # noqa: S108  # private to the instance
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # private to the instance
 

@@ -22,6 +22,7 @@ RESTARTS = "training-service/restarts"
 PROGRAM_TREE = "training-service/program-tree"
 PROGRAM_IMAGE = "training-service/program-image"
 BASE_IMAGE = "training-service/base-image"
+ENVIRONMENTS_OF = "training-service/environments-of"
 KEPT_UNTIL = "training-service/kept-until"
 
 MANAGER = "training-service"

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from job_tracker.backends.docker.client import DockerClient
+from job_tracker.backends.docker.environments import KeptEnvironments
 from job_tracker.backends.docker.kept_programs import KeptPrograms
 from job_tracker.backends.docker.plan import plan
 from job_tracker.backends.docker.plugin import DockerPlugin
@@ -18,7 +20,7 @@ from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.job import Job
 from job_tracker.trees.store import TreeStore
-from tests.support import programs
+from tests.support import programs, tiny_wheel
 from tests.support.backends import DockerGroups, groups_of, seen, text_of
 from tests.support.cluster import PROGRAM_IMAGE
 from tests.support.trees import put, sha256_of
@@ -225,3 +227,54 @@ async def test_files_are_removed_from_the_engine_when_they_were_not_used(here: P
     assert not await client.has_image(first)
     assert await client.has_image(base)
     await client.close()
+
+
+async def test_jobs_of_a_project_share_packages_and_other_projects_do_not(
+    here: Programs, tmp_path: Path
+) -> None:
+    tiny_wheel.write(tmp_path / "wheels")
+    [wheel] = (tmp_path / "wheels").iterdir()
+    files = {
+        "requirements.txt": b"--no-index\n--find-links .\ntiny==1.0\n",
+        wheel.name: wheel.read_bytes(),
+    }
+    print_it = ("python", "-c", "import sys, tiny; print(tiny.version, sys.prefix)")
+
+    def job_of(number: int, project: str) -> Job:
+        tree = put(here.store.of(project), files)
+        made = programs.program_job(
+            DockerPlugin(here.settings),
+            *("docker", tree, *print_it),
+            requirements="requirements.txt",
+            job_id=number,
+        )
+        return replace(made, spec=replace(made.spec, project=project))
+
+    jobs = [job_of(1, "default"), job_of(2, "default"), job_of(3, "other")]
+    backend = here.open()
+    await asyncio.gather(*(backend.launch(each) for each in jobs))
+    outputs = []
+    for each in jobs:
+        ended = await seen(backend, each.group, lambda group: group.has_ended)
+        assert ended.first_failure is None
+        outputs.append((await text_of(backend.logs(each.group, 0))).splitlines())
+    assert [lines[-1].partition(" ")[0] for lines in outputs] == ["1.0"] * 3
+    assert outputs[0][-1] == outputs[1][-1], "they share one environment"
+    installed = [any("installing the packages" in line for line in lines) for lines in outputs]
+    assert (installed[0] + installed[1], installed[2]) == (1, True)
+    client = DockerClient(here.world.engine.url)
+    sweeper = KeptEnvironments(client, instance="test", keep=timedelta(hours=1))
+    await sweeper.sweep(time.time())
+    await sweeper.sweep(time.time() + 7200)
+    assert len(volumes_of(here)) == 2, "containers use them"
+    for each in jobs:
+        await backend.stop(each.group, SHORT)
+    await sweeper.sweep(time.time() + 7200 + 1200)
+    assert len(volumes_of(here)) == 2, "they were used less than an hour ago"
+    await sweeper.sweep(time.time() + 7200 + 7200)
+    assert volumes_of(here) == []
+    await client.close()
+
+
+def volumes_of(here: Programs) -> list[str]:
+    return [each for each in here.world.engine.left() if each.startswith("training-service-environments-")]

@@ -4,7 +4,6 @@ import asyncio
 import fcntl
 import os
 import time
-import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -23,6 +22,7 @@ from job_tracker.domain.errors import InvalidField, LaunchFailed
 from job_tracker.domain.group import GroupSpec, InstanceOptions
 from job_tracker.domain.job import Job, Program
 from job_tracker.trees.store import TreeStore
+from tests.support import tiny_wheel
 from tests.support.backends import ProcessGroups, seen, text_of
 from tests.support.jobs import job
 from tests.support.trees import put
@@ -30,22 +30,11 @@ from tests.support.trees import put
 INSTALLING = "training-service: installing the packages of requirements.txt"
 
 
-def make_wheel(folder: Path, version: str = "1.0") -> None:
-    """Make a package `tiny`, so that no index is needed."""
-    folder.mkdir(exist_ok=True)
-    info = f"tiny-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"tiny-{version}-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("tiny.py", f"version = {version!r}\n")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/RECORD", "")
-
-
 class Programs:
     """A backend whose programs find packages in a folder, as an operator would configure an index."""
 
     def __init__(self, world: ProcessGroups, folder: Path) -> None:
-        make_wheel(folder / "wheels")
+        tiny_wheel.write(folder / "wheels")
         self.store = TreeStore(folder / "programs")
         self.root = world.root.parent / "environments" / "default"
         index = {"UV_OFFLINE": "1", "UV_FIND_LINKS": str(folder / "wheels")}

@@ -9,6 +9,7 @@ from job_tracker.domain.pace import RankPace
 from job_tracker.domain.progress import Progress
 from job_tracker.jobs import JobView
 from training_service._generated import training_service_pb2 as pb
+from training_service.api.convert.requests import program_of
 from training_service.api.convert.sentences import message_of
 from training_service.api.convert.times import timestamp
 
@@ -49,6 +50,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         positionInQueue=view.position,
         algorithm_version=spec.algorithm_version,
         dataset_declaration=spec.dataset_declaration,
+        program=program_of(spec),
         attempt=job.attempt,
         submitted_at=timestamp(job.submitted_at),
         started_at=timestamp(job.started_at),

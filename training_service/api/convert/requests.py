@@ -107,13 +107,14 @@ def request_for(job: Job) -> pb.TrainRequest:
             run=duration_of(deadlines.run),
             progress=duration_of(deadlines.progress),
         ),
-        program=_program(spec),
+        program=program_of(spec),
         tags=job.tags,
         number_policy=pb.NumberPolicy(on_nonfinite=spec.numbers.on_nonfinite, metrics=spec.numbers.metrics),
     )
 
 
-def _program(spec: JobSpec) -> pb.Program | None:
+def program_of(spec: JobSpec) -> pb.Program | None:
+    """Return the program as submitted; None for a job of an algorithm."""
     if spec.program is None:
         return None
     return pb.Program(

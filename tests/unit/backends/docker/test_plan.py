@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from job_tracker.backends.docker.environments import volume_of
 from job_tracker.backends.docker.options import ContainerOptions, DockerRecipe
 from job_tracker.backends.docker.plan import DockerPlan
+from job_tracker.backends.shared import requirements_runner
 from job_tracker.backends.shared.labels import RESTARTS
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import LaunchFailed
@@ -129,3 +131,26 @@ def test_the_files_of_a_program_are_in_a_volume_that_goes_with_the_container() -
     assert request["HostConfig"]["Mounts"] == [{"Type": "volume", "Target": "/home/training"}]
     assert "/home/training" not in request["HostConfig"]["Tmpfs"]
     assert request["Entrypoint"] == ["python", "train.py", "$(HOME)"], "without a shell"
+
+
+def test_requirements_are_installed_before_the_command_into_a_volume_of_the_project() -> None:
+    request = planned_program(requirements="r.txt").containers[0].request
+    *words, options = request["Entrypoint"][:6]
+    assert words == ["python3", "-I", "-S", "-c", Path(requirements_runner.__file__).read_text()]
+    assert json.loads(options) == {
+        "root": "/home/training/environments",
+        "file": "r.txt",
+        "tree": TREE,
+        "image": "registry.example.com/team:1",
+        "keep": 7 * 86400,
+        "most": 20,
+    }
+    assert request["Entrypoint"][6:] == ["python", "train.py", "$(HOME)"]
+    home, environments = request["HostConfig"]["Mounts"]
+    assert home == {"Type": "volume", "Target": "/home/training"}
+    assert environments["Target"] == "/home/training/environments"
+    labels = environments["VolumeOptions"]["Labels"]
+    assert labels["app.kubernetes.io/instance"] == "test"
+    assert environments == volume_of("test", labels["training-service/environments-of"])
+    sources = {volume_of(*each)["Source"] for each in [("a", "b"), ("a", "c"), ("b", "b")]}
+    assert len(sources) == 3, "projects and services share none"

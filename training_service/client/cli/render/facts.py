@@ -10,6 +10,7 @@ from training_service._generated.training_service_pb2 import (
     Diagnosis,
     GetTrainingStatusResponse,
     Move,
+    Program,
     Provenance,
     RankPhase,
     TrainingStatus,
@@ -40,6 +41,10 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
 def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
     """Yield what was requested."""
     job = status.metadata
+    if status.HasField("program"):
+        yield from _program(status.program)
+        if status.program.version:
+            yield "Code version", words.printable(status.program.version)
     if job.dataset_id:
         yield "Dataset", words.printable(f"{job.dataset_id} version {job.train_data_version_hash}")
     if job.parameters:
@@ -177,20 +182,7 @@ def provenance(made_from: Provenance) -> Iterator[Fact]:
     if job.algorithm:
         yield "Algorithm", words.printable(job.algorithm)
     if made_from.request.HasField("program"):
-        yield "Command", words.printable(shlex.join(program.command))
-        yield "Files", f"tree {words.printable(program.tree)}"
-        if program.requirements:
-            yield "Packages", f"those of {words.printable(program.requirements)}"
-        if program.python_environment:
-            yield "Python environment", words.printable(program.python_environment)
-        if program.image:
-            yield "Image", words.printable(program.image)
-        if program.environment:
-            yield "Environment", words.assignments(program.environment)
-        if program.HasField("changes"):
-            changes, tree = program.changes, words.printable(program.changes.tree)
-            lines = f"{words.count(changes.added, 'line')} added, {changes.removed} removed"
-            yield "Uncommitted changes", f"{lines} (trainctl diff shows them), tree {tree}"
+        yield from _program(program)
     if made_from.program:
         yield "Program", words.printable(made_from.program)
     if made_from.code_version:
@@ -200,6 +192,23 @@ def provenance(made_from: Provenance) -> Iterator[Fact]:
         yield "Data", words.printable(f"{version}, {made_from.data_uri}")
     if job.parameters:
         yield "Parameters", words.assignments(job.parameters)
+
+
+def _program(program: Program) -> Iterator[Fact]:
+    yield "Command", words.printable(shlex.join(program.command))
+    yield "Files", f"tree {words.printable(program.tree)}"
+    if program.requirements:
+        yield "Packages", f"those of {words.printable(program.requirements)}"
+    if program.python_environment:
+        yield "Python environment", words.printable(program.python_environment)
+    if program.image:
+        yield "Image", words.printable(program.image)
+    if program.environment:
+        yield "Environment", words.assignments(program.environment)
+    if program.HasField("changes"):
+        changes, tree = program.changes, words.printable(program.changes.tree)
+        lines = f"{words.count(changes.added, 'line')} added, {changes.removed} removed"
+        yield "Uncommitted changes", f"{lines} (trainctl diff shows them), tree {tree}"
 
 
 def _attempt(status: GetTrainingStatusResponse) -> str:

@@ -14,6 +14,7 @@ from job_tracker.backends.kubernetes.labels import digest_of, group_of, owned_by
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.backends.shared import requirements_runner
 from job_tracker.backends.shared.labels import PLAN_DIGEST
 from job_tracker.catalog import Algorithm
 from job_tracker.domain.diagnosis import Category
@@ -264,6 +265,19 @@ def test_nothing_that_the_caller_of_a_program_sent_refers_to_a_variable() -> Non
     pod = planned_program().pods[0]
     assert training_of(pod)["command"] == ["python", "train.py", "$$(HOME)"]
     assert variables_of(pod)["MODE"] == "a $$(HOME)"
+
+
+def test_requirements_are_installed_by_each_pod_in_its_own_home() -> None:
+    pod = planned_program(requirements="$(HOME).txt").pods[0]
+    command = [each.replace("$$", "$") for each in training_of(pod)["command"]]
+    assert command[:4] == ["python3", "-I", "-S", "-c"]
+    assert command[4] == Path(requirements_runner.__file__).read_text()
+    options = json.loads(command[5])
+    assert (options["root"], options["file"]) == ("/home/training/environments", "$(HOME).txt")
+    assert options["link_mode"] == "hardlink", "the cache takes no second room in the volume"
+    assert command[6:] == ["python", "train.py", "$(HOME)"]
+    assert "$(HOME)" not in "".join(training_of(pod)["command"]).replace("$$(HOME)", "")
+    assert violations(pod["spec"]) == []
 
 
 def test_the_fetching_container_has_the_report_token_and_no_secret_of_the_training() -> None:

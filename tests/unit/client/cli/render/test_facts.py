@@ -44,3 +44,18 @@ def test_a_silent_job_is_shown_as_such() -> None:
     assert "\nsilent: no progress reported for 12m 00s\n" in lines.situation(silent, NOW)
     assert "no progress reported for 12m 00s" in drawn(panels.situation(silent, NOW))
     assert "step 4, no progress reported for 12m 00s" in drawn(panels.jobs_table([silent], NOW), 250)
+
+
+def test_a_description_shows_the_program_and_where_its_packages_come_from() -> None:
+    program = pb.Program(
+        tree="0f" * 32, command=["python", "a b.py"], version="f00", requirements="r.txt", image="team:1"
+    )
+    text = lines.description(Status(job_id=1, program=program))
+    assert "\ncommand: python 'a b.py'\n" in text
+    assert "\npackages: those of r.txt\n" in text
+    assert "\nimage: team:1\n" in text
+    assert "\ncode version: f00\n" in text
+    program.ClearField("image")
+    program.python_environment = "vision"
+    assert "\npython environment: vision\n" in lines.description(Status(job_id=1, program=program))
+    assert "command" not in lines.description(Status(job_id=1))

@@ -1,0 +1,32 @@
+"""The words before a command that give it the packages of its requirements file, in containers and pods.
+
+See requirements_runner.py.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from job_tracker.backends.shared import requirements_runner
+from job_tracker.domain.job import Program
+
+
+def in_image(program: Program | None, image: str, root: str, **options: Any) -> tuple[str, ...]:
+    """Return the words for a program that runs in the image; none if it has no requirements file.
+
+    `root` is a folder in which the instance may write. The options are those of requirements_runner.main.
+    """
+    if program is None or not program.requirements:
+        return ()
+    return ("python3", "-I", "-S", "-c", _text(), given(program, root, image=image, **options))
+
+
+def given(program: Program, root: str, **options: Any) -> str:
+    """Return the options of requirements_runner.py as it reads them."""
+    return json.dumps({"root": root, "file": program.requirements, "tree": program.tree, **options})
+
+
+@cache
+def _text() -> str:
+    return Path(requirements_runner.__file__).read_text()
