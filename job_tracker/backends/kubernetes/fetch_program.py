@@ -123,7 +123,7 @@ class Cache:
                 part.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Remove the contents that were not used for the longest time, if all projects have too many bytes."""
+        """Remove the least recently used contents, if those of all projects have too many bytes."""
         with self._guarded():
             stamp = self._root / ".tidied"
             if not self._works or (stamp.exists() and time.time() - stamp.stat().st_mtime < _TIDY_SECONDS):

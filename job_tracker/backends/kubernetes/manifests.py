@@ -228,8 +228,8 @@ def fetch_container(
 ) -> dict[str, Any]:
     """Build the init container that fetches a tree into the working directory of the training container.
 
-    It asks for no more than the training does, without its devices, so the pod needs no more room. `cached` is
-    the project whose files are kept on the claim `program_cache`, and the bytes of those of all projects.
+    It asks for no more than the training does, without its devices, so the pod needs no more room. `cached`
+    is the project whose files are kept on the claim `program_cache`, and the bytes of those of all projects.
     """
     cache = [_CACHE_PATH, cached[0], str(cached[1])] if cached else []
     text = Path(__file__).with_name("fetch_program.py").read_text()

@@ -85,9 +85,9 @@ class KubernetesSettings(ProgramImages):
     )
     program_cache: ObjectName | None = Field(
         default=None,
-        description="Name of a PersistentVolumeClaim that keeps files of uploaded programs, for each project. "
-        "Only the init container of `fetch_image`, which is then required, mounts it. Unset: each pod fetches "
-        "all files.",
+        description="Name of a PersistentVolumeClaim that keeps files of uploaded programs, by project. "
+        "Only the init container of `fetch_image`, which is then required, mounts it. Unset: each pod "
+        "fetches all files.",
     )
     program_cache_bytes: int = Field(
         default=20 << 30,
@@ -114,7 +114,7 @@ class KubernetesSettings(ProgramImages):
             )
         if any(volume.claim == self.program_cache for volume in self.pod.volumes):
             raise ValueError(
-                f"program_cache: {self.program_cache} is also in pod.volumes, where programs could change it; "
+                f"program_cache: {self.program_cache} is also in pod.volumes, so programs could change it; "
                 "name a claim of its own"
             )
         return self

@@ -1,4 +1,4 @@
-"""The cache of the init container: what it saves, and that nothing in it or wrong with it reaches a program."""
+"""The cache of the init container: what it saves, and that its faults reach no program."""
 
 import errno
 import os
@@ -71,7 +71,7 @@ def cache(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fetch(service: Service, cache: Path, tmp_path: Path) -> Fetch:  # noqa: ARG001  # it answers
+def fetch(service: Service, cache: Path, tmp_path: Path) -> Fetch:
     def run(pod: str, project: str = "vision", max_bytes: int = 1 << 30) -> int:
         arguments = (str(tmp_path / pod), TREE, str(cache), project, str(max_bytes))
         code = fetch_program.main(*arguments)
