@@ -47,7 +47,7 @@ class Service:
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     answering = Service()
     server = grpc.server(ThreadPoolExecutor(4))
-    handler = grpc.unary_stream_rpc_method_handler(answering.answer)
+    handler: Any = grpc.unary_stream_rpc_method_handler(answering.answer)
     server.add_generic_rpc_handlers(
         [grpc.method_handlers_generic_handler("training.TrainingReporter", {"FetchProgram": handler})]
     )
