@@ -78,11 +78,11 @@ def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) ->
     yield b"\0" * (2 * _BLOCK)
 
 
-def in_one_stream(contents: TreeContents) -> Iterator[bytes]:
+def in_one_stream(contents: TreeContents, *, manifest_only: bool = False) -> Iterator[bytes]:
     """Yield the manifest, an empty line, and the contents of all files in the order of the manifest."""
     yield contents.manifest.text
     yield b"\n"
-    for file in contents.manifest.files:
+    for file in () if manifest_only else contents.manifest.files:
         yield from contents.of(file)
 
 

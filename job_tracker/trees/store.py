@@ -202,10 +202,10 @@ class ProjectTrees:
             check(contents.manifest)
             yield from contents.of(contents.manifest.files[0])
 
-    def stream(self, tree: str) -> Generator[bytes, None, None]:
+    def stream(self, tree: str, *, manifest_only: bool = False) -> Generator[bytes, None, None]:
         """Yield the tree as one stream: see in_one_stream. Raises TreeDamaged and OSError."""
         with self.reading(tree) as contents:
-            yield from in_one_stream(contents)
+            yield from in_one_stream(contents, manifest_only=manifest_only)
 
     def unused_since(self, before: float) -> list[str]:
         """List the trees that were last used before this time, in seconds since 1970."""

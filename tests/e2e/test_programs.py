@@ -152,6 +152,46 @@ def test_a_folder_runs_in_pods(on_cluster: Server, folder: Path, program_image: 
         check_requirements(client, folder)
 
 
+@pytest.fixture
+def program_cache(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[str]:
+    """Bind a claim to a folder of the node, as an operator does, and return its name."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    kept.chmod(0o777)
+    volume = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "",
+        "hostPath": {"path": str(kept), "type": "Directory"},
+        "claimRef": {"namespace": namespace, "name": "program-cache"},
+    }
+    claim = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": "",
+        "volumeName": namespace,
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    one = {"apiVersion": "v1"}
+    cluster.apply(
+        namespace,
+        {**one, "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": volume},
+        {**one, "kind": "PersistentVolumeClaim", "metadata": {"name": "program-cache"}, "spec": claim},
+    )
+    yield "program-cache"
+    cluster.kubectl("delete", "persistentvolume", namespace, "--wait=false")
+
+
+def test_pods_with_a_cache_of_programs_fetch_contents_once(
+    on_cluster: Server, folder: Path, program_image: str, program_cache: str
+) -> None:
+    cached = f"kubernetes.program_cache={program_cache}", f"kubernetes.fetch_image={program_image}"
+    with on_cluster.start(*(word for each in cached for word in ("-s", each))) as client:
+        check_output(client, folder)
+        for blob in server_blobs(on_cluster):  # a pod that asks for the contents now is refused
+            blob.write_bytes(bytes(blob.stat().st_size))
+        check_output(client, folder)
+
+
 def test_a_pod_whose_files_cannot_be_fetched_says_why_and_what_to_do(
     on_cluster: Server, folder: Path
 ) -> None:

@@ -25,16 +25,21 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class FetchProgramRequest(_message.Message):
-    """Has no fields: the token says which job it is."""
+    """The token says which job it is."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    MANIFEST_ONLY_FIELD_NUMBER: _builtins.int
+    manifest_only: _builtins.bool
+    """Whether the answer ends after the manifest and its empty line, for instances that have the contents of the files."""
     def __init__(
         self,
+        *,
+        manifest_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest_only", b"manifest_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -72,7 +72,7 @@ class ReporterServicer(TrainingReporterServicer):
 
     async def FetchProgram(
         self,
-        request: pb.FetchProgramRequest,  # noqa: ARG002
+        request: pb.FetchProgramRequest,
         call: Call,
     ) -> AsyncGenerator[pb.FetchProgramResponse, None]:
         attempt = await self._attempt_of(call)
@@ -82,7 +82,8 @@ class ReporterServicer(TrainingReporterServicer):
         if self._trees is None:
             raise TreeDamaged("this service keeps no uploaded files")
         with await self._fetches.take(replace(call.caller, name=f"job {job.id}")):
-            stream = self._trees.of(job.spec.project).stream(job.spec.program.tree)
+            trees, tree = self._trees.of(job.spec.project), job.spec.program.tree
+            stream = trees.stream(tree, manifest_only=request.manifest_only)
             async with aclosing(read_in_threads(stream)) as pieces:
                 async for piece in pieces:
                     yield pb.FetchProgramResponse(content=piece)

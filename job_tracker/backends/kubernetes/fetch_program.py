@@ -1,11 +1,15 @@
 """Fetches the files of an uploaded program into a pod. Its text is an argument of an init container.
 
-usage: python3 -c TEXT FOLDER TREE
+usage: python3 -c TEXT FOLDER TREE [CACHE PROJECT MAX_BYTES]
+
+Contents of files are kept in CACHE/PROJECT, named by their hash. They are used only after the service has
+accepted the attempt's token, and are hashed as they are copied. A cache that fails is not used.
 
 It runs with the Python and the grpcio of an image, and with nothing else of this project. The line that it
 prints explains a failure, and is a part of the diagnosis.
 """
 
+import contextlib
 import hashlib
 import os
 import random
@@ -21,9 +25,15 @@ NO_GRPC, REFUSED, UNREACHABLE, NOT_WRITTEN = 3, 4, 5, 6
 """Exit codes."""
 
 _RPC = "/training.TrainingReporter/FetchProgram"
+_ALL, _MANIFEST_ONLY = b"", b"\x08\x01"
+"""The FetchProgramRequest without and with `manifest_only`."""
 _PATIENCE_SECONDS = 300.0
 _MOST_SECONDS = 600.0  # of one try
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+_PIECE = 1 << 20
+_TIDY_SECONDS = 3600.0
+"""The cache is tidied at most this often, and last uses are no more exact."""
+_MOST_OF_VOLUME = 0.9
 _FINAL = ("FAILED_PRECONDITION", "INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED")
 
 
@@ -31,7 +41,7 @@ class Broken(Exception):
     """The stream ended early, or its content is not what the hashes say. A further try may help."""
 
 
-def main(folder: str, tree: str) -> int:
+def main(folder: str, tree: str, cache: str = "", project: str = "", max_bytes: str = "0") -> int:
     """Fetch the tree into `folder`, which is whole once it exists. Return the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))  # process 1 would ignore it
     try:
@@ -42,9 +52,12 @@ def main(folder: str, tree: str) -> int:
     os.umask(0)  # the program may run as another user than this container
     end, pause = time.monotonic() + _PATIENCE_SECONDS, _FIRST_PAUSE
     address = os.environ["REPORT_ADDRESS"]
+    kept = Cache(Path(cache), project, int(max_bytes)) if cache else None
     while True:
         try:
-            _fetch(grpc, address, Path(folder), tree)
+            _fetch(grpc, address, Path(folder), tree, kept)
+            if kept:
+                kept.tidy()
             return 0
         except grpc.RpcError as error:
             code = error.code().name
@@ -65,16 +78,114 @@ def _say(problem: str) -> None:
     sys.stderr.write(f"{problem}\n")
 
 
-def _fetch(grpc: Any, address: str, folder: Path, tree: str) -> None:
+class Cache:
+    """Contents of files in a folder of the project, on a volume that other pods use at the same time.
+
+    After an OSError, such as of a full volume, it is not used by this pod any more.
+    """
+
+    def __init__(self, root: Path, project: str, max_bytes: int) -> None:
+        self._root, self._folder, self._max_bytes = root, root / project, max_bytes
+        self._works = True
+
+    def copy(self, sha256: str, size: int, place: Path) -> bool:
+        """Write a content to `place`. Return False if it is not kept. Raises OSError of `place` only."""
+        kept = self._folder / sha256
+        digest, left = hashlib.sha256(), size
+        with place.open("xb") as file:
+            for piece in self._pieces(kept):
+                digest.update(piece)
+                left -= len(piece)
+                if left < 0:
+                    break
+                file.write(piece)
+        if left == 0 and digest.hexdigest() == sha256:
+            return True
+        place.unlink()
+        with self._guarded():
+            if self._works and kept.exists():
+                _say(f"the cache has another content for {sha256}, which is removed")
+                kept.unlink(missing_ok=True)
+        return False
+
+    def keep(self, sha256: str, place: Path) -> None:
+        """Keep the content of a file, which has this hash."""
+        kept = self._folder / sha256
+        part = self._folder / f".{sha256}.{os.urandom(8).hex()}"
+        with self._guarded():
+            if not self._works or kept.exists():
+                return
+            self._folder.mkdir(exist_ok=True)
+            try:
+                shutil.copyfile(place, part)
+                part.rename(kept)
+            finally:
+                part.unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove the least recently used contents, if those of all projects have too many bytes."""
+        with self._guarded():
+            stamp = self._root / ".tidied"
+            if not self._works or (stamp.exists() and time.time() - stamp.stat().st_mtime < _TIDY_SECONDS):
+                return
+            stamp.touch()
+            found = []
+            for path in self._root.glob("*/*"):
+                with contextlib.suppress(FileNotFoundError):  # another pod removes files, too
+                    status = path.lstat()
+                    found.append((status.st_mtime, status.st_size, path))
+            space = os.statvfs(self._root)
+            total = sum(size for _, size, _ in found)
+            allowed = min(self._max_bytes, _MOST_OF_VOLUME * (total + space.f_bavail * space.f_frsize))
+            old = time.time() - _TIDY_SECONDS
+            for used, size, path in sorted(found):
+                is_left_over = path.name.startswith(".") and used < old
+                if total > allowed or is_left_over:
+                    path.unlink(missing_ok=True)
+                    total -= size
+
+    def _pieces(self, kept: Path) -> Iterator[bytes]:
+        if not self._works:
+            return
+        with self._guarded(), contextlib.suppress(FileNotFoundError):
+            file = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                if time.time() - os.fstat(file).st_mtime > _TIDY_SECONDS:
+                    with contextlib.suppress(OSError):  # a volume that is read only can still be read
+                        os.utime(file)
+                while piece := os.read(file, _PIECE):
+                    yield piece
+            finally:
+                os.close(file)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._works = False
+            _say(f"the cache of programs is not used: {error}")
+
+
+def _fetch(grpc: Any, address: str, folder: Path, tree: str, cache: Cache | None) -> None:
     part = folder.with_name(f"{folder.name}.part")
-    for remains in (part, folder):  # of an earlier run of this container
-        shutil.rmtree(remains, ignore_errors=True)
-    part.mkdir()
     with _channel(grpc, address) as channel:
         metadata = (("authorization", "Bearer " + os.environ["REPORT_TOKEN"]),)
-        messages = channel.unary_stream(_RPC)(b"", metadata=metadata, timeout=_MOST_SECONDS)
-        _write(_Stream(messages), part, tree)
+
+        def call(request: bytes) -> "_Stream":
+            return _Stream(channel.unary_stream(_RPC)(request, metadata=metadata, timeout=_MOST_SECONDS))
+
+        _clear(part, folder)  # remains of an earlier run of this container
+        if cache is None or not _copied(call(_MANIFEST_ONLY), part, tree, cache):
+            _clear(part)
+            _write(call(_ALL), part, tree, cache)
     part.rename(folder)
+
+
+def _clear(part: Path, *more: Path) -> None:
+    for remains in (part, *more):
+        shutil.rmtree(remains, ignore_errors=True)
+    part.mkdir()
 
 
 def _channel(grpc: Any, address: str) -> Any:
@@ -125,7 +236,8 @@ def _content(message: bytes) -> memoryview:
     return memoryview(message)[begin:]
 
 
-def _write(stream: _Stream, folder: Path, tree: str) -> None:
+def _files(stream: _Stream, folder: Path, tree: str) -> Iterator[tuple[int, str, Path]]:
+    """Yield the size, the hash and the place of each file, whose folder exists. Set its mode afterwards."""
     manifest = stream.manifest()
     if hashlib.sha256(manifest).hexdigest() != tree:
         raise Broken("it sent the manifest of another tree")
@@ -133,7 +245,18 @@ def _write(stream: _Stream, folder: Path, tree: str) -> None:
         mode, size, sha256, path = line.split(" ", 3)
         place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        left, digest = int(size), hashlib.sha256()
+        yield int(size), sha256, place
+        place.chmod(0o777 if mode == "755" else 0o666)  # only this pod sees the files
+
+
+def _copied(stream: _Stream, folder: Path, tree: str, cache: Cache) -> bool:
+    """Write the tree from the cache. Return False if it does not have all files."""
+    return all(cache.copy(sha256, size, place) for size, sha256, place in _files(stream, folder, tree))
+
+
+def _write(stream: _Stream, folder: Path, tree: str, cache: Cache | None) -> None:
+    for size, sha256, place in _files(stream, folder, tree):
+        left, digest = size, hashlib.sha256()
         with place.open("xb") as file:
             while left:
                 piece = stream.read(left)
@@ -141,8 +264,9 @@ def _write(stream: _Stream, folder: Path, tree: str) -> None:
                 digest.update(piece)
                 file.write(piece)
         if digest.hexdigest() != sha256:
-            raise Broken(f"it sent another content for {path}")
-        place.chmod(0o777 if mode == "755" else 0o666)  # only this pod sees the files
+            raise Broken(f"it sent another content for {place.relative_to(folder)}")
+        if cache:
+            cache.keep(sha256, place)
 
 
 if __name__ == "__main__":

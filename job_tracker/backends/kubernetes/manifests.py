@@ -32,6 +32,7 @@ from job_tracker.domain.job import Job
 
 FETCH = "fetch-program"
 """The name of the init container that fetches the files of an uploaded program."""
+_CACHE, _CACHE_PATH = "program-cache", "/program-cache"
 _PORT_NAME = "master"
 _DIGEST_LENGTH = 16
 MEMORY = "memory"
@@ -149,10 +150,12 @@ def pod(
     overlay: Mapping[str, Any],
     affinity: Mapping[str, Any],
     fetch: Mapping[str, Any] | None = None,
+    program_cache: str | None = None,
 ) -> dict[str, Any]:
     """Build the pod of one rank. `overlay` is merged into it; the service's labels are set after that.
 
-    `fetch` is the init container that fetches the files of an uploaded program.
+    `fetch` is the init container that fetches the files of an uploaded program. `program_cache` is the claim
+    that it keeps them on, and that no other container mounts.
     """
     training = {
         "name": CONTAINER,
@@ -197,7 +200,7 @@ def pod(
             **_present("affinity", affinity),
             **_present("initContainers", [fetch] if fetch else []),
             "containers": [training],
-            "volumes": _volumes(options),
+            "volumes": _volumes(options, program_cache),
         },
     }
     whole = merged(base, overlay)
@@ -216,23 +219,34 @@ def pod(
 
 
 def fetch_container(
-    tree: str, *, image: str, environment: Sequence[Mapping[str, Any]], options: PodOptions
+    tree: str,
+    *,
+    image: str,
+    environment: Sequence[Mapping[str, Any]],
+    options: PodOptions,
+    cached: tuple[str, int] | None = None,
 ) -> dict[str, Any]:
     """Build the init container that fetches a tree into the working directory of the training container.
 
-    It asks for no more than the training does, without its devices, so the pod needs no more room.
+    It asks for no more than the training does, without its devices, so the pod needs no more room. `cached`
+    is the project whose files are kept on the claim `program_cache`, and the bytes of those of all projects.
     """
+    cache = [_CACHE_PATH, cached[0], str(cached[1])] if cached else []
     text = Path(__file__).with_name("fetch_program.py").read_text()
     plain = {name: amount for name, amount in options.resources.items() if name in (CPU, MEMORY)}
     return {
         "name": FETCH,
         "image": image,
         **_present("imagePullPolicy", options.image_pull_policy),
-        "command": ["python3", "-c", *literal((text, WORK, tree))],
+        "command": ["python3", "-c", *literal((text, WORK, tree, *cache))],
         "workingDir": HOME,
         "env": [dict(variable) for variable in environment],
         **_present("resources", _resources(options.model_copy(update={"resources": plain}))),
-        "volumeMounts": [{"name": "home", "mountPath": HOME}, {"name": "tmp", "mountPath": TEMPORARY}],
+        "volumeMounts": [
+            {"name": "home", "mountPath": HOME},
+            {"name": "tmp", "mountPath": TEMPORARY},
+            *([{"name": _CACHE, "mountPath": _CACHE_PATH}] if cached else ()),
+        ],
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "securityContext": _RESTRICTED,
     }
@@ -292,7 +306,7 @@ def _claims(options: PodOptions) -> dict[str, str]:
     return {claim: f"claim-{number}" for number, claim in enumerate(claims)}
 
 
-def _volumes(options: PodOptions) -> list[dict[str, Any]]:
+def _volumes(options: PodOptions, program_cache: str | None) -> list[dict[str, Any]]:
     mounted = [
         {"name": name, "persistentVolumeClaim": {"claimName": claim}}
         for claim, name in _claims(options).items()
@@ -303,6 +317,7 @@ def _volumes(options: PodOptions) -> list[dict[str, Any]]:
         # Data loaders pass batches through shared memory. Docker's default of 64 MiB is too small.
         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": options.shm_size}},
         *mounted,
+        *([{"name": _CACHE, "persistentVolumeClaim": {"claimName": program_cache}}] if program_cache else ()),
     ]
 
 

@@ -121,6 +121,7 @@ def plan(
             if layout.size > 1
             else {},
             fetch=fetch[role],
+            program_cache=settings.program_cache if fetch[role] else None,
         )
         for rank, role in enumerate(roles)
         for instance in [spec.instance(role)]
@@ -174,6 +175,7 @@ def _fetch(
         image=settings.fetch_image or image,
         environment=[*manifests.variables(plain), *(each for each in hidden if each["name"] in _OF_FETCH)],
         options=options,
+        cached=(job.spec.project, settings.program_cache_bytes) if settings.program_cache else None,
     )
 
 

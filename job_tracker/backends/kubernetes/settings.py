@@ -5,12 +5,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.shared.program_images import ProgramImages
 from job_tracker.catalog.request_limits import FIELD
-from job_tracker.catalog.syntax import Image, Key, LabelValue, Namespace
+from job_tracker.catalog.syntax import Image, Key, LabelValue, Namespace, ObjectName
 from job_tracker.common.config import Config, Duration
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, Place
@@ -83,12 +83,41 @@ class KubernetesSettings(ProgramImages):
         description="Image of the init container that fetches the files of an uploaded program. It needs "
         "python3 with grpcio, as the image of the service has. Unset: the program's own image.",
     )
+    program_cache: ObjectName | None = Field(
+        default=None,
+        description="Name of a PersistentVolumeClaim that keeps files of uploaded programs, by project. "
+        "Only the init container of `fetch_image`, which is then required, mounts it. Unset: each pod "
+        "fetches all files.",
+    )
+    program_cache_bytes: int = Field(
+        default=20 << 30,
+        ge=1,
+        le=1 << 50,
+        description="Size in bytes to which the files in `program_cache` are reduced, at most once an hour, "
+        "least recently used first; nine tenths of its volume if that is less.",
+    )
     topology: Topology = Field(
         default=Topology(), description="Labels of nodes that tell where they stand, for `placement`."
     )
     pod: PodOptions = Field(
         default=PodOptions(), description="Options of all pods. Those of an algorithm override them."
     )
+
+    @model_validator(mode="after")
+    def _cache_is_apart(self) -> "KubernetesSettings":
+        if self.program_cache is None:
+            return self
+        if self.fetch_image is None:
+            raise ValueError(
+                "fetch_image: program_cache requires it, so that no image of a program mounts the cache; set "
+                "it to the image of the service"
+            )
+        if any(volume.claim == self.program_cache for volume in self.pod.volumes):
+            raise ValueError(
+                f"program_cache: {self.program_cache} is also in pod.volumes, so programs could change it; "
+                "name a claim of its own"
+            )
+        return self
 
     def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
         """Check the options of a request as RequestLimits does, and the places of its placement."""

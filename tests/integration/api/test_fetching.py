@@ -34,9 +34,9 @@ async def admitted(service: Service, files: dict[str, bytes] = FILES) -> Job:
     return await service.store.update((await service.store.get(job_id)).admitted(utc_now()))
 
 
-def fetch(service: Service, token: str) -> Any:
+def fetch(service: Service, token: str, *, manifest_only: bool = False) -> Any:
     stub: Any = TrainingReporterStub(service.channel)
-    return stub.FetchProgram(rpb.FetchProgramRequest(), metadata=bearer(token))
+    return stub.FetchProgram(rpb.FetchProgramRequest(manifest_only=manifest_only), metadata=bearer(token))
 
 
 async def content_of(call: Any) -> bytes:
@@ -47,6 +47,14 @@ async def test_an_attempt_fetches_its_tree(untracked: Service) -> None:
     job = await admitted(untracked)
     whole = await content_of(fetch(untracked, untracked.tokens.issue(job.id, 1)))
     assert whole == MANIFEST + b"\n" + b"".join(FILES[path] for path in sorted(FILES))
+
+
+async def test_an_instance_that_has_the_contents_gets_the_manifest_only(untracked: Service) -> None:
+    job = await admitted(untracked)
+    token = untracked.tokens.issue(job.id, 1)
+    assert await content_of(fetch(untracked, token, manifest_only=True)) == MANIFEST + b"\n"
+    code, _ = await failure(fetch(untracked, untracked.tokens.issue(job.id, 2), manifest_only=True))
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_messages_are_small_enough_for_every_client(untracked: Service) -> None:

@@ -13,6 +13,7 @@ from job_tracker.backends.kubernetes import fetch_program
 from job_tracker.backends.kubernetes.labels import digest_of, group_of, owned_by, rank_of, restarts_of
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.shared import requirements_runner
 from job_tracker.backends.shared.labels import PLAN_DIGEST
 from job_tracker.catalog import Algorithm
@@ -289,6 +290,42 @@ def test_the_fetching_container_has_the_report_token_and_no_secret_of_the_traini
     assert "secretKeyRef" in fetching["env"][1]["valueFrom"]
     assert "envFrom" not in fetching
     assert violations(pod["spec"]) == []
+
+
+def test_only_the_image_of_the_operator_mounts_the_cache_of_programs() -> None:
+    cached = KubernetesSettings.model_validate(
+        {**FOR_PROGRAMS.model_dump(exclude_unset=True), "fetch_image": "service:1", "program_cache": "kept"}
+    )
+    for pod in planned_program(cached).pods:
+        [fetching] = pod["spec"]["initContainers"]
+        assert fetching["image"] == "service:1"
+        assert fetching["command"][-3:] == ["/program-cache", "default", str(20 << 30)]
+        assert {"name": "program-cache", "mountPath": "/program-cache"} in fetching["volumeMounts"]
+        assert "program-cache" not in [mount["name"] for mount in training_of(pod)["volumeMounts"]]
+        assert {
+            "name": "program-cache",
+            "persistentVolumeClaim": {"claimName": "kept"},
+        } in pod["spec"]["volumes"]
+        assert violations(pod["spec"]) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"program_cache": "kept"}, "fetch_image: program_cache requires it"),
+        (
+            {
+                "program_cache": "kept",
+                "fetch_image": "service:1",
+                "pod": {"volumes": [{"claim": "kept", "mount_path": "/kept"}]},
+            },
+            "kept is also in pod.volumes",
+        ),
+    ],
+)
+def test_no_image_of_a_program_can_mount_the_cache(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        KubernetesSettings.model_validate(settings)
 
 
 def test_a_program_is_not_launched_without_an_address_to_fetch_it_from() -> None:
