@@ -306,7 +306,7 @@ def unbounded(watch: ProgressWatch) -> ProgressWatch:
 
 
 def wait_for(watch: ProgressWatch, clock: Clock, seconds: int, *, waiting: bool = False) -> None:
-    """Let both processes stand in one place, report and answer; process 0 says that it waits, if `waiting`."""
+    """Let both processes stand in one place, report and answer; process 0 may say that it waits."""
     for _ in range(seconds):
         clock.now += 1
         for process in (0, 1):
