@@ -34,7 +34,9 @@ def errors_reported() -> Iterator[None]:
         remark(explanation(error))
         raise typer.Exit(exit_codes.of_error(error)) from error
     except KeyboardInterrupt as interrupt:
-        remark(". ".join(["interrupted", *getattr(interrupt, "__notes__", ())]))
+        # Those who press Ctrl-C know it; only what to do next is news.
+        if notes := getattr(interrupt, "__notes__", ()):
+            remark(". ".join(["interrupted", *notes]))
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except BrokenPipeError:
         _drop_output()
