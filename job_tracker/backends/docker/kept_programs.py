@@ -16,6 +16,7 @@ from contextlib import aclosing, suppress
 from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 from secrets import token_hex
+from weakref import WeakValueDictionary
 
 from job_tracker.backends.docker.client import DockerClient, Json
 from job_tracker.backends.docker.engine_errors import Conflict, EngineError, NotFound
@@ -52,7 +53,7 @@ class KeptPrograms:
         self._instance = instance
         self._keep = max(keep.total_seconds(), _IN_USE_SECONDS)
         self._most = most
-        self._making: dict[str, asyncio.Lock] = {}
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._swept_at = 0.0
 
     async def ensure(self, image: str, project: str, tree: str) -> str:
@@ -64,7 +65,7 @@ class KeptPrograms:
         parts = (_LAYOUT, self._instance, base, project, tree)
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         name = f"{_REPOSITORY}:{key}"
-        async with self._making.setdefault(key, asyncio.Lock()):
+        async with self._making.setdefault(key, asyncio.Lock()):  # it is gone with its last user
             try:
                 await self._client.tag(name, _REPOSITORY, key)
             except NotFound:
