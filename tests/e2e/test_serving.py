@@ -41,7 +41,12 @@ def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path)
     }
     shown = run("config", "-c", str(file), "-s", "scheduling.capacity=3", **environment)
     settings = json.loads(shown.stdout)
-    assert settings["scheduling"] == {"capacity": 3, "max_processes": None, "max_queued": 12}
+    assert settings["scheduling"] == {
+        "capacity": 3,
+        "max_processes": None,
+        "max_queued": 12,
+        "max_queued_of_caller": 100_000,
+    }
     assert settings["jobs"]["stop_grace"] == "PT21S"
 
 
@@ -63,7 +68,8 @@ def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[scheduling]\ncapacty = 4\n")
     assert refusal("serve", "-c", str(file)) == (
-        f"{file}: scheduling.capacty: unknown name; allowed: capacity, max_queued, max_processes"
+        f"{file}: scheduling.capacty: unknown name; allowed: capacity, max_queued, "
+        "max_queued_of_caller, max_processes"
     )
     assert refusal("config", TRAINING_SERVICE_SCHEDULING__CAPACTY="4").startswith(
         "environment: scheduling.capacty: unknown name; allowed: capacity,"

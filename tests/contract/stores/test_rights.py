@@ -1,6 +1,6 @@
 """Every operation is tried with every role, in the caller's project and in another, on every store."""
 
-from collections.abc import Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +67,13 @@ def jobs(store: Store, storage: Path, noted: list[AuditEvent]) -> Jobs:
         max_queued=1000,
         limits_of=limits.get,
         note=noted.append,
+        changes_of=lambda _: pieces(b"+ a line\n"),
     )
+
+
+async def pieces(*parts: bytes) -> AsyncGenerator[bytes, None]:
+    for part in parts:
+        yield part
 
 
 async def ended_job(store: Store, storage: Path, project: str, by: str = "ada") -> int:
@@ -102,6 +108,7 @@ CALLS: dict[str, Callable[[Jobs, Caller, int], Any]] = {
     "metrics": lambda jobs, caller, job_id: jobs.metrics(caller, job_id, ()),
     "artifacts": lambda jobs, caller, job_id: jobs.artifacts(caller, job_id),
     "fetch": lambda jobs, caller, job_id: first_of(jobs.fetch(caller, job_id, "model.pt")),
+    "changes": lambda jobs, caller, job_id: first_of(jobs.changes(caller, job_id)),
 }
 OF_ONE_JOB = sorted(set(CALLS) - {"submit", "list"})
 

@@ -152,9 +152,10 @@ async def test_each_call_as_each_role_in_the_own_and_in_another_project(
     own, other = await train(service, "vision"), await train(service, "speech")
     [right] = [right for right in RIGHTS.values() if right.rpc == rpc]
     of_a_job = "job_id" in getattr(pb, f"{rpc}Request").DESCRIPTOR.fields_by_name
-    # The job is queued: it has no artifact, and cannot be deleted.
+    # The job is queued, and runs no program: it has no artifact and no changes, and cannot be deleted.
     lacking = {
         "FetchTrainingArtifact": grpc.StatusCode.NOT_FOUND,
+        "GetTrainingChanges": grpc.StatusCode.NOT_FOUND,
         "DeleteTraining": grpc.StatusCode.FAILED_PRECONDITION,
     }
     fine = (grpc.StatusCode.OK, lacking.get(rpc))

@@ -10,8 +10,9 @@ PAGE = (Path(__file__).parents[3] / "docs" / "sweeps.md").read_text()
 
 
 def test_the_example_is_valid() -> None:
-    [example] = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    example, more = re.findall(r"^```toml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert checked(tomllib.loads(example)).method == "tpe"
+    assert checked({**tomllib.loads(example), **tomllib.loads(more)}).method == "tpe"
 
 
 def test_every_setting_is_explained() -> None:

@@ -20,11 +20,18 @@ NAMES = {
     *settings_model()().algorithms,
     *(default_datasets("/storage").keys() - {"*"}),
 }
+CLIENT = ROOT / "training_service" / "client"
+# `trainctl plan transformer` says which example has its layouts, and which measures the network.
+PLANNER = {
+    *(CLIENT / "planning").glob("*.py"),
+    CLIENT / "cli" / "commands" / "plan_transformer.py",
+    CLIENT / "cli" / "render" / "plans.py",
+}
 SOURCES = sorted(
     source
     for package in ("job_tracker", "training_service")
     for source in (ROOT / package).rglob("*")
-    if source.suffix in (".py", ".pyi")
+    if source.suffix in (".py", ".pyi") and source not in PLANNER
 )
 
 
