@@ -1,6 +1,7 @@
 """The ranks of containers are looked at from outside, for real."""
 
-import shutil
+import sys
+from pathlib import Path
 
 from job_tracker.domain.group import Phase
 from job_tracker.tracking.inspecting import inspect_by
@@ -9,8 +10,7 @@ from tests.support.jobs import job
 
 
 async def test_a_frozen_container_is_seen_to_be_stopped(world: DockerGroups) -> None:
-    spy = shutil.which("py-spy")
-    assert spy is not None
+    spy = str(Path(sys.executable).with_name("py-spy"))
     program = "import os, signal, time\nif os.environ['RANK'] == '1': os.kill(os.getpid(), signal.SIGSTOP)\n"
     mounted = {"source": spy, "mount_path": "/usr/local/bin/py-spy", "read_only": True}
     world.add("program", "python3", "-c", f"{program}time.sleep(1e6)", volumes=[mounted])

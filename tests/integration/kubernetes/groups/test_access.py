@@ -1,6 +1,6 @@
 """The ranks of pods are looked at from outside, for real, if the service has the right to."""
 
-import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,8 +20,7 @@ MORE = accounts.rules_in("deploy/optional/stacks/rbac.yaml")
 @pytest.fixture
 def frozen(world: KubernetesGroups) -> Job:
     """A job whose rank 1 stops itself. The file of py-spy is mounted into its pods."""
-    spy = shutil.which("py-spy")
-    assert spy is not None
+    spy = str(Path(sys.executable).with_name("py-spy"))
     program = "import os, signal, time\nif os.environ['RANK'] == '1': os.kill(os.getpid(), signal.SIGSTOP)\n"
     mount = {"name": "py-spy", "mountPath": "/usr/local/bin/py-spy", "readOnly": True}
     template = {
