@@ -358,7 +358,6 @@ class Job:
 
     def failure(self, diagnosis: Diagnosis, at: datetime) -> Ending:
         """Return the ending of an attempt that failed like this. Another attempt may follow."""
-        ""
         again = self.spec.retry.allows(self.attempt, diagnosis)
         return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
 
