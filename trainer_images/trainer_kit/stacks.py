@@ -1,10 +1,10 @@
 """Where the threads of this process stand, as seen from another thread."""
 
-import os
 import sys
 import threading
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from types import FrameType
 
 MOST_THREADS, MOST_CHARACTERS = 64, 64 * 1024
@@ -40,15 +40,17 @@ def of_all_threads() -> str:
 
 
 def _working_folder() -> str:
+    """Return the folder with a slash, or "" if it is the root or was removed."""
     try:
-        return os.path.join(os.getcwd(), "")
-    except OSError:  # it was removed
-        return os.sep
+        folder = str(Path.cwd())
+    except OSError:
+        return ""
+    return f"{folder}/" if folder != "/" else ""
 
 
 def _stack(name: str, frame: FrameType, folder: str) -> str:
     calls = "".join(
-        f"  {each.filename.removeprefix(folder) if folder != os.sep else each.filename}:{each.lineno} in {each.name}\n"
+        f"  {each.filename.removeprefix(folder)}:{each.lineno} in {each.name}\n"
         for each in traceback.StackSummary.extract(
             traceback.walk_stack(frame), limit=_MOST_FRAMES, lookup_lines=False
         )[::-1]
