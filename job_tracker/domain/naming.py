@@ -11,6 +11,7 @@ from typing import Final
 MASTER = "master"
 WORKER = "worker"
 DEFAULT_PROJECT: Final = "default"
+DEFAULT_QUEUE = "default"
 """The project of requests that name none, and of jobs from versions without projects."""
 PROJECT_RULE: Final = (
     "use 1 to 40 lower-case letters, digits and -; begin with a letter, and end with a letter or digit"

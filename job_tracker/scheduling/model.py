@@ -10,10 +10,10 @@ from enum import StrEnum
 from typing import Final, Protocol, TypeAlias
 
 from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.naming import DEFAULT_QUEUE
 
 INSTANCES: Final = "instances"
 """The resource that every instance takes one of."""
-DEFAULT_QUEUE: Final = "default"
 DEFAULT_FLAVOR: Final = "default"
 
 Resources: TypeAlias = Mapping[str, int]
