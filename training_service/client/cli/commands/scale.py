@@ -11,9 +11,6 @@ from training_service.client.cli.render import plots, scaling
 from training_service.client.cli.session import session_of
 from training_service.client.requests import INSTANCES_PARAMETER
 
-RATE = "examples_per_second"
-"""The metric by default."""
-
 
 def scale(
     context: typer.Context,
@@ -44,8 +41,22 @@ def scale(
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", metavar="ID")] = None,
     version: Annotated[str | None, typer.Option(metavar="HASH", help="The dataset's version.")] = None,
     metric: Annotated[
-        str, typer.Option("--metric", "-m", help="The metric with the examples of a second of all instances.")
-    ] = RATE,
+        str | None,
+        typer.Option("--metric", "-m", help="The metric with the examples of a second of all instances."),
+    ] = None,
+    enough: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER", min=1, max=500, help="End each job after this many values of the metric."
+        ),
+    ] = None,
+    placements: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACEMENT,…",
+            help="Also try these placements, such as near:machine,near:rack,apart:machine.",
+        ),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The folder of a new study; by default ALGORITHM.scale."),
@@ -72,7 +83,8 @@ def scale(
     """
     # Imported here, since only sweeps and studies need pydantic.
     from training_service.client.cli import sweep_folders, sweeping
-    from training_service.client.scaling.study import STEP, WAITING, series_of
+    from training_service.client.scaling.study import RATE, compared, series_of, settings_of
+    from training_service.client.sweeps.placements import PLACEMENT
 
     _check_prices(least_efficiency, price, value_of_time)
     if to is not None:
@@ -87,23 +99,20 @@ def scale(
             raise typer.BadParameter(
                 "missing; give the numbers to try, such as 1,2,4,8", param_hint="--instances"
             )
-        settings = {
-            "algorithm": what,
-            "name": what[:60],
-            "dataset": dataset,
-            "version": version,
-            "parameters": parsed(parameter or (), "-p"),
-            "per_instance": _numbers(weak or ()),
-            # The number of instances changes fastest, so that the first series is complete first.
-            "space": {**parsed_space(search or (), "-s"), INSTANCES_PARAMETER: _counts(instances)},
-            "method": "grid",
-            "objective": {
-                **{"metric": metric, "direction": "maximize", "value": "median"},
-                "beside": [STEP, WAITING],
+        space = parsed_space(search or (), "-s")
+        settings = settings_of(
+            what,
+            _counts(instances),
+            {
+                "dataset": dataset,
+                "version": version,
+                "parameters": parsed(parameter or (), "-p"),
+                "per_instance": _numbers(weak or ()),
+                "space": space | ({PLACEMENT: placements.split(",")} if placements else {}),
+                "enough": enough,
             },
-            # One at a time: jobs that run beside each other share machines and links.
-            "at_once": 1,
-        }
+            metric or RATE,
+        )
         path = sweep_folders.create(
             *(None, folder or Path(f"{what}.scale"), settings, session.connection.address),
             lambda: sweeping.project_of(session),
@@ -116,7 +125,9 @@ def scale(
     if INSTANCES_PARAMETER not in record.settings.space:
         raise typer.BadParameter(f"{path} is a sweep that does not search {INSTANCES_PARAMETER}: not a study")
     prices = scaling.Prices(least_efficiency, price, value_of_time)
-    shown = [scaling.Shown(series, prices) for series in series_of(record.settings, history.trials)]
+    every = series_of(record.settings, history.trials)
+    pairs = zip(every, compared(every), strict=True)
+    shown = [scaling.Shown(series, prices, comparison) for series, comparison in pairs]
     session.output.show_all(shown, scaling.line, scaling.tables)
     if to is not None:
         scaling.save(shown, to)
