@@ -141,10 +141,10 @@ def compared(every: Sequence[Series]) -> list[Comparison | None]:
 def settings_of(
     algorithm: str, instances: Sequence[int], others: Mapping[str, Any], metric: str = RATE
 ) -> dict[str, Any]:
-    """Return the settings of a study as a sweep. `others` are further settings, with the rest of the space."""
+    """Return the settings of a study as a sweep. `others` are further ones, with the rest of the space."""
     # The number of instances changes fastest, so that the first series is complete first.
     space = {**others.get("space", {}), INSTANCES_PARAMETER: list(instances)}
-    objective = {"metric": metric, "direction": "maximize", "value": "median"}
+    objective: dict[str, Any] = {"metric": metric, "direction": "maximize", "value": "median"}
     objective |= {"beside": [STEP, WAITING, SENT], "last_beside": [LOSS], "enough": others.get("enough")}
     return {
         "algorithm": algorithm,

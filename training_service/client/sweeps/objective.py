@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from statistics import median
 from typing import Any
 

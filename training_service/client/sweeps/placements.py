@@ -1,4 +1,4 @@
-"""Places of instances as values of a search: near:rack, apart:machine, near:zone+apart:machine+strict, any."""
+"""Places of instances as values of a search: any, near:rack, near:zone+apart:machine+strict."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from training_service.client.cli.commands import study_options
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.commands.sweep_options import parsed_space
 from training_service.client.cli.render import plots, scaling
@@ -62,19 +63,13 @@ def scale(
         typer.Option(metavar="DIR", help="The folder of a new study; by default ALGORITHM.scale."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the study in FOLDER.")] = False,
-    least_efficiency: Annotated[
-        float, typer.Option(help="Share of the speed of one instance that an added one must add.")
-    ] = 0.5,
-    price: Annotated[float | None, typer.Option(help="Price of an instance and hour.")] = None,
-    value_of_time: Annotated[
-        float | None, typer.Option(help="What an hour of waiting costs, in the same money.")
-    ] = None,
+    least_efficiency: study_options.LeastEfficiency = 0.5,
+    price: study_options.Price = None,
+    value_of_time: study_options.ValueOfTime = None,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a plot to FILE (.png, .svg or .pdf).")
     ] = None,
-    every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.01, help="The time between two checks of the jobs.")
-    ] = 2.0,
+    every: study_options.Every = 2.0,
 ) -> None:
     """Measure how training gets faster with more instances, and how many are worth it.
 
@@ -86,7 +81,7 @@ def scale(
     from training_service.client.scaling.study import RATE, compared, series_of, settings_of
     from training_service.client.sweeps.placements import PLACEMENT
 
-    _check_prices(least_efficiency, price, value_of_time)
+    prices = study_options.prices(least_efficiency, price, value_of_time)
     if to is not None:
         plots.check(to, "--to")
     if strong and weak:
@@ -124,9 +119,8 @@ def scale(
     record, history = sweeping.read(path)
     if INSTANCES_PARAMETER not in record.settings.space:
         raise typer.BadParameter(f"{path} is a sweep that does not search {INSTANCES_PARAMETER}: not a study")
-    prices = scaling.Prices(least_efficiency, price, value_of_time)
-    every = series_of(record.settings, history.trials)
-    pairs = zip(every, compared(every), strict=True)
+    found = series_of(record.settings, history.trials)
+    pairs = zip(found, compared(found), strict=True)
     shown = [scaling.Shown(series, prices, comparison) for series, comparison in pairs]
     session.output.show_all(shown, scaling.line, scaling.tables)
     if to is not None:
@@ -156,13 +150,3 @@ def _numbers(texts: list[str] | tuple[()]) -> dict[str, int]:
                 param_hint="--weak",
             )
     return {name: int(text) for name, text in values.items()}
-
-
-def _check_prices(least: float, price: float | None, value_of_time: float | None) -> None:
-    if not 0 < least <= 1:
-        raise typer.BadParameter(f"{least:g} must be above 0 and at most 1", param_hint="--least-efficiency")
-    for option, amount in (("--price", price), ("--value-of-time", value_of_time)):
-        if amount is not None and not 0 <= amount < float("inf"):
-            raise typer.BadParameter(f"{amount:g} must be 0 or more", param_hint=option)
-    if value_of_time is not None and not price:
-        raise typer.BadParameter("needs --price above 0", param_hint="--value-of-time")

@@ -13,16 +13,7 @@ from rich.text import Text
 from training_service.client.cli.render import plots, words
 from training_service.client.requests import as_text
 from training_service.client.scaling.study import LOSS, SENT, Comparison, Series
-from training_service.client.scaling.worth import by_efficiency, by_price, cost_of_example
-
-
-@dataclass(frozen=True)
-class Prices:
-    """By what the number of instances is judged."""
-
-    least_efficiency: float
-    instance_hour: float | None = None
-    hour_of_waiting: float | None = None
+from training_service.client.scaling.worth import Prices, by_efficiency, by_price, cost_of_example
 
 
 @dataclass(frozen=True)
@@ -119,8 +110,7 @@ def sentences(shown: Shown) -> list[str]:
     """Say which law the points follow, what is missing, and how many instances are worth it."""
     series, law = shown.series, shown.series.law
     found = [
-        f"{words.count(n, 'instance')}: no point, {words.printable(why)}"
-        for n, why in series.missing.items()
+        f"{words.count(n, 'instance')}: no point, {words.printable(why)}" for n, why in series.missing.items()
     ]
     if law is None:
         return [*found, "No run has a throughput, so there is no law."]
@@ -130,8 +120,8 @@ def sentences(shown: Shown) -> list[str]:
     found.append(f"{series.scaling} scaling, law: {law.name} ({terms}), {law.basis}.")
     if not series.explains:
         found.append(
-            f"No law explains these points: this one is {law.worst:.0%} away from one of them, so what follows "
-            "is a guess. Measure again with more steps, on machines that do nothing else."
+            f"No law explains these points: this one is {law.worst:.0%} away from one of them, so what "
+            "follows is a guess. Measure again with more steps, on machines that do nothing else."
         )
     beyond = 2 * max(series.rates)
     interval = series.interval(beyond)
