@@ -129,8 +129,9 @@ def sentences(shown: Shown) -> list[str]:
     found.append(f"{beyond} instances would give {series.rate(beyond):.4g} examples/s{between}.")
     limit = f"of at most {series.most}"
     worth, least = shown.worth, shown.prices.least_efficiency
+    verb = "is" if worth["efficiency"] == 1 else "are"
     found.append(
-        f"{words.count(worth['efficiency'], 'instance')} {limit} are worth it if each added one must add "
+        f"{words.count(worth['efficiency'], 'instance')} {limit} {verb} worth it if each added one must add "
         f"{least:.0%} of the speed of one."
     )
     if "price" in worth:
