@@ -60,8 +60,9 @@ def test_a_script_runs_with_its_arguments_and_its_outcome_is_the_exit_code(proje
     (project.folder / "train.py").write_text(TRAIN.replace("rank", "Rank", 1))
     code, out, _ = project.run("train.py", "a b", "$HOME", "--address")
     assert (code, out) == (0, "Rank 0 ['a b', '$HOME', '--address'] None\n")
-    code, _, err = project.run("-e", "CODE=3", "train.py")
+    code, _, err = project.run("-q", "-e", "CODE=3", "train.py")
     assert code == 1
+    assert "file" not in err.splitlines()[0], "--quiet leaves out all but errors"
     assert "Rank 0 exited with code 3." in err
     assert not list(project.server.folder.rglob("programs/**/secret*"))
     code, out, _ = project.run("--detach", "python", "-c", "print(open('.gitignore').read())")

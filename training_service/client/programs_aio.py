@@ -82,9 +82,7 @@ class AsyncPrograms:
     async def _find(self, sending: Sending, project: Metadata) -> TreeStatus:
         request = FindTreeRequest(tree=sending.files.name)
         with translated_errors(self._address):
-            return await self._stub.FindTree(
-                request, timeout=self._timeout, metadata=self._metadata(project)
-            )
+            return await self._stub.FindTree(request, timeout=self._timeout, metadata=self._metadata(project))
 
     async def _put(self, sending: Sending, project: Metadata) -> TreeStatus:
         with translated_errors(self._address):

@@ -10,7 +10,7 @@ def test_a_command_in_one_text_is_refused_with_the_list_that_is_meant() -> None:
     of_program = TrainRequest(program=Program(tree="0" * 64, command=["python", "train.py"]))
     with pytest.raises(InvalidRequest, match=r"^command: 'python a\.py' is .*list.*\['python', 'a\.py'\]$"):
         requests.program("0" * 64, "python a.py", framework="", environment=None, version="")
-    with pytest.raises(InvalidRequest, match="^command: 'python a"):
+    with pytest.raises(InvalidRequest, match=r"^command: 'python a"):
         requests.changed(
             of_program,
             parameters=None,

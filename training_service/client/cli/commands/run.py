@@ -12,7 +12,7 @@ from training_service.client.cli.background import BackgroundService
 from training_service.client.cli.commands import pods, policy_options, submission
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.following import detach_on_interrupt
-from training_service.client.cli.output import remark
+from training_service.client.cli.output import Output, remark
 from training_service.client.cli.render import lines
 from training_service.client.cli.render.ranks import RankPrefixes
 from training_service.client.cli.render.terminal import TerminalText
@@ -169,7 +169,7 @@ def run(
                     queue_deadline, start_deadline, run_deadline, progress_deadline
                 ),
                 number_policy=policy_options.number_policy(on_nonfinite, nonfinite_metric),
-                on_progress=Progress().show,
+                on_progress=Progress(session.output).show,
             )
         if detach:
             session.output.show(TrainResponse(job_id=job), lambda answer: str(answer.job_id), _submitted)
@@ -179,7 +179,7 @@ def run(
             if files
             else f"the files of tree {tree}"
         )
-        remark(f"job {job}: {sent}")
+        session.output.note(f"job {job}: {sent}")
         _follow(session, client, job, all_ranks=(instances or 1) > 1)
 
 
@@ -225,7 +225,8 @@ def _name_of(program: str) -> str:
 class Progress:
     """Prints how much of a large upload is done, at each tenth."""
 
-    def __init__(self) -> None:
+    def __init__(self, output: Output) -> None:
+        self._output = output
         self._shown = 0
 
     def show(self, sent: int, total: int) -> None:
@@ -233,7 +234,7 @@ class Progress:
         tenths = 10 * sent // total if total else 10
         if total >= _SHOWN_FROM and tenths > self._shown:
             self._shown = tenths
-            remark(f"sent {sent / 1e6:.1f} of {total / 1e6:.1f} MB")
+            self._output.note(f"sent {sent / 1e6:.1f} of {total / 1e6:.1f} MB")
 
 
 def _follow(session: Session, client: TrainingClient, job: int, *, all_ranks: bool) -> None:
@@ -242,7 +243,7 @@ def _follow(session: Session, client: TrainingClient, job: int, *, all_ranks: bo
     with detach_on_interrupt(session, job):
         status = client.status(job)
         if status.status == TrainingStatus.queuing and status.positionInQueue:
-            remark(f"job {job}: {status.message}")
+            session.output.note(f"job {job}: {status.message}")
         for chunk in client.logs(job, all_ranks=all_ranks, follow=True):
             text = chunk.text
             if session.output.on_terminal:
