@@ -94,6 +94,15 @@ def test_what_cannot_be_sent_is_said_before_the_service_is_asked(project: Projec
         file.truncate(2 << 30)
     code, _, err = project.run("train.py")
     assert (code, "The largest are model.bin (2.15 GB)" in err) == (2, True)
+    assert "allow more with --max-size" in err
+    (project.folder / "model.bin").unlink()
+    for option, value, problem in (
+        ("--max-size", "10", "more than the 10 bytes that are allowed"),
+        ("--max-files", "1", "allow more with --max-files"),
+        ("--max-size", "huge", "'huge' is not a size"),
+    ):
+        code, _, err = project.run(option, value, "train.py")
+        assert (code, problem in " ".join(err.replace("│", " ").split())) == (2, True), err
 
 
 def test_a_queued_program_survives_a_restart_of_the_service(project: Project) -> None:

@@ -11,6 +11,7 @@ from training_service.client.cli import exit_codes
 from training_service.client.cli.background import BackgroundService
 from training_service.client.cli.commands import pods, policy_options, submission
 from training_service.client.cli.commands.assignments import parsed
+from training_service.client.cli.commands.quantities import quantity
 from training_service.client.cli.following import detach_on_interrupt
 from training_service.client.cli.output import Output, remark
 from training_service.client.cli.render import lines
@@ -21,12 +22,13 @@ from training_service.client.cli.session import Session, session_of
 from training_service.client.connection import DEFAULT_ADDRESS
 from training_service.client.errors import InvalidRequest
 from training_service.client.requests import new_request_key
-from training_service.client.run.working_tree import WorkingTree, read_folder
+from training_service.client.run.working_tree import MAX_FILES, WorkingTree, read_folder
 from training_service.client.sync import TrainingClient
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """Everything after the program belongs to the program."""
 _PYTHON = "python"
+_MAX_SIZE = "1Gi"
 _SHOWN_FROM = 1_000_000  # bytes
 
 
@@ -42,6 +44,16 @@ def run(
     folder: Annotated[
         Path, typer.Option("--folder", "-C", metavar="FOLDER", help="The folder that goes along.")
     ] = Path(),
+    max_size: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="The largest folder that is sent. The service has its own limit, programs.max_bytes.",
+        ),
+    ] = _MAX_SIZE,
+    max_files: Annotated[
+        int, typer.Option(min=1, help="The most files that are sent. The service: programs.max_files.")
+    ] = MAX_FILES,
     instances: Annotated[
         int | None,
         typer.Option("--instances", "-n", min=1, help="The number of instances that train together."),
@@ -128,7 +140,7 @@ def run(
     trainctl run -n 3 train.py -- --lr 0.1
     """
     session = session_of(context)
-    files = None if tree else read_folder(folder)
+    files = None if tree else read_folder(folder, max_bytes=_bytes(max_size), max_files=max_files)
     command = _command(program, files)
     key = request_key or new_request_key()
     if start:
@@ -181,6 +193,13 @@ def run(
         )
         session.output.note(f"job {job}: {sent}")
         _follow(session, client, job, all_ranks=(instances or 1) > 1)
+
+
+def _bytes(max_size: str) -> int:
+    try:
+        return int(quantity(max_size, "--max-size"))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _start_service(session: Session) -> None:
