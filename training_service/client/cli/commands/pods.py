@@ -16,7 +16,7 @@ Resources = Annotated[
         "--resource",
         "-r",
         metavar="NAME=QUANTITY",
-        help="Resources of each instance, such as cpu=2, memory=4Gi or gpu=1, which is nvidia.com/gpu=1. Repeatable.",
+        help="Resources of each instance, such as cpu=2, memory=4Gi or gpu=1 (nvidia.com/gpu). Repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
