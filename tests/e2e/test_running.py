@@ -71,6 +71,13 @@ def test_a_script_runs_with_its_arguments_and_its_outcome_is_the_exit_code(proje
     assert "".join(chunk.text for chunk in project.client.logs(4)) == "*.log\n\n"
 
 
+def test_a_further_attempt_is_announced_before_its_output(project: Project) -> None:
+    program = "echo attempt $JOB_ATTEMPT; [ $JOB_ATTEMPT = 2 ] || kill -9 $$"
+    code, out, err = project.run("--backoff", "0.1s", "sh", "-c", program)
+    assert (code, out) == (0, "attempt 1\nattempt 2\n")
+    assert "trainctl: job 1: attempt 2; trainctl describe 1 says why" in err
+
+
 def test_ctrl_c_leaves_the_job_running(project: Project) -> None:
     (project.folder / "train.py").write_text("import time; print('begun', flush=True); time.sleep(600)")
     with project.start("train.py") as process:

@@ -263,8 +263,12 @@ def _follow(session: Session, client: TrainingClient, job: int, *, all_ranks: bo
         status = client.status(job)
         if status.status == TrainingStatus.queuing and status.positionInQueue:
             session.output.note(f"job {job}: {status.message}")
+        attempt = 1
         for chunk in client.logs(job, all_ranks=all_ranks, follow=True):
             text = chunk.text
+            if chunk.attempt > attempt:  # the output begins again
+                attempt = chunk.attempt
+                session.output.note(f"job {job}: attempt {attempt}; trainctl describe {job} says why")
             if session.output.on_terminal:
                 text = texts.setdefault((chunk.attempt, chunk.rank), TerminalText()).cleaned(text)
             session.output.show_text(chunk, prefixes.prefixed(chunk.rank, text) if all_ranks else text)
