@@ -1,4 +1,4 @@
-"""Looks at ranks from outside: where those stand that do not answer."""
+"""Looks from outside at ranks that do not answer, to find where they stand."""
 
 import asyncio
 import base64
@@ -86,7 +86,7 @@ def found_in(output: bytes) -> tuple[Outside, ...]:
 def processes_of(rank: int, found: Sequence[Outside], each: int, size: int) -> dict[int, Outside]:
     """Return what was found at a rank, by the numbers of its training processes, of which it has `each`.
 
-    What was said once holds for all of them.
+    A single finding, such as an error, holds for all of them.
     """
     numbers = range(rank * each, min((rank + 1) * each, size))
     seen = list(found) if len(found) > 1 else list(found) * len(numbers)

@@ -11,11 +11,11 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-"""An attempt may always take so many times its longest recent step."""
+"""An attempt may always take this many times its longest recent step."""
 PATIENCE_SECONDS = 600.0
-"""How long an attempt without a deadline of its own may stand still if it may still go on by itself.
+"""How long an attempt without a deadline of its own may stand still, unless it provably cannot continue.
 
-So long may a collective operation of NCCL take by default in PyTorch, so training that works without this
+This is PyTorch's default timeout of a collective operation of NCCL, so training that works without this
 service is not stopped by it.
 """
 ASIDE_SECONDS = 1800.0
@@ -23,7 +23,8 @@ ASIDE_SECONDS = 1800.0
 BUSY_SECONDS = 86_400.0
 """How long an attempt may make no step while the main thread of a process moves through the program."""
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
-"""A process is slow if its own work takes so many times that of the median process, until it is faster."""
+"""A process becomes slow when its own work takes SLOW times that of the median process, and stays slow until
+it takes less than NO_LONGER_SLOW times that."""
 _LINE = re.compile(r":\d+ in ")
 _NUMBER = re.compile(r"^process \d+")
 _SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
@@ -81,10 +82,10 @@ def is_stall(still: Stall, watched: Watched, now: float) -> bool:
 
 
 def is_proven(watched: Watched) -> bool:
-    """Return whether it shows that one process holds up the others, by what they have answered.
+    """Return whether the reports prove that one process holds up the others.
 
-    A process is stopped by a signal or a debugger; or some wait for others, and one stands elsewhere; or all
-    wait in collective operations, and not in the same one.
+    They do in three cases: a process is stopped by a signal or a debugger; some processes wait for others,
+    and some do not; or all wait in collective operations, but not in the same one.
     """
     if any(each.is_stopped for each in watched.outside.values()):
         return True
@@ -246,7 +247,7 @@ def _plural(word: str) -> str:
 def slowness(watched: Watched) -> dict[int, float]:
     """Return how many times longer than the median each process works on a step, without waiting.
 
-    Only of processes that train, and if at least two of them know the time of their steps.
+    Empty unless at least two processes that train have reported the time of their steps.
     """
     own = {
         process: each.last.step_seconds - each.last.waiting_seconds

@@ -22,7 +22,7 @@ def place() -> int:
 
 
 def of_all_threads() -> str:
-    """Return the stacks of all threads but the calling one, the main thread first, innermost call last.
+    """Return the stacks of all threads except the calling one, the main thread first, innermost call last.
 
     At most MOST_THREADS threads and MOST_CHARACTERS characters.
     """

@@ -166,7 +166,7 @@ class Matrix:
     async def answer(
         self, rpc: str, project: str, sent: Sent, *, exists: bool = True
     ) -> tuple[grpc.StatusCode, str]:
-        """What the caller gets for a request about the project, or about one that does not exist."""
+        """The caller's answer to a request about the project, or about one that does not exist."""
         stub, request = STUBS[rpc]
         fields = await self.fields(rpc, project, exists=exists)
         name = project if exists else f"{project}-2"
