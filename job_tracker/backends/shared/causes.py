@@ -1,8 +1,8 @@
 """Finds the line in the end of a log that names the cause of a failure, and says what to do about it.
 
 A log is hostile input. Each pattern is searched in a bounded part of one line, and no pattern repeats another
-repetition, so the time is bounded. Text of a log is quoted, on one line, and appears only in the message of its
-own job.
+repetition, so the time is bounded. Text of a log is quoted on one line, and appears only in the message of
+its own job.
 """
 
 import re
