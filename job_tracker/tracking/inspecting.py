@@ -12,6 +12,7 @@ from typing import Any
 from job_tracker.backends.base import RankAccess
 from job_tracker.backends.shared import inspector
 from job_tracker.common.printable import printable, without_secrets
+from job_tracker.common.tasks import within
 from job_tracker.domain.errors import TrackerError
 from job_tracker.domain.group import GroupRef
 from job_tracker.reports.ranks import MOST_OF_STACKS, Outside
@@ -32,22 +33,14 @@ def inspect_by(access: RankAccess) -> Inspect:
     """Return an Inspect that runs the inspector in the place of each rank, many at once."""
 
     async def inspect(group: GroupRef, ranks: Collection[int]) -> Mapping[int, Sequence[Outside]]:
-        turns, found = (
-            asyncio.Semaphore(_AT_ONCE),
-            dict[int, Sequence[Outside]](dict.fromkeys(ranks, (_NO_TIME,))),
-        )
+        turns = asyncio.Semaphore(_AT_ONCE)
+        found: dict[int, Sequence[Outside]] = dict.fromkeys(ranks, (_NO_TIME,))
 
         async def look_at(rank: int) -> None:
             async with turns:
                 found[rank] = await _look_at(access, group, rank)
 
-        tasks = [asyncio.create_task(look_at(rank)) for rank in sorted(ranks)]
-        try:
-            await asyncio.wait(tasks, timeout=_SECONDS)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await within(_SECONDS, [asyncio.create_task(look_at(rank)) for rank in sorted(ranks)])
         return found
 
     return inspect
