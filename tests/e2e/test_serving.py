@@ -51,7 +51,7 @@ def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path)
 
 
 def test_config_shows_what_serve_would_use_with_the_same_options(tmp_path: Path) -> None:
-    options = "--address 127.0.0.1:7 --capacity 3 --backend fake".split()
+    options = ["--address", "127.0.0.1:7", "--capacity", "3", "--backend", "fake"]
     settings = json.loads(run("config", "--data-dir", str(tmp_path), *options).stdout)
     assert settings["storage"]["data_dir"] == str(tmp_path)
     assert settings["server"]["address"] == "127.0.0.1:7"
