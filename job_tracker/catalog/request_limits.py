@@ -125,7 +125,7 @@ class RequestLimits(Config):
 
 
 def check_processes(instance: InstanceSpec, framework: str) -> None:
-    """Raise InvalidField if an instance cannot have so many training processes."""
+    """Raise InvalidField if the instance cannot have its number of training processes."""
     processes = instance.processes
     field = f"{FIELD}.nproc_per_node"
     if processes == 1:

@@ -53,7 +53,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class TreeStatus:
-    """What the service has of a tree."""
+    """The parts of a tree that the service has."""
 
     tree: str
     is_known: bool

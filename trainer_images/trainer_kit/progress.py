@@ -19,7 +19,8 @@ _MOST_PROCESSES = 100_000
 class Reporter:
     """Collects progress and passes it to a sink. A step is also a sign of this process (`steps`).
 
-    The series `step_seconds` and `waiting_seconds` are those of this process, the master, as far as it waits.
+    The series `step_seconds` and `waiting_seconds` are about this process, the master. They begin once it has
+    waited for others.
     """
 
     def __init__(self, sink: Sink) -> None:

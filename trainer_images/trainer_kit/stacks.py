@@ -23,7 +23,7 @@ def place() -> int:
 
 
 def of_all_threads() -> str:
-    """Return the stacks of all threads but the calling one, the main thread first, innermost call last.
+    """Return the stacks of all threads except the calling one, the main thread first, innermost call last.
 
     At most MOST_THREADS threads and MOST_CHARACTERS characters. Files below the working folder, which each
     rank may have for itself, are named from there, so that stacks of ranks at the same place are equal.

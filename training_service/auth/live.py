@@ -79,7 +79,7 @@ class Live(Generic[T]):
                 log.error("%s; the content from before stays in use", error)
             self.problem = str(error)
         else:
-            # A kubelet sets the group of mounted Secrets again each minute, and their content stays.
+            # A kubelet resets the group of mounted Secrets every minute, which does not change their content.
             changed = value != self._value
             if state != self._state and (changed or self.problem is not None):
                 log.info("%s: the changed files are in use", self._name)

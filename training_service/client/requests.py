@@ -162,8 +162,8 @@ def changed(
 ) -> TrainRequest:
     """Build a request with these changes, None for no change, and by default a new request key.
 
-    `command` and `environment` are for uploaded programs only. These have no parameters but those of the
-    group. Raises InvalidRequest for the wrong kind of change.
+    `command` and `environment` are for uploaded programs only, whose only parameters are those of the group.
+    Raises InvalidRequest for the wrong kind of change.
     """
     _check_changes(request, parameters or {}, has_program_changes=bool(command or environment))
     result = TrainRequest()

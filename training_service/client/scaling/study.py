@@ -1,4 +1,4 @@
-"""What a study of scaling has found: its points, the law that they follow, and what it says.
+"""The results of a study of scaling: its points, the law that they follow, and its predictions.
 
 A study is a sweep over the number of instances, with the examples of a second as objective. Trials with equal
 other parameters are one series.
@@ -58,7 +58,7 @@ class Series:
 
     @cached_property
     def prediction(self) -> Prediction | None:
-        """What the runs on one and two instances predict; None without both."""
+        """The prediction from the runs on one and two instances; None without both."""
         if not {1, 2} <= self.rates.keys():
             return None
         one, two = (self._seconds(n, self.rates[n]) for n in (1, 2))

@@ -203,7 +203,7 @@ def _bytes(max_size: str) -> int:
 
 
 def _start_service(session: Session) -> None:
-    """Start a service on this machine, if that is the usual one, and it does not run."""
+    """Start a service on this machine if the client uses the default address, and none runs there."""
     service = BackgroundService(DEFAULT_ADDRESS)
     if service.is_wanted(session.connection) and (pid := service.start()):
         remark(
