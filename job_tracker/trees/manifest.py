@@ -164,7 +164,7 @@ def _check_distinct(path: str, folded: dict[str, str]) -> None:
     if other != path:
         shown = f"{quoted(other)} and {quoted(path)}"
         if unicodedata.normalize("NFC", other) == unicodedata.normalize("NFC", path):  # they look the same
-            shown = f"{ascii(other)} and {ascii(path)}"
+            shown = f"{other!a} and {path!a}"
         raise _refused(
             f"{shown} differ only in case or in their Unicode normal form, so "
             "they would be one file on some machines; rename one of them"

@@ -58,7 +58,7 @@ def test_a_script_runs_with_its_arguments_and_its_outcome_is_the_exit_code(proje
     )
     assert "trainctl: job 1: 2 files of" in err
     (project.folder / "train.py").write_text(TRAIN.replace("rank", "Rank", 1))
-    code, out, _ = project.run("train.py", "a b", "$HOME", "--address")
+    code, out, _ = project.run(str(project.folder / "train.py"), "a b", "$HOME", "--address")
     assert (code, out) == (0, "Rank 0 ['a b', '$HOME', '--address'] None\n")
     code, _, err = project.run("-q", "-e", "CODE=3", "train.py")
     assert code == 1

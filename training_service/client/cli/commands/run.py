@@ -227,6 +227,8 @@ def _command(program: Sequence[str], files: WorkingTree | None) -> list[str]:
     if not first.endswith(".py"):
         return [first, *arguments]
     path = Path(first).as_posix()
+    if files is not None and Path(first).is_relative_to(files.folder):  # an absolute path
+        path = Path(first).relative_to(files.folder).as_posix()
     if files is not None and path not in {file.path for file in files.files}:
         raise InvalidRequest(
             f"{first} is not among the files of {files.folder} that are sent; give a path in it, and "
