@@ -11,22 +11,13 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-<<<<<<< HEAD
-"""An attempt may always take so many times its longest recent step."""
+"""An attempt may always take this many times its longest recent step."""
 PATIENCE_SECONDS = 540.0
 """How long an attempt without a deadline of its own may stand still if it may still go on by itself.
 
-A collective operation of NCCL may take ten minutes by default in PyTorch, and the processes that wait in it
-then fail. So this is a minute less: enough to name the process for which they wait, before one of them seems
-to be the cause.
-=======
-"""An attempt may always take this many times its longest recent step."""
-PATIENCE_SECONDS = 600.0
-"""How long an attempt without a deadline of its own may stand still, unless it provably cannot continue.
-
-This is PyTorch's default timeout of a collective operation of NCCL, so training that works without this
-service is not stopped by it.
->>>>>>> wt-i16
+PyTorch's default timeout of a collective operation of NCCL is ten minutes, and the processes that wait in it
+then fail. This is a minute less: enough to name the process for which they wait, before one of them seems to
+be the cause.
 """
 ASIDE_SECONDS = 1800.0
 """How long an attempt may stay in declared phases, or before its first steps."""
@@ -103,14 +94,9 @@ def is_stall(still: Stall, watched: Watched, now: float) -> bool:
 def is_proven(watched: Watched) -> bool:
     """Return whether the reports prove that one process holds up the others.
 
-<<<<<<< HEAD
     A process is stopped by a signal or a debugger; or some wait for others, as the kit knows, and one stands
     elsewhere, but not in a function that saves or compiles; or all wait in collective operations, and not in
     the same one.
-=======
-    They do in three cases: a process is stopped by a signal or a debugger; some processes wait for others,
-    and some do not; or all wait in collective operations, but not in the same one.
->>>>>>> wt-i16
     """
     if any(each.is_stopped for each in watched.outside.values()):
         return True

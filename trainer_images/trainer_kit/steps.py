@@ -37,13 +37,9 @@ class Standing:
     waiting: bool
     phase: str
     moved_ago: float
-<<<<<<< HEAD
-    """Since its step or its phase last changed, or it last reported something."""
-    still_for: float
-    """Since its main thread was last seen at another place."""
-=======
     """Seconds since its step or its phase last changed, or since it last reported."""
->>>>>>> wt-i16
+    still_for: float
+    """Seconds since its main thread was last seen at another place."""
 
 
 class Steps:
