@@ -5,6 +5,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from types import FrameType
 
 MOST_THREADS, MOST_CHARACTERS = 64, 64 * 1024
@@ -41,14 +42,14 @@ def of_all_threads() -> str:
 
 def _working_folder() -> str:
     try:
-        return os.path.join(os.getcwd(), "")
+        return f"{Path.cwd()}{os.sep}"
     except OSError:  # it was removed
-        return os.sep
+        return ""
 
 
 def _stack(name: str, frame: FrameType, folder: str) -> str:
     calls = "".join(
-        f"  {each.filename.removeprefix(folder) if folder != os.sep else each.filename}:{each.lineno} in {each.name}\n"
+        f"  {each.filename.removeprefix(folder)}:{each.lineno} in {each.name}\n"
         for each in traceback.StackSummary.extract(
             traceback.walk_stack(frame), limit=_MOST_FRAMES, lookup_lines=False
         )[::-1]
