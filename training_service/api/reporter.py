@@ -55,13 +55,14 @@ class ReporterServicer(TrainingReporterServicer):
         attempt = await self._attempt_of(call, request.rank.rank)
         board = self._buffer.ranks
         is_known = request.HasField("rank") and 0 <= request.rank.rank < board.size_of(attempt)
-        report = replace(report_of(request), rank=request.rank.rank if is_known else None)
+        answer = pb.ReportResponse()
         if _has_content(request) or not request.HasField("rank"):
+            report = replace(report_of(request), rank=request.rank.rank if is_known else None)
+            answer.problems.extend(report.problems)
             await self._buffer.take(attempt, report, by_call=True, ago=seconds_of(request.rank.moved_ago))
         else:
             await self._buffer.check(attempt)
         seconds = max(_SHORTEST_PAUSE, (self._buffer.reporters + board.processes) / _REPORTS_A_SECOND)
-        answer = pb.ReportResponse(problems=report.problems)
         if request.HasField("rank"):
             orders = board.take(attempt, _rank_report(request.rank))
             answer.wants_stacks, answer.reconnect = orders.wants_stacks, orders.reconnect
