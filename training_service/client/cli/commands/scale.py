@@ -114,7 +114,9 @@ def scale(
         sweeping.run_sweep(session, path, limits)
     record, history = sweeping.read(path)
     if INSTANCES_PARAMETER not in record.settings.space:
-        raise typer.BadParameter(f"{path} is a sweep that does not search {INSTANCES_PARAMETER}: not a study")
+        raise typer.BadParameter(
+            f"{path} is not a study of scaling: its sweep does not vary {INSTANCES_PARAMETER}"
+        )
     prices = scaling.Prices(least_efficiency, price, value_of_time)
     shown = [scaling.Shown(series, prices) for series in series_of(record.settings, history.trials)]
     session.output.show_all(shown, scaling.line, scaling.tables)
