@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -18,7 +19,6 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 app = typer.Typer(
     name="training-service",
-    help="Runs training jobs on groups of machines.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -48,6 +48,22 @@ _Set = Annotated[
         help="Any setting, such as -s jobs.stop_grace=30. Lists and tables are JSON.",
     ),
 ]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"training-service {metadata.version('training-service')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[  # its callback prints it
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Runs training jobs on groups of machines."""
 
 
 @app.command()

@@ -81,7 +81,7 @@ class RequestLimits(Config):
                 allowed = ", ".join(sorted(self.allowed_request_options)) or "none"
                 raise InvalidField(
                     f"{FIELD}.{quoted(name)[1:-1]}",
-                    f"a request may not set this option; allowed: {allowed}",
+                    f"a request may not set this option; allowed: {allowed}. Leave it out",
                 )
         try:
             options = RequestedPodOptions.model_validate(dict(sent))

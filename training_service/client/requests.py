@@ -133,6 +133,7 @@ def program(
     changes: ProgramChanges | None = None,
 ) -> Program:
     """Build the program of a submission."""
+    check_command(command)
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
     return Program(
         tree=tree,
@@ -172,11 +173,21 @@ def changed(
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
     result.metadata.MergeFrom(TrainingJobMetadata(**given, parameters=texts))
     if command:
+        check_command(command)
         result.program.command[:] = command
     if environment:
         result.program.environment.update({key: as_text(value) for key, value in environment.items()})
     result.request_key = request_key or new_request_key()
     return result
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Raise InvalidRequest for a text: it is a sequence, too, of its letters."""
+    if isinstance(command, str):
+        raise InvalidRequest(
+            f"command: {command!r} is one text; give a list of the program and its arguments, such as "
+            f"{command.split()!r}"
+        )
 
 
 def _check_changes(request: TrainRequest, parameters: Parameters, *, has_program_changes: bool) -> None:
