@@ -279,7 +279,7 @@ async def test_every_denial_is_noted_once(
     noted.clear()
     for operation in OF_ONE_JOB:
         assert isinstance(await outcome(jobs, operation, caller_with(None), UNKNOWN_JOB), JobNotFound)
-    assert noted == [], "a job that never was is denied to nobody"
+    assert noted == [], "no denial is noted for a job that never existed"
 
 
 async def test_every_change_has_a_row_and_every_read_of_logs_and_artifacts_is_noted(

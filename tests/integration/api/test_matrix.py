@@ -23,7 +23,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service._generated import training_service_pb2_grpc as pb_grpc
 
 TREE, MANIFEST = manifest_of({"train.py": b"print()"})
-EVERYONE, NOBODY = None, 9
+EVERYONE, NO_ROLE = None, 9
 Least = int | None
 
 # The least role for each call: about a job of another caller, a project, or neither. It is written
@@ -41,8 +41,8 @@ LEAST: dict[str, Least] = {
     "GetTrainingArtifacts": Role.VIEWER,
     "FetchTrainingArtifact": Role.VIEWER,
     "GetTrainingChanges": Role.VIEWER,
-    "Report": NOBODY,  # only report tokens
-    "FetchProgram": NOBODY,  # only report tokens
+    "Report": NO_ROLE,  # only report tokens
+    "FetchProgram": NO_ROLE,  # only report tokens
     "WhoAmI": EVERYONE,
     "ListProjects": EVERYONE,
     "CreateToken": Role.ADMIN,
@@ -190,7 +190,7 @@ async def matrix(serve: Serve, opener: Any) -> Matrix:
 def expected(rpc: str, role: Role | None) -> str:
     """The verdict for a caller with this role in the project of the request."""
     least = LEAST[rpc]
-    if least == NOBODY:
+    if least == NO_ROLE:
         return "unknown caller"
     if least is EVERYONE or (role is not None and role >= least):
         return "allowed"

@@ -118,7 +118,9 @@ def scale(
         sweeping.run_sweep(session, path, limits)
     record, history = sweeping.read(path)
     if INSTANCES_PARAMETER not in record.settings.space:
-        raise typer.BadParameter(f"{path} is a sweep that does not search {INSTANCES_PARAMETER}: not a study")
+        raise typer.BadParameter(
+            f"{path} is not a study of scaling: its sweep does not vary {INSTANCES_PARAMETER}"
+        )
     found = series_of(record.settings, history.trials)
     pairs = zip(found, compared(found), strict=True)
     shown = [scaling.Shown(series, prices, comparison) for series, comparison in pairs]

@@ -182,4 +182,4 @@ def test_a_sweep_of_other_parameters_is_not_a_study(trainctl: Trainctl, machines
     trainctl("sweep", *sweep, "--folder", "lr.sweep", *FAST)
     result = trainctl("scale", "lr.sweep")
     assert result.exit_code == 2
-    assert "does not search PARALLEL_INSTANCES" in " ".join(result.stderr.replace("│", " ").split())
+    assert "does not vary PARALLEL_INSTANCES" in " ".join(result.stderr.replace("│", " ").split())
