@@ -129,6 +129,12 @@ class JobSpec:
     """The name of the caller; empty for jobs of versions without projects."""
     program: Program | None = None
     """The uploaded program; None for a configured algorithm."""
+    queue: str = naming.DEFAULT_QUEUE
+    """The queue in which the job waits."""
+    priority: int = 0
+    """Within its queue, jobs with a higher priority start first."""
+    expected: timedelta | None = None
+    """How long an attempt runs, as the caller says; None: not said."""
 
     @property
     def instances(self) -> int:

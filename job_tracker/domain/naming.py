@@ -12,6 +12,8 @@ MASTER = "master"
 WORKER = "worker"
 DEFAULT_PROJECT: Final = "default"
 """The project of requests that name none, and of jobs from versions without projects."""
+DEFAULT_QUEUE: Final = "default"
+"""The queue of jobs that name none, and of jobs from versions without queues."""
 PROJECT_RULE: Final = (
     "use 1 to 40 lower-case letters, digits and -; begin with a letter, and end with a letter or digit"
 )

@@ -28,7 +28,7 @@ Attempt = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """What one process reports about itself. All values are within their bounds; see `rank_report`."""
+    """The report of one process about itself. All values are within their bounds; see `rank_report`."""
 
     process: int
     step: int | None = None
@@ -95,7 +95,7 @@ def seconds_of(value: Any) -> float:
 
 @dataclass(slots=True)
 class Signs:
-    """What is known of one process. Times are those of the watch's clock when its reports arrived."""
+    """The signs of life of one process. Times are those of the watch's clock when its reports arrived."""
 
     last: RankReport
     heard: float
@@ -126,7 +126,7 @@ class Outside:
 
 @dataclass(slots=True)
 class Watched:
-    """What is known of the processes of one attempt."""
+    """The watch's knowledge of the processes of one attempt."""
 
     size: int
     """Number of training processes."""
@@ -156,7 +156,7 @@ class Watched:
     asked: float | None = None
     """When the processes were asked for their stacks; None: they are not."""
     outside: Mapping[int, Outside] = field(default_factory=dict)
-    """Where processes stand that do not answer, once they were looked at."""
+    """The stacks of processes that do not answer, once they were looked at from outside."""
     still_since: float = math.inf
     """When the last of the processes had moved, at the time when they were asked."""
     stalls_at: float = math.inf

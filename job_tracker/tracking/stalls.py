@@ -11,13 +11,13 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-"""An attempt may always take so many times its longest recent step."""
+"""An attempt may always take this many times its longest recent step."""
 PATIENCE_SECONDS = 540.0
 """How long an attempt without a deadline of its own may stand still if it may still go on by itself.
 
-A collective operation of NCCL may take ten minutes by default in PyTorch, and the processes that wait in it
-then fail. So this is a minute less: enough to name the process for which they wait, before one of them seems
-to be the cause.
+PyTorch's default timeout of a collective operation of NCCL is ten minutes, and the processes that wait in it
+then fail. This is a minute less: enough to name the process for which they wait, before one of them seems to
+be the cause.
 """
 ASIDE_SECONDS = 1800.0
 """How long an attempt may stay in declared phases, or before its first steps."""
@@ -26,7 +26,8 @@ BUSY_SECONDS = 86_400.0
 _AFTER_STEP_SECONDS = 1.0
 """How soon after a step the main thread may come to where it waits, so it is no sign of other work."""
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
-"""A process is slow if its own work takes so many times that of the median process, until it is faster."""
+"""A process becomes slow when its own work takes SLOW times that of the median process, and stays slow until
+it takes less than NO_LONGER_SLOW times that."""
 _LINE = re.compile(r":\d+ in ")
 _NUMBER = re.compile(r"^process \d+")
 _SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
@@ -91,7 +92,7 @@ def is_stall(still: Stall, watched: Watched, now: float) -> bool:
 
 
 def is_proven(watched: Watched) -> bool:
-    """Return whether it shows that one process holds up the others, by what they have answered.
+    """Return whether the reports prove that one process holds up the others.
 
     A process is stopped by a signal or a debugger; or some wait for others, as the kit knows, and one stands
     elsewhere, but not in a function that saves or compiles; or all wait in collective operations, and not in
@@ -271,7 +272,7 @@ def _plural(word: str) -> str:
 def slowness(watched: Watched) -> dict[int, float]:
     """Return how many times longer than the median each process works on a step, without waiting.
 
-    Only of processes that train, and if at least two of them know the time of their steps.
+    Empty unless at least two processes that train have reported the time of their steps.
     """
     own = {
         process: each.last.step_seconds - each.last.waiting_seconds

@@ -1,5 +1,6 @@
 """Where the threads of this process stand, as seen from another thread."""
 
+import os
 import sys
 import threading
 import traceback
@@ -23,7 +24,7 @@ def place() -> int:
 
 
 def of_all_threads() -> str:
-    """Return the stacks of all threads but the calling one, the main thread first, innermost call last.
+    """Return the stacks of all threads except the calling one, the main thread first, innermost call last.
 
     At most MOST_THREADS threads and MOST_CHARACTERS characters. Files below the working folder, which each
     rank may have for itself, are named from there, so that stacks of ranks at the same place are equal.
@@ -40,12 +41,10 @@ def of_all_threads() -> str:
 
 
 def _working_folder() -> str:
-    """Return the folder with a slash, or "" if it is the root or was removed."""
     try:
-        folder = str(Path.cwd())
-    except OSError:
+        return f"{Path.cwd()}{os.sep}"
+    except OSError:  # it was removed
         return ""
-    return f"{folder}/" if folder != "/" else ""
 
 
 def _stack(name: str, frame: FrameType, folder: str) -> str:

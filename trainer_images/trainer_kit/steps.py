@@ -33,13 +33,13 @@ class Standing:
     step_seconds: float
     """The median of the last steps, without phases other than training, once there are enough of them."""
     waiting_seconds: float
-    """The part of it in which the process waited for others: all but the median of its own work."""
+    """The time of it that the process waited for others: `step_seconds` minus the median of its own work."""
     waiting: bool
     phase: str
     moved_ago: float
-    """Since its step or its phase last changed, or it last reported something."""
+    """Seconds since its step or its phase last changed, or since it last reported."""
     still_for: float
-    """Since its main thread was last seen at another place."""
+    """Seconds since its main thread was last seen at another place."""
 
 
 class Steps:

@@ -1,4 +1,4 @@
-"""What the leader knows of the processes of running attempts, also if they report nonsense."""
+"""The leader's knowledge of the processes of running attempts, also if they report nonsense."""
 
 import math
 from dataclasses import replace

@@ -42,6 +42,9 @@ RELEASED: dict[type, dict[str, Any]] = {
         "project": "default",
         "submitted_by": "",
         "program": None,
+        "queue": "default",
+        "priority": 0,
+        "expected": None,
     },
     Program: {
         "environment": {},

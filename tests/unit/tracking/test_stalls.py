@@ -318,7 +318,9 @@ _GROUPS = st.builds(group, st.lists(_SIGNS, max_size=6), deadline=st.none() | st
 
 
 @given(_GROUPS, st.floats(0, 5000), st.sets(st.integers(0, 7)))
-def test_whatever_processes_say_a_verdict_is_sound(watched: Watched, later: float, quiet: set[int]) -> None:
+def test_a_verdict_is_sound_for_any_reports_of_processes(
+    watched: Watched, later: float, quiet: set[int]
+) -> None:
     stall = stall_of(watched, NOW)
     quiet &= set(watched.signs)
     guilty = missing(watched, quiet)

@@ -165,7 +165,7 @@ class RankProgress(_message.Message):
     waiting: _builtins.bool
     """Whether the process waits for others now."""
     phase: _builtins.str
-    """What it does: "training" (or empty), "evaluation", "saving", "compiling", or "done"."""
+    """The activity: "training" (or empty), "evaluation", "saving", "compiling", or "done"."""
     place: _builtins.int
     """A number that changes when the main thread is at another place in the program. 0: unknown."""
     stacks: _builtins.str
@@ -229,7 +229,7 @@ class CollectiveOperation(_message.Message):
     number: _builtins.int
     """The number of the operation in its group: it grows by one with each."""
     operation: _builtins.str
-    """What it does, such as `all_reduce`."""
+    """The kind of operation, such as `all_reduce`."""
     sizes: _builtins.str
     """The sizes of what the process sends, such as `[[1024, 8]]`."""
     done: _builtins.bool
@@ -355,8 +355,8 @@ class ReportResponse(_message.Message):
     @_builtins.property
     def quiet_pause(self) -> _duration_pb2.Duration:
         """The time after which a process that is watched reports where it stands, though nothing is new. Absent: it is not
-        watched. If it is shorter than `pause`, the service wants to hear from the process that soon: it may be asked for its
-        stacks then.
+        watched. If it is shorter than `pause`, the process has to report that soon, since the service may ask for its stacks
+        then.
         """
 
     def __init__(

@@ -1,0 +1,247 @@
+"""What the planner sees, and what it decides. Values only: no clock, and no input or output.
+
+Times are Unix seconds, durations are seconds. Resources are whole numbers by name: `instances` always counts;
+`cpu` is in thousandths, `memory` and `ephemeral-storage` in bytes, and others in units.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Protocol, TypeAlias
+
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.naming import DEFAULT_QUEUE
+
+INSTANCES: Final = "instances"
+"""The resource that every instance takes one of."""
+DEFAULT_FLAVOR: Final = "default"
+
+Resources: TypeAlias = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine, and what all jobs of this service together may use of it."""
+
+    name: str
+    capacity: Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flavor:
+    """A kind of machine. A resource that its capacity does not name is not limited."""
+
+    name: str
+    capacity: Resources
+    nodes: tuple[Node, ...] = ()
+    """The machines, if they are known. Then each instance has to fit on one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A queue's quota of one resource of one flavor."""
+
+    nominal: int
+    """What is guaranteed to it."""
+    borrow: int | None = None
+    """How much more it may use of what other queues of its parent do not use. None: all of it."""
+    lend: int | None = None
+    """How much of its unused quota others may use. None: all of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A node of the tree of queues. Jobs wait in the leaves; a node with children is a cohort."""
+
+    name: str
+    parent: str = ""
+    """Empty: below the root."""
+    weight: float = 1.0
+    limits: Mapping[str, Mapping[str, Limit]] = field(default_factory=dict)
+    """By flavor and resource. Without an entry, only the parents and the capacity limit the queue."""
+    max_running: int | None = None
+    """The largest number of its jobs that run at once."""
+    max_queued: int | None = None
+    max_priority: int | None = None
+    """The highest priority that a job may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Alike instances of a gang."""
+
+    count: int
+    each: Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """How long an attempt is expected to run."""
+
+    median: float
+    high: float
+    """Nine in ten such attempts end earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """What a waiting job needs: all of it at once."""
+
+    job_id: int
+    """Also its place within a queue and priority: ids are in the order of submissions."""
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    """Higher goes first within its queue."""
+    parts: tuple[Part, ...]
+    """The trainers first, then the instances of other roles."""
+    least: int = 0
+    """The smallest number of trainers with which an elastic gang starts. 0: all of them."""
+    flavors: tuple[str, ...] = ()
+    """The flavors on which it may run, the preferred one first. Empty: all."""
+    expected: Expected | None = None
+    """None: unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """What an attempt gets."""
+
+    flavor: str = DEFAULT_FLAVOR
+    trainers: int = 0
+    """The number of trainers. 0: as the job asks."""
+    nodes: tuple[str, ...] = ()
+    """The machine of each instance in the order of ranks, if machines are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A gang that holds its allocation."""
+
+    gang: Gang
+    allocation: Allocation
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A reservation that was made earlier. It moves later only if facts have changed."""
+
+    at: float
+    """The promised start."""
+    flavor: str
+    overtaken: int = 0
+    """How many jobs of unknown length have started before the job while it was the first to wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a queue has used, decayed: by flavor and resource, in units times seconds, at one time."""
+
+    at: float
+    amounts: Mapping[str, Mapping[str, float]]
+
+
+class Waiting(Protocol):
+    """The waiting gangs. Reading the first ones of a queue does not cost more with a longer queue."""
+
+    def queues(self) -> Iterable[str]:
+        """Return the names of the queues with waiting gangs."""
+        ...
+
+    def in_order(self, queue: str) -> Iterable[Gang]:
+        """Return the gangs of a queue: the highest priority first, then the order of submissions."""
+        ...
+
+    def get(self, job_id: int) -> Gang | None:
+        """Return one gang."""
+        ...
+
+    def __len__(self) -> int:
+        """Return how many gangs wait."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What the planner sees. The same snapshot and time always give the same plan."""
+
+    flavors: Sequence[Flavor]
+    queues: Mapping[str, Queue]
+    waiting: Waiting
+    running: Mapping[int, Running]
+    usage: Mapping[str, Usage] = field(default_factory=dict)
+    """By queue."""
+    promises: Mapping[int, Promise] = field(default_factory=dict)
+    """By job."""
+    is_open: bool = True
+    """False: nothing starts now, for example since this machine has no room. Reservations are made all the
+    same."""
+
+
+class Reason(StrEnum):
+    """Why a job waits. The codes are stable: they are in the API, in metrics and in events."""
+
+    CAPACITY = "capacity"
+    """Other jobs use what it needs."""
+    FRAGMENTED = "fragmented"
+    """Enough is free in all, but not on single machines."""
+    QUOTA = "quota"
+    """Its queue, or a parent of it, is at its quota and cannot borrow more now."""
+    LENT = "lent"
+    """Other queues have borrowed its queue's quota."""
+    MAX_RUNNING = "max_running"
+    """Its queue runs as many jobs as it may."""
+    ORDER = "order"
+    """Jobs before it in its queue wait, too."""
+    SHARE = "share"
+    """Queues that have used less for their weight go first."""
+    RESERVED = "reserved"
+    """It would delay a job with an earlier reservation."""
+    UNKNOWN_LENGTH = "unknown_length"
+    """Its duration is unknown, and enough such jobs have overtaken the first waiting job."""
+    LOST_CAPACITY = "lost_capacity"
+    """The capacity is smaller than when it was accepted, and no longer enough for it."""
+    ROOM = "room"
+    """The machine of the service has no room for the next launch."""
+    PENDING = "pending"
+    """The next pass decides about it; it was submitted a moment ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """The job starts now."""
+
+    job_id: int
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The job can never start."""
+
+    job_id: int
+    diagnosis: Diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """The job waits, and has a reservation."""
+
+    job_id: int
+    promise: Promise
+    reasons: tuple[Reason, ...]
+    """The binding one first."""
+    moved_because: str = ""
+    """Why the promised start is later than before, in one sentence; empty if it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decisions of one pass. Waiting jobs that it does not name have no reservation."""
+
+    admitted: tuple[Admit, ...] = ()
+    refused: tuple[Refuse, ...] = ()
+    reserved: tuple[Reserve, ...] = ()
+    """In the order in which they are to start."""
+    next_at: float | None = None
+    """When the passage of time alone may allow another start. None: only other changes can."""
