@@ -72,7 +72,7 @@ class FlavorCapacity:
 
     def fits_at(self, parts: tuple[Part, ...], length: float, at: float) -> Slot | None:
         """Return where the parts fit from exactly this time, if they do."""
-        if self._all.earliest(self._need(parts), length, at) != at:
+        if not self._all.fits_at(self._need(parts), length, at):
             return None
         if not self._nodes:
             return Slot(at)
@@ -81,7 +81,7 @@ class FlavorCapacity:
 
     def is_fragmented(self, parts: tuple[Part, ...], now: float) -> bool:
         """Return whether enough is free in all, but not on single machines."""
-        if not self._nodes or self._all.earliest(self._need(parts), 0.0, now) != now:
+        if not self._nodes or not self._all.fits_at(self._need(parts), 0.0, now):
             return False
         return self._pack(parts, now, now) is None
 
