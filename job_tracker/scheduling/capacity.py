@@ -32,11 +32,16 @@ class FlavorCapacity:
         self.names = tuple(names)
         by_node: dict[str, list[tuple[float, Vector]]] = {node.name: [] for node in flavor.nodes}
         held: list[tuple[float, Vector]] = []
+        needs: dict[int, tuple[tuple[Part, ...], Vector]] = {}
         for run, end in running:
+            held_now = held_parts(run.gang, run.allocation)
+            known = needs.get(id(held_now))
+            if known is None:
+                known = needs[id(held_now)] = (held_now, self._need(held_now))
+            held.append((end, known[1]))
             rank = 0
-            for part in held_parts(run.gang, run.allocation):
+            for part in held_now if flavor.nodes else ():
                 each = vector(part.each, self.names)
-                held.append((end, tuple(amount * part.count for amount in each)))
                 for node_name in run.allocation.nodes[rank : rank + part.count]:
                     if node_name in by_node:
                         by_node[node_name].append((end, each))

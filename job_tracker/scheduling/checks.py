@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.scheduling.capacity import FlavorCapacity
 from job_tracker.scheduling.model import Flavor, Gang, Queue
-from job_tracker.scheduling.quotas import QuotaTree
+from job_tracker.scheduling.quotas import QuotaTree, quota_rules
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 
@@ -18,7 +18,7 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
             f"The job asks for the flavor {' or '.join(gang.flavors) or 'default'}, which does not exist.",
             f"Ask for another flavor. There are: {names}.",
         )
-    tree = QuotaTree(queues, flavors)
+    tree = QuotaTree(quota_rules(queues, flavors))
     least = fewest_trainers(gang)
     largest, where = 0, known[0].name
     for flavor in known:

@@ -20,7 +20,7 @@ from job_tracker.scheduling.model import (
 )
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
-from job_tracker.scheduling.quotas import QuotaTree
+from job_tracker.scheduling.quotas import QuotaTree, quota_rules
 from job_tracker.scheduling.shapes import (
     PartsKey,
     fewest_trainers,
@@ -50,16 +50,23 @@ class Pass:
     def __init__(self, snapshot: Snapshot, now: float, options: PlannerOptions) -> None:
         """Count what runs."""
         self._snapshot, self._now, self._options = snapshot, now, options
-        self._tree = QuotaTree(snapshot.queues, snapshot.flavors)
+        self._rules = quota_rules(snapshot.queues, snapshot.flavors)
+        self._tree = QuotaTree(self._rules)
         self._shares = Shares(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life)
         self._order = Order(snapshot, self._shares)
+        self._totals: dict[int, tuple[tuple[Part, ...], dict[str, int]]] = {}
         self._started: dict[str, int] = {}
         by_flavor: dict[str, list[tuple[Running, float]]] = {flavor.name: [] for flavor in snapshot.flavors}
+        alike: dict[tuple[str, str, int], list[tuple[Part, ...]]] = {}
         for run in snapshot.running.values():
             flavor = run.allocation.flavor
             if flavor in by_flavor:
                 by_flavor[flavor].append((run, planned_end(run, now)))
-            self._count(run.gang.queue, flavor, held_parts(run.gang, run.allocation))
+            parts = held_parts(run.gang, run.allocation)
+            group = alike.setdefault((run.gang.queue, flavor, id(parts)), [])
+            group.append(parts)
+        for (queue, flavor, _), group in alike.items():
+            self._count(queue, flavor, group[0], len(group))
         self._flavors = {f.name: FlavorCapacity(f, now, by_flavor[f.name]) for f in snapshot.flavors}
         self._overrun = any(
             run.started_at + planned_length(run.gang.expected) <= now for run in snapshot.running.values()
@@ -69,6 +76,7 @@ class Pass:
         self._blockers: dict[tuple[str, str], list[_Blocker]] = {}
         self._earliest: dict[tuple[_Shape, str], float] = {}
         self._failed: set[tuple[str, _Shape]] = set()
+        self._fitting: dict[tuple[str, _Shape], bool] = {}
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
         self._overtaken: dict[int, _Blocker] = {}
@@ -76,10 +84,13 @@ class Pass:
 
     def run(self) -> Plan:
         """Return the plan."""
-        for seen, gang in enumerate(self._order):
-            if seen >= self._options.scan or self._is_done():
+        passed_over = 0
+        for gang in self._order:
+            if passed_over >= self._options.scan or self._is_done():
                 break
+            before = len(self._admitted)
             self._look_at(gang)
+            passed_over += len(self._admitted) == before
         for blocker in self._overtaken.values():
             reserve = self._reserved[blocker.index]
             promise = Promise(reserve.promise.at, reserve.promise.flavor, blocker.overtaken)
@@ -123,7 +134,7 @@ class Pass:
             if flavor is None:
                 continue
             least = with_trainers(gang.parts, fewest_trainers(gang))
-            blocked = self._tree.blocker(gang.queue, name, total(least))
+            blocked = self._tree.blocker(gang.queue, name, self._total(least))
             if blocked is not None:
                 scope = blocked if scope is None else scope
                 continue
@@ -184,7 +195,7 @@ class Pass:
     def _reserve(self, gang: Gang, name: str, slot: Slot, reason: Reason) -> None:
         least = with_trainers(gang.parts, fewest_trainers(gang))
         reasons = [reason]
-        if self._tree.is_guaranteed(gang.queue, name, total(least)):
+        if self._tree.is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
         self._wait(gang, slot, name, tuple(reasons))
@@ -192,7 +203,7 @@ class Pass:
 
     def _hold(self, gang: Gang, reason: Reason, scope: str | None) -> None:
         """Let a gang wait for which no start can be promised."""
-        if fits_ever(self._snapshot.queues, self._snapshot.flavors, gang) is not None:
+        if not self._fits_ever(gang):
             self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
             return
         names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
@@ -209,6 +220,14 @@ class Pass:
         self._wait(gang, NEVER, "", (reason,))
         if names and reason is Reason.LENT:
             self._tree.use(gang.queue, names[0], needs)
+
+    def _fits_ever(self, gang: Gang) -> bool:
+        key = (gang.queue, self._shape(gang))
+        known = self._fitting.get(key)
+        if known is None:
+            known = fits_ever(self._snapshot.queues, self._snapshot.flavors, gang) is None
+            self._fitting[key] = known
+        return known
 
     def _wait(self, gang: Gang, slot: Slot, flavor: str, reasons: tuple[Reason, ...]) -> None:
         if gang.queue in self._waits_in:
@@ -239,7 +258,7 @@ class Pass:
         """Return the jobs that a job of a queue would overtake."""
         if not self._blockers:
             return []
-        found = (self._blockers.get((node, flavor), ()) for node in self._tree.path(queue))
+        found = (self._blockers.get((node, flavor), ()) for node in self._rules.path(queue))
         return [blocker for blockers in found for blocker in blockers]
 
     def _bar(self, queue: str, flavor: str) -> _Blocker | None:
@@ -250,20 +269,28 @@ class Pass:
         promise = self._snapshot.promises.get(job_id)
         return 0 if promise is None else promise.overtaken
 
-    def _count(self, queue: str, flavor: str, parts: tuple[Part, ...]) -> None:
-        needs = total(parts)
+    def _count(self, queue: str, flavor: str, parts: tuple[Part, ...], times: int = 1) -> None:
+        needs = self._total(parts)
+        if times > 1:
+            needs = {name: amount * times for name, amount in needs.items()}
         self._tree.use(queue, flavor, needs)
         self._shares.charge(queue, flavor, needs, self._options.entry_penalty)
-        for node in self._tree.path(queue):
-            self._started[node] = self._started.get(node, 0) + 1
+        for node in self._rules.path(queue):
+            self._started[node] = self._started.get(node, 0) + times
 
     def _full_node(self, queue: str) -> str | None:
-        for node in self._tree.path(queue):
+        for node in self._rules.path(queue):
             known = self._snapshot.queues.get(node)
             limit = None if known is None else known.max_running
             if limit is not None and self._started.get(node, 0) >= limit:
                 return node
         return None
+
+    def _total(self, parts: tuple[Part, ...]) -> dict[str, int]:
+        known = self._totals.get(id(parts))
+        if known is None or known[0] is not parts:
+            known = self._totals[id(parts)] = (parts, total(parts))
+        return known[1]
 
     def _shape(self, gang: Gang) -> _Shape:
         key = self._keys.get(id(gang.parts))
