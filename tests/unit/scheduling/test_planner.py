@@ -273,3 +273,47 @@ def test_estimates_follow_the_order_and_the_lengths() -> None:
     found = estimates(state, plan(state, NOW), NOW, PlannerOptions())
 
     assert [found[job_id].median for job_id in (2, 3)] == [NOW + 100, NOW + 150]
+
+
+def test_lent_quota_goes_back_to_its_owner_when_a_borrower_ends() -> None:
+    limits = {"default": {"instances": Limit(nominal=4)}}
+    queues = {name: Queue(name=name, limits=limits) for name in ("a", "b")}
+    borrowers = [runs(job_id, 1, None, queue="a") for job_id in range(8)]
+    waiting = [gang(job_id, queue="a", priority=9) for job_id in range(10, 15)] + [gang(20, 4, queue="b")]
+    state = snapshot(8, waiting, borrowers, queues=queues)
+
+    for ended in range(1, 5):
+        state = after(state, plan(state, NOW))
+        running = {job_id: run for job_id, run in state.running.items() if job_id >= ended}
+        state = Snapshot(
+            flavors=state.flavors,
+            queues=state.queues,
+            waiting=state.waiting,
+            running=running,
+            promises=state.promises,
+        )
+
+    assert 20 in started(plan(state, NOW))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_large_job_starts_at_last_while_small_ones_of_its_queue_keep_coming(seed: int) -> None:
+    chance = random.Random(seed)
+    state = snapshot(8, [gang(50, 8)], [runs(job_id, 1) for job_id in range(6)])
+    for turn in range(40):
+        decided = plan(state, NOW + turn)
+        if 50 in started(decided):
+            return
+        state = after(state, decided)
+        ended = chance.choice(sorted(state.running))
+        running = {job_id: run for job_id, run in state.running.items() if job_id != ended}
+        waiting = WaitingGangs(state.waiting.in_order("default"))
+        waiting.add(gang(100 + turn))
+        state = Snapshot(
+            flavors=state.flavors,
+            queues=state.queues,
+            waiting=waiting,
+            running=running,
+            promises=state.promises,
+        )
+    pytest.fail("the large job never started")
