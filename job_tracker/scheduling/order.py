@@ -73,16 +73,14 @@ class Order:
             for ahead in waiting.in_order(gang.queue):
                 if ahead.priority <= gang.priority:
                     break
-                if self._was_passed_over(ahead):
-                    break
+                promise = self._snapshot.promises.get(ahead.job_id)
+                if promise is not None and promise.at == math.inf:
+                    break  # It was looked at when the lower ones of its queue got their promises.
+                if promise is not None:
+                    continue
                 if ahead.job_id not in self._seen and gang.queue not in self._closed:
                     self._seen.add(ahead.job_id)
                     yield ahead
             if gang.queue not in self._closed:
                 self._seen.add(job_id)
                 yield gang
-
-    def _was_passed_over(self, gang: Gang) -> bool:
-        """Return whether no start could be promised to a gang when lower ones of its queue got theirs."""
-        promise = self._snapshot.promises.get(gang.job_id)
-        return promise is not None and promise.at == math.inf

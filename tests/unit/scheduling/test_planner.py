@@ -227,7 +227,7 @@ def after(state: Snapshot, decided: Plan) -> Snapshot:
 
 @pytest.mark.parametrize("block", range(4))
 def test_in_random_states_all_rules_hold(block: int) -> None:
-    for seed in range(block * 75, block * 75 + 75):
+    for seed in (310 + block * 97, *range(block * 75, block * 75 + 75)):
         state = random_state(seed)
         decided = plan(state, NOW)
         assert decided == plan(state, NOW), seed
