@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class CatalogServiceStub:
-    """Lists and declares algorithms and datasets. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, only operators may. A change counts within a second. Jobs that
+    """Lists and declares algorithms and datasets. An entry of one project is only there, and the project's admins may
+    change it. An entry of all projects may be changed by operators only. A change counts within a second. Jobs that
     were accepted before stay as they are.
     """
 
@@ -70,8 +70,8 @@ class CatalogServiceStub:
 
 
 class CatalogServiceServicer:
-    """Lists and declares algorithms and datasets. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, only operators may. A change counts within a second. Jobs that
+    """Lists and declares algorithms and datasets. An entry of one project is only there, and the project's admins may
+    change it. An entry of all projects may be changed by operators only. A change counts within a second. Jobs that
     were accepted before stay as they are.
     """
 
@@ -172,8 +172,8 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CatalogService:
-    """Lists and declares algorithms and datasets. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, only operators may. A change counts within a second. Jobs that
+    """Lists and declares algorithms and datasets. An entry of one project is only there, and the project's admins may
+    change it. An entry of all projects may be changed by operators only. A change counts within a second. Jobs that
     were accepted before stay as they are.
     """
 

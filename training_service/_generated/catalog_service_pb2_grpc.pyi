@@ -31,8 +31,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CatalogServiceStub:
-    """Lists and declares algorithms and datasets. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, only operators may. A change counts within a second. Jobs that
+    """Lists and declares algorithms and datasets. An entry of one project is only there, and the project's admins may
+    change it. An entry of all projects may be changed by operators only. A change counts within a second. Jobs that
     were accepted before stay as they are.
     """
 
@@ -74,8 +74,8 @@ class CatalogServiceStub:
 
 @_typing.type_check_only
 class CatalogServiceAsyncStub(CatalogServiceStub):
-    """Lists and declares algorithms and datasets. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, only operators may. A change counts within a second. Jobs that
+    """Lists and declares algorithms and datasets. An entry of one project is only there, and the project's admins may
+    change it. An entry of all projects may be changed by operators only. A change counts within a second. Jobs that
     were accepted before stay as they are.
     """
 
@@ -113,8 +113,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """
 
 class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Lists and declares algorithms and datasets. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, only operators may. A change counts within a second. Jobs that
+    """Lists and declares algorithms and datasets. An entry of one project is only there, and the project's admins may
+    change it. An entry of all projects may be changed by operators only. A change counts within a second. Jobs that
     were accepted before stay as they are.
     """
 
