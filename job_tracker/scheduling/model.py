@@ -163,7 +163,10 @@ class Waiting(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the planner sees. The same snapshot and time always give the same plan."""
+    """What the planner sees. The same snapshot and time always give the same plan.
+
+    `flavors` and `queues` are never changed in place: a change is a new object.
+    """
 
     flavors: Sequence[Flavor]
     queues: Mapping[str, Queue]

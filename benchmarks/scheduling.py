@@ -1,0 +1,152 @@
+"""The planner alone: how fast it decides, what it costs, and how fair it is. No store, and no jobs are run.
+
+python -m benchmarks.scheduling
+"""
+
+import time
+import tracemalloc
+from collections import Counter
+
+from job_tracker.scheduling.estimates import estimates
+from job_tracker.scheduling.model import (
+    Expected,
+    Flavor,
+    Gang,
+    Limit,
+    Part,
+    Plan,
+    Promise,
+    Queue,
+    Running,
+    Snapshot,
+    Usage,
+)
+from job_tracker.scheduling.planner import PlannerOptions, plan
+from job_tracker.scheduling.waiting import WaitingGangs
+
+_OPTIONS = PlannerOptions()
+_LENGTH = Expected(median=100.0, high=200.0)
+
+
+class _World:
+    """A queue and its running jobs, without a clock."""
+
+    def __init__(self, capacity: int, queues: dict[str, Queue]) -> None:
+        self.flavors = (Flavor(name="default", capacity={"instances": capacity}),)
+        self.queues = queues
+        self.waiting = WaitingGangs()
+        self.running: dict[int, Running] = {}
+        self.usage: dict[str, Usage] = {}
+        self.promises: dict[int, Promise] = {}
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            flavors=self.flavors,
+            queues=self.queues,
+            waiting=self.waiting,
+            running=self.running,
+            usage=self.usage,
+            promises=self.promises,
+        )
+
+    def turn(self, now: float) -> tuple[Plan, float]:
+        """Make one pass, apply it, and return how long the pass took."""
+        snapshot = self.snapshot()
+        before = time.perf_counter()
+        decided = plan(snapshot, now, _OPTIONS)
+        took = time.perf_counter() - before
+        for admit in decided.admitted:
+            gang = self.waiting.get(admit.job_id)
+            if gang is not None:
+                self.waiting.remove(admit.job_id)
+                self.running[admit.job_id] = Running(gang, admit.allocation, now)
+        self.promises = {reserve.job_id: reserve.promise for reserve in decided.reserved}
+        return decided, took
+
+
+def _thousand_queues() -> dict[str, Queue]:
+    queues = {f"c{i}": Queue(name=f"c{i}") for i in range(10)}
+    limits = {"default": {"instances": Limit(nominal=5)}}
+    return queues | {f"q{i}": Queue(name=f"q{i}", parent=f"c{i % 10}", limits=limits) for i in range(1000)}
+
+
+def _gang(job_id: int, queue: str, expected: Expected | None = _LENGTH) -> Gang:
+    return Gang(job_id=job_id, queue=queue, parts=(Part(1, {}),), expected=expected)
+
+
+def _show(what: str, value: str, target: str) -> None:
+    print(f"{what:<58} {value:>14}   target {target}", flush=True)
+
+
+def _admissions() -> None:
+    world = _World(50_000, _thousand_queues())
+    for job_id in range(50_000):
+        world.waiting.add(_gang(job_id, f"q{job_id % 1000}"))
+    decided, took = world.turn(0.0)
+    _show("admissions/s, 50,000 jobs, 1,000 queues", f"{len(decided.admitted) / took:,.0f}", ">= 2,000")
+
+
+def _long_queue() -> None:
+    world = _World(5_000, _thousand_queues())
+    tracemalloc.start()
+    for job_id in range(100_000):
+        world.waiting.add(_gang(job_id, f"q{job_id % 1000}", Expected(median=100.0, high=200.0)))
+    used = tracemalloc.get_traced_memory()[0] / 100_000
+    tracemalloc.stop()
+    _show("bytes a queued job", f"{used:,.0f}", "<= 1,500")
+    world.turn(0.0)
+    passes: list[float] = []
+    for turn in range(1, 41):
+        del world.running[next(iter(world.running))]
+        passes.append(world.turn(float(turn))[1])
+    passes.sort()
+    _show("plans/s, 100,000 queued, 5,000 running", f"{len(passes) / sum(passes):,.1f}", "-")
+    _show("pass after one change, P99", f"{passes[-1] * 1000:,.0f} ms", "<= 100 ms")
+    world.waiting = WaitingGangs(_gang(200_000 + i, f"q{i % 1000}") for i in range(10_000))
+    before = time.perf_counter()
+    found = estimates(world.snapshot(), Plan(), 50.0, _OPTIONS)
+    took = time.perf_counter() - before
+    _show(f"estimates of {len(found):,} queued jobs", f"{took:.2f} s", "< 1 s")
+
+
+def _shares(weights: dict[str, float]) -> dict[str, float]:
+    """Return what queues used under saturation, over the second half of a run of jobs of one length."""
+    world = _World(40, {name: Queue(name=name, weight=weight) for name, weight in weights.items()})
+    got: Counter[str] = Counter()
+    job_id, step, turns = 0, 60.0, 300
+    for turn in range(turns):
+        now = turn * step
+        for ended in [
+            key for key, run in world.running.items() if (key + turn) % 5 == 0 and run.started_at < now
+        ]:
+            del world.running[ended]
+        for name in weights:
+            for _ in range(200 - sum(1 for _ in world.waiting.in_order(name))):
+                world.waiting.add(_gang(job_id, name))
+                job_id += 1
+        world.turn(now)
+        held = Counter(run.gang.queue for run in world.running.values())
+        for name in weights:
+            past = world.usage.get(name)
+            old = (
+                0.0
+                if past is None
+                else past.amounts["default"]["instances"] * 0.5 ** (step / _OPTIONS.half_life)
+            )
+            world.usage[name] = Usage(now, {"default": {"instances": old + held[name] * step}})
+            got[name] += held[name] if turn > turns // 2 else 0
+    return {name: got[name] / weight for name, weight in weights.items()}
+
+
+def _fairness() -> None:
+    two = _shares({"a": 1.0, "b": 3.0})
+    _show("weights 1 and 3: share over weight of b to a", f"{two['b'] / two['a']:.3f}", "0.98 to 1.02")
+    twenty = list(_shares({f"q{i}": 1.0 for i in range(20)}).values())
+    jain = sum(twenty) ** 2 / (len(twenty) * sum(value * value for value in twenty))
+    _show("Jain's index of 20 queues", f"{jain:.4f}", ">= 0.98")
+
+
+if __name__ == "__main__":
+    _admissions()
+    _long_queue()
+    _fairness()
