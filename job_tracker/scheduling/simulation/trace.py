@@ -20,6 +20,7 @@ MOST_INSTANCES: Final = 1_000_000
 _MOST_CHARACTERS: Final = 10_000
 _MOST_NAME: Final = 200
 _NEEDED: Final = ("submit_s", "run_s", "gpus")
+_SHAPE: Final = ("gpu_milli", "cpu_milli", "memory_mib", "qos")
 _QOS: Final = {"BE": 0, "Burstable": 1, "LS": 2, "Guaranteed": 3}
 
 
@@ -45,8 +46,8 @@ class TraceJob:
 def read(path: Path) -> list[TraceJob]:
     """Read the jobs with GPUs, in the order of submissions. Raises TraceError and OSError.
 
-    The columns submit_s, run_s and gpus are needed. The columns queue, algorithm, and priority or qos are used
-    if they are there; others are ignored.
+    The columns submit_s, run_s and gpus are needed. The columns queue, algorithm (else gpu_milli, cpu_milli,
+    memory_mib and qos together), and priority or qos are used if they are there; others are ignored.
     """
     try:
         with path.open("rb") as file:
@@ -180,9 +181,16 @@ def _job(line: _Line) -> TraceJob:
         run=line.seconds("run_s"),
         instances=line.whole("gpus", 0, MOST_INSTANCES),
         queue=(line.name("queue") if line.has("queue") else "") or DEFAULT_QUEUE,
-        algorithm=line.name("algorithm") if line.has("algorithm") else "",
+        algorithm=_algorithm(line),
         priority=_priority(line),
     )
+
+
+def _algorithm(line: _Line) -> str:
+    """Return the algorithm, or what else the job asked for: alike requests are likely of one algorithm."""
+    if line.has("algorithm"):
+        return line.name("algorithm")
+    return "/".join(line.name(column) for column in _SHAPE if line.has(column))
 
 
 def _priority(line: _Line) -> int:
