@@ -1,8 +1,8 @@
 """How long attempts are expected to run: quantiles of the run times of earlier ones, and what callers say.
 
-Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of these
-with enough run times counts. Memory is bounded: each key keeps its last run times, and the keys that were used
-longest ago are dropped.
+Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of
+these with enough run times counts. Memory is bounded: each key keeps its last run times, and the keys that were
+used longest ago are dropped.
 """
 
 import json
@@ -90,7 +90,7 @@ class RunTimes:
         return json.dumps(self._times[key], separators=(",", ":"))
 
     def restore(self, key: str, text: str) -> bool:
-        """Replace the run times of a key by those of a text. Return False, and change nothing, if it is none."""
+        """Replace the run times of a key by those of a text. Return False and keep them if it is none."""
         times = _parsed(text)
         if times is None:
             return False
@@ -126,7 +126,7 @@ def _quantiles(times: Sequence[float]) -> Expected:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a value that the next one is at most with this probability, as far as there are enough values."""
+    """Return a value that the next one does not exceed with this probability, if there are enough."""
     return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
 
 

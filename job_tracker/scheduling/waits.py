@@ -1,9 +1,10 @@
 """When a waiting job will start: quantiles of its wait, learned from how earlier waits turned out.
 
-The wait is first taken to be the work ahead of the job over the capacity, with medians of run times. That is wrong
-by a factor, which differs from cluster to cluster: run times have long tails, and jobs overtake. So the factors of
-the last jobs are kept, and their quantiles are applied to the next one. A job that still waits counts, too: its
-factor is larger than what it has waited so far (Kaplan and Meier, 1958). Otherwise only the quick ones would count.
+The wait is first taken to be the work ahead of the job over the capacity, with medians of run times. That is
+wrong by a factor, which differs from cluster to cluster: run times have long tails, and jobs overtake. So the
+factors of the last jobs are kept, and their quantiles are applied to the next one. A job that still waits
+counts, too: its factor is larger than what it has waited so far (Kaplan and Meier, 1958). Otherwise only the
+quick ones would count.
 """
 
 from collections import OrderedDict
@@ -41,7 +42,7 @@ class _Observed:
 
 
 def ahead(snapshot: Snapshot, now: float, job_ids: Iterable[int]) -> dict[int, float]:
-    """Return the work ahead of waiting jobs, over the capacity, in seconds. Jobs that do not wait are left out."""
+    """Return the work ahead of waiting jobs, over the capacity, in seconds. It leaves out others."""
     capacity = sum(flavor.capacity.get(INSTANCES, 0) for flavor in snapshot.flavors)
     wanted = {job_id for job_id in job_ids if snapshot.waiting.get(job_id) is not None}
     if not wanted or not capacity:

@@ -1,1 +1,1 @@
-"""Replays a trace of jobs through a scheduling policy, without a service: for benchmarks and `trainctl simulate`."""
+"""Replays traces of jobs through scheduling policies: for benchmarks and `trainctl simulate`."""

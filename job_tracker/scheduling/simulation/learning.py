@@ -67,9 +67,9 @@ class Estimates:
         for admitted in plan.admitted:
             self._times.started(admitted.job_id, now)
             if (begun := self._begun.pop(admitted.job_id, None)) is not None:
-                since, *expected = begun
+                since, mine, by_last = begun
                 self._waits.append(now - since)
-                self._ended.append((now - since, *expected))
+                self._ended.append((now - since, mine, by_last))
             elif admitted.job_id in fresh:
                 self._waits.append(0.0)
         last = sorted(self._waits[-_LAST_WAITS:])
@@ -95,5 +95,3 @@ def _loss(waited: float, expected: Wait) -> float:
         max(share * (waited - value), (share - 1) * (waited - value))
         for share, value in ((0.5, expected.median), (0.9, expected.high))
     )
-
-

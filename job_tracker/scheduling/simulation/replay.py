@@ -123,7 +123,6 @@ class Watcher(Protocol):
         ...
 
 
-
 class PolicyError(Exception):
     """A policy has broken a rule: a job was started twice, or on more than there is."""
 
@@ -260,7 +259,7 @@ class _Replay:
         heappush(self._ends, (now + record.job.run, job_id))
 
     def _count_usage(self, now: float) -> None:
-        """Bring the decayed usage of each queue up to now. Nothing has started or ended since the last time."""
+        """Bring the decayed usage of the queues up to now. Nothing has started or ended since."""
         if not self._shares:
             return
         since, self._counted_at = self._counted_at, now

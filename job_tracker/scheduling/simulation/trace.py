@@ -1,4 +1,4 @@
-"""Reads traces of jobs: CSV files, compressed or not, with one job a line. Columns are found by their names."""
+"""Reads traces of jobs: CSV files, compressed or not, with a job a line. Columns are found by name."""
 
 import csv
 import gzip
