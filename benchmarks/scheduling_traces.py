@@ -2,11 +2,12 @@
 
     python -m benchmarks.scheduling_traces [--quick] [--traces FOLDER]
 
-FOLDER has openb.csv.gz and philly.csv.gz. Nothing is measured by a clock, so the figures are the same on each
-machine. `--quick` replays the first 1,500 jobs of each.
+FOLDER, or SCHEDULING_TRACES, has openb.csv.gz and philly.csv.gz. Nothing is measured by a clock, so the figures
+are the same on each machine. `--quick` replays the first 1,500 jobs of each.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from job_tracker.scheduling.simulation.policies import POLICIES, PolicyName
 from job_tracker.scheduling.simulation.replay import DAY, Cluster, replay
 from job_tracker.scheduling.simulation.trace import TraceJob
 
-FOLDER = Path(__file__).parents[1] / "shared" / "traces"
+FOLDER = Path(os.environ.get("SCHEDULING_TRACES", "traces"))
 _QUICK = 1_500
 _UTILISATION_WITHIN = 0.005
 _WAITING_AT_MOST = 1.01
@@ -49,7 +50,9 @@ CASES = (Case("openb", 16, 0.9, since=10_000_000), Case("philly", 24, 0.95))
 def measure(quick: bool, folder: Path = FOLDER) -> list[Row]:
     if missing := [case.name for case in CASES if not (folder / f"{case.name}.csv.gz").is_file()]:
         return [
-            Row("scheduling-traces", f"not run: {missing[0]}.csv.gz is not in {folder.name}; see --traces")
+            Row(
+                "scheduling-traces", f"not run: {missing[0]}.csv.gz is not in the folder of SCHEDULING_TRACES"
+            )
         ]
     return [row for case in CASES for row in _of_case(case, case.jobs(folder, quick))]
 

@@ -1,8 +1,8 @@
 """How long attempts are expected to run: quantiles of the run times of earlier ones, and what callers say.
 
 Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of
-these with enough run times counts. Memory is bounded: each key keeps its last run times, and the keys that were
-used longest ago are dropped.
+these with enough run times counts. Memory is bounded: each key keeps its last run times, and the keys
+that were used longest ago are dropped.
 """
 
 import json

@@ -22,7 +22,7 @@ from job_tracker.scheduling.model import (
     Usage,
 )
 from job_tracker.scheduling.simulation.trace import TraceJob
-from job_tracker.scheduling.simulation.waiting import WaitingGangs
+from job_tracker.scheduling.waiting import WaitingGangs
 
 Policy: TypeAlias = Callable[[Snapshot, float], Plan]
 
@@ -244,9 +244,10 @@ class _Replay:
 
     def _start(self, job_id: int, allocation: Allocation, now: float) -> None:
         record = self._records[job_id - 1]
-        if self._waiting.get(job_id) is None:
+        gang = self._waiting.get(job_id)
+        if gang is None:
             raise PolicyError(f"job {job_id} is started, but it does not wait")
-        gang = self._waiting.remove(job_id)
+        self._waiting.remove(job_id)
         free = self._free.get(allocation.flavor, 0) - _size(gang)
         if free < 0:
             raise PolicyError(

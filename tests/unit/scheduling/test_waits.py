@@ -12,7 +12,7 @@ from job_tracker.scheduling.model import (
     Running,
     Snapshot,
 )
-from job_tracker.scheduling.simulation.waiting import WaitingGangs
+from job_tracker.scheduling.waiting import WaitingGangs
 from job_tracker.scheduling.waits import WaitTimes, ahead
 
 

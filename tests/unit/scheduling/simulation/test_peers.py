@@ -89,6 +89,22 @@ def assert_capacity_is_kept(records: list[Record], capacity: int) -> None:
         assert 0 <= used <= capacity
 
 
+SMALL = Path(__file__).parents[3] / "support" / "traces" / "small.csv"
+
+
+@pytest.mark.parametrize(
+    ("policy", "utilisation", "waiting"),
+    [(fifo, 0.589662, 8989.65), (easy, 0.814958, 1252.03), (conservative, 0.814958, 1366.16)],
+)
+def test_the_small_trace_always_gives_the_same_figures(
+    policy: Policy, utilisation: float, waiting: float
+) -> None:
+    jobs = workload.scaled(workload.prepared(trace.read(SMALL)), capacity=8, load=0.95)
+    found = summary(replay(jobs, policy, Cluster.of(8)), 8)
+    assert found.utilisation == pytest.approx(utilisation, rel=1e-5)
+    assert found.waits.mean == pytest.approx(waiting, rel=1e-5)
+
+
 PUBLISHED = [
     ("openb", fifo, 0.801, 148_589, 106_935),
     ("openb", easy, 0.843, 73_147, 74_303),

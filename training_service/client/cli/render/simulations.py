@@ -75,14 +75,14 @@ def tables(every: Iterable[Shown]) -> RenderableType:
     sizes = sorted({size for each in shown for size in each.result.summary.by_size})
     parts.append(
         _table(
-            "mean waiting / P90 by size",
+            "mean waiting by size",
             shown,
             [(words.count(size, "instance"), [_of(each, size=size) for each in shown]) for size in sizes],
         )
     )
     if len(queues) > 1:
         rows = [(words.printable(queue), [_of(each, queue=queue) for each in shown]) for queue in queues]
-        parts.append(_table("mean waiting / P90 by queue", shown, rows))
+        parts.append(_table("mean waiting by queue", shown, rows))
     for each in shown:
         if count := each.result.summary.unstarted:
             reason = next((record.refused for record in each.result.records if record.refused), "")
@@ -114,7 +114,7 @@ def _kept(shown: Shown) -> str:
 def _of(shown: Shown, *, size: int | None = None, queue: str | None = None) -> str:
     summary = shown.result.summary
     waits = summary.by_size.get(size) if size is not None else summary.by_queue.get(queue or "")
-    return "" if waits is None else f"{duration(waits.mean)} / {duration(waits.high)}"
+    return "" if waits is None else duration(waits.mean)
 
 
 def _table(title: str, shown: Sequence[Shown], rows: Sequence[tuple[str, Sequence[str]]]) -> Table:
