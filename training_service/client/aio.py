@@ -185,6 +185,7 @@ class AsyncTrainingClient(AsyncJobReader):
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
         """
+        requests.check_command(command)
         changes = None
         if not tree:
             files = (

@@ -159,7 +159,7 @@ async def test_a_job_of_another_project_looks_like_one_that_never_was(
 async def test_no_question_about_a_foreign_job_gets_another_answer(
     jobs: Jobs, store: Store, storage: Path
 ) -> None:
-    """What is wrong with a request is not said before it is known that the caller may ask."""
+    """An error in a request is not reported to a caller who may not make the request."""
     job_id = await ended_job(store, storage, "speech")
     caller = caller_with(Role.ADMIN, "vision")
     for wanted in (LogRequest(rank=99), LogRequest(attempt=99), LogRequest(position="nonsense")):

@@ -1,17 +1,15 @@
 """Every call of the proto files, as every role, in the caller's project and in another, on both stores."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import pytest
 
 from job_tracker.domain.caller import Role
-from tests.support.access import Entry, RedisOpener, Sent, failure
+from tests.support.access import Entry, Sent, failure
 from tests.support.api_service import Serve, Service, metadata
-from tests.support.redis_server import server_or_skip
 from tests.support.trees import manifest_of
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import access_service_pb2_grpc as apb_grpc
@@ -94,17 +92,6 @@ def test_the_matrix_has_every_call_of_the_proto_files() -> None:
     assert STUBS.keys() == LEAST.keys()
 
 
-@pytest.fixture(params=["sqlite", "redis"])
-def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "sqlite":
-        yield None
-        return
-    server = server_or_skip(tmp_path)
-    server.start()
-    yield RedisOpener(server)
-    server.end()
-
-
 class Matrix:
     """A service with the projects `vision` and `speech`, each with a job and a token of the operator's."""
 
@@ -166,7 +153,7 @@ class Matrix:
     async def answer(
         self, rpc: str, project: str, sent: Sent, *, exists: bool = True
     ) -> tuple[grpc.StatusCode, str]:
-        """What the caller gets for a request about the project, or about one that does not exist."""
+        """The caller's answer to a request about the project, or about one that does not exist."""
         stub, request = STUBS[rpc]
         fields = await self.fields(rpc, project, exists=exists)
         name = project if exists else f"{project}-2"

@@ -129,7 +129,10 @@ def _tables(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
         raise InvalidRequest(f"{file}: not valid TOML ({error})") from None
     tables = values.pop(kind, None)
     if values:
-        raise InvalidRequest(f"{file}: {next(iter(values))}: not allowed; allowed: tables {kind}.NAME")
+        raise InvalidRequest(
+            f"{file}: {next(iter(values))}: not allowed; allowed: tables {kind}.NAME. Put the rest into "
+            "another file"
+        )
     if not isinstance(tables, dict) or not tables or not all(isinstance(v, dict) for v in tables.values()):
         raise InvalidRequest(f"{file}: has no table {kind}.NAME")
     return tables

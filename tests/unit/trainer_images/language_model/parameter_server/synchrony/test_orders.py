@@ -1,4 +1,4 @@
-"""What a server makes of gradients, in orders that a network would not repeat."""
+"""A server applies gradients in orders that a network would not repeat."""
 
 import random
 
