@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
 
+from job_tracker.scheduling.planner import plan
 from job_tracker.scheduling.simulation.learning import LearnedDurations
 from job_tracker.scheduling.simulation.peers import conservative, easy, fifo
 from job_tracker.scheduling.simulation.replay import Durations, ExactDurations, Policy, UnknownDurations
@@ -12,6 +13,7 @@ from job_tracker.scheduling.simulation.replay import Durations, ExactDurations, 
 class PolicyName(StrEnum):
     """A policy."""
 
+    PLANNER = "planner"
     FIFO = "fifo"
     EASY = "easy"
     CONSERVATIVE = "conservative"
@@ -26,6 +28,7 @@ class Knowledge(StrEnum):
 
 
 POLICIES: Final[Mapping[PolicyName, Policy]] = {
+    PolicyName.PLANNER: plan,
     PolicyName.FIFO: fifo,
     PolicyName.EASY: easy,
     PolicyName.CONSERVATIVE: conservative,

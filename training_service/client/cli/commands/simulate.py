@@ -93,7 +93,7 @@ def simulate(
             )
         jobs = workload.scaled(jobs, capacity, load)
     output = session_of(context).output
-    chosen = list(dict.fromkeys(policy or [PolicyName.CONSERVATIVE]))
+    chosen = list(dict.fromkeys(policy or [PolicyName.PLANNER]))
     results = [
         Scenario(name, jobs, cluster, durations, what_if).run()
         for name in chosen
