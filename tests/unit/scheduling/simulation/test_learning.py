@@ -19,7 +19,7 @@ def test_expected_waits_beat_the_last_waits_where_the_queue_says_more() -> None:
     replay(jobs, conservative, Cluster.of(4), LearnedDurations(), estimates)
     judged = estimates.judgement()
     assert judged.jobs > 1000
-    assert 0.85 <= judged.before_high <= 0.97
+    assert 0.8 <= judged.before_high <= 0.99
     assert judged.ratio < 0.7
 
 
