@@ -1,26 +1,149 @@
-"""How long gangs are planned to run."""
+"""How long attempts are expected to run: quantiles of the run times of earlier ones, and what callers say.
 
+Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of
+these with enough run times counts. Memory is bounded: each key keeps its last run times, and the keys
+that were used longest ago are dropped.
+"""
+
+import json
 import math
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from job_tracker.scheduling.model import Expected, Running
+from job_tracker.scheduling.model import Expected
+
+KEPT: Final = 200
+"""How many run times a key keeps."""
+MOST_KEYS: Final = 10_000
+ENOUGH: Final = 10
+"""With fewer run times than this, the next wider key counts: fewer say little about nine in ten."""
+LEAST: Final = 3
+"""With fewer than this in all keys, the duration is unknown."""
+MOST_SECONDS: Final = 1e10
+_MEDIAN: Final = 0.5
+_HIGH: Final = 0.9
 
 
-def planned_length(expected: Expected | None) -> float:
-    """Return for how long a gang is planned to hold its resources. Infinite: unknown.
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Attempts that are alike."""
 
-    It is the high estimate, so that most promises are kept: a job that ends early only moves others forward.
-    """
-    if expected is None:
-        return math.inf
-    return expected.high if expected.high > 0 else 1.0
+    project: str
+    algorithm: str
+    size: int
+    """The number of instances."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that have the kind's run times, the narrowest first."""
+        narrow = [self.project, self.algorithm, self.size]
+        return tuple(
+            json.dumps(parts, separators=(",", ":")) for parts in (narrow, narrow[:2], [self.algorithm])
+        )
 
 
-def planned_end(run: Running, now: float) -> float:
-    """Return when a running gang is planned to end, later than now.
+class RunTimes:
+    """The last run times by key."""
 
-    One that runs longer than planned is given twice as long, again and again: it is assumed to end soon.
-    """
-    length = planned_length(run.gang.expected)
-    while run.started_at + length <= now:
-        length *= 2
-    return run.started_at + length
+    def __init__(self, *, kept: int = KEPT, most_keys: int = MOST_KEYS) -> None:
+        """Keep so many run times of a key, and so many keys."""
+        self._kept, self._most_keys = kept, most_keys
+        self._times: OrderedDict[str, list[float]] = OrderedDict()
+        self._quantiles: dict[str, Expected] = {}
+
+    def add(self, kind: Kind, seconds: float) -> tuple[str, ...]:
+        """Learn a run time, and return the keys that have changed. One that is no time is ignored."""
+        if not _is_time(seconds):
+            return ()
+        for key in kind.keys:
+            times = self._times.setdefault(key, [])
+            times.append(_rounded(seconds))
+            del times[: -self._kept]
+            self._changed(key)
+        return kind.keys
+
+    def expected(
+        self, kind: Kind, *, given: float | None = None, deadline: float | None = None
+    ) -> Expected | None:
+        """Return how long an attempt is expected to run; None: unknown.
+
+        `given` is what the caller says, and wins over the median. Nine in ten may still take as long as
+        earlier ones did. No attempt runs longer than its deadline.
+        """
+        found = self._learned(kind)
+        if given is not None:
+            found = Expected(median=given, high=max(given, found.high) if found else given)
+        if deadline is None:
+            return found
+        if found is None:
+            return Expected(median=deadline, high=deadline)
+        return Expected(median=min(found.median, deadline), high=min(found.high, deadline))
+
+    def keys(self) -> Iterator[str]:
+        """Yield all keys, the one used longest ago first."""
+        yield from tuple(self._times)
+
+    def text(self, key: str) -> str:
+        """Return the run times of a key as JSON, for `restore`. Raises KeyError."""
+        return json.dumps(self._times[key], separators=(",", ":"))
+
+    def restore(self, key: str, text: str) -> bool:
+        """Replace the run times of a key by those of a text. Return False and keep them if it is none."""
+        times = _parsed(text)
+        if times is None:
+            return False
+        self._times[key] = times[-self._kept :]
+        self._changed(key)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def _learned(self, kind: Kind) -> Expected | None:
+        found = [key for key in kind.keys if len(self._times.get(key, ())) >= LEAST]
+        if not found:
+            return None
+        # The widest has the most. It counts with fewer than enough, too: it is all there is.
+        key = next((key for key in found if len(self._times[key]) >= ENOUGH), found[-1])
+        self._times.move_to_end(key)
+        if key not in self._quantiles:
+            self._quantiles[key] = _quantiles(self._times[key])
+        return self._quantiles[key]
+
+    def _changed(self, key: str) -> None:
+        self._quantiles.pop(key, None)
+        self._times.move_to_end(key)
+        if len(self._times) > self._most_keys:
+            dropped, _ = self._times.popitem(last=False)
+            self._quantiles.pop(dropped, None)
+
+
+def _quantiles(times: Sequence[float]) -> Expected:
+    ordered = sorted(times)
+    return Expected(median=_quantile(ordered, _MEDIAN), high=_quantile(ordered, _HIGH))
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Return a value that the next one does not exceed with this probability, if there are enough."""
+    return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
+
+
+def _rounded(seconds: float) -> float:
+    """Keep four digits, so that texts are small."""
+    return float(f"{seconds:.4g}")
+
+
+def _parsed(text: str) -> list[float] | None:
+    try:
+        times = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(times, list) or not times:
+        return None
+    return [float(each) for each in times] if all(map(_is_time, times)) else None
+
+
+def _is_time(seconds: object) -> bool:
+    return type(seconds) in (int, float) and 0 <= seconds <= MOST_SECONDS  # type: ignore[operator]

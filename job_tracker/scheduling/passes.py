@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
 from job_tracker.scheduling.checks import fits_ever
-from job_tracker.scheduling.durations import planned_end, planned_length
+from job_tracker.scheduling.lengths import planned_end, planned_length
 from job_tracker.scheduling.model import (
     Admit,
     Allocation,

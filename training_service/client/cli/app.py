@@ -29,6 +29,7 @@ from training_service.client.cli.commands.rm import rm
 from training_service.client.cli.commands.run import SETTINGS as RUN_SETTINGS
 from training_service.client.cli.commands.run import run
 from training_service.client.cli.commands.scale import scale
+from training_service.client.cli.commands.simulate import simulate
 from training_service.client.cli.commands.status import status
 from training_service.client.cli.commands.stop_service import stop_service
 from training_service.client.cli.commands.submit import submit
@@ -197,7 +198,7 @@ def trainctl(
 
 for command in (
     *(submit, rerun, clone, status, describe, watch, wait, logs, plot, artifacts, fetch, diff),
-    *(tag, note, hold, release, cancel, rm, sweep, scale),
+    *(tag, note, hold, release, cancel, rm, sweep, scale, simulate),
 ):
     app.command()(command)
 app.command(cls=PlanCommand, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(

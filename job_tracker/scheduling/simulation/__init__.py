@@ -1,0 +1,1 @@
+"""Replays traces of jobs through scheduling policies: for benchmarks and `trainctl simulate`."""

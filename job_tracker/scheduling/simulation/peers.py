@@ -1,0 +1,149 @@
+"""The policies of other schedulers, to compare with. They count instances.
+
+To them, all queues are one. A job of unknown duration is taken to run for ever.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from heapq import merge
+from typing import Final
+
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.scheduling.model import (
+    INSTANCES,
+    Admit,
+    Allocation,
+    Gang,
+    Plan,
+    Promise,
+    Reason,
+    Refuse,
+    Reserve,
+    Snapshot,
+)
+
+RESERVATIONS: Final = 100
+
+
+class FreeOverTime:
+    """How many instances of one flavor are free, from now on."""
+
+    def __init__(self, now: float, free: int) -> None:
+        self._times, self._free = [now], [free]
+
+    @property
+    def now(self) -> int:
+        """How many are free now."""
+        return self._free[0]
+
+    def take(self, start: float, end: float, size: int) -> None:
+        """Use instances from `start` to `end`."""
+        first, last = self._step(start), self._step(end)
+        for place in range(first, last):
+            self._free[place] -= size
+
+    def earliest(self, size: int, duration: float) -> float:
+        """Return the earliest time from which so many are free for so long; infinity: never."""
+        times, free = self._times, self._free
+        start: float | None = None
+        for time, here in zip(times, free, strict=True):
+            if start is not None and time >= start + duration:
+                return start
+            if here < size:
+                start = None
+            elif start is None:
+                start = time
+        return math.inf if start is None else start
+
+    def _step(self, time: float) -> int:
+        """Return the place of the step that begins at this time; make it if there is none."""
+        if time == math.inf:
+            return len(self._times)
+        place = bisect_left(self._times, time)
+        if place == len(self._times) or self._times[place] != time:
+            self._times.insert(place, time)
+            self._free.insert(place, self._free[place - 1])
+        return place
+
+
+def fifo(snapshot: Snapshot, now: float) -> Plan:
+    """Strict first in, first out: no job overtakes another."""
+    return _planned(snapshot, now, reservations=0)
+
+
+def easy(snapshot: Snapshot, now: float) -> Plan:
+    """EASY backfill (Lifka, 1995): the first waiting job holds a reservation, which no other may delay."""
+    return _planned(snapshot, now, reservations=1)
+
+
+def conservative(snapshot: Snapshot, now: float) -> Plan:
+    """Conservative backfill: the first 100 waiting jobs hold reservations, which no other may delay."""
+    return _planned(snapshot, now, reservations=RESERVATIONS)
+
+
+def _planned(snapshot: Snapshot, now: float, reservations: int) -> Plan:
+    free = _free(snapshot, now)
+    admitted: list[Admit] = []
+    reserved: list[Reserve] = []
+    refused: list[Refuse] = []
+    most = max(flavor.capacity[INSTANCES] for flavor in snapshot.flavors)
+    for gang in _in_order(snapshot):
+        if not any(each.now for each in free.values()):
+            break
+        size, duration = size_of(gang), duration_of(gang)
+        if size > most:
+            refused.append(Refuse(gang.job_id, _too_large(size, most)))
+            continue
+        behind = len(reserved) >= reservations
+        if behind and reservations and all(each.now < size for each in free.values()):
+            continue
+        start, flavor = min((each.earliest(size, duration), name) for name, each in free.items())
+        if start <= now:
+            free[flavor].take(now, now + duration, size)
+            admitted.append(Admit(gang.job_id, Allocation(flavor=flavor)))
+        elif not reservations:
+            break
+        elif not behind and start < math.inf:
+            free[flavor].take(start, start + duration, size)
+            reserved.append(Reserve(gang.job_id, Promise(start, flavor), (Reason.CAPACITY,)))
+    return Plan(admitted=tuple(admitted), refused=tuple(refused), reserved=tuple(reserved))
+
+
+def size_of(gang: Gang) -> int:
+    """Return the number of instances of a gang."""
+    return sum(part.count for part in gang.parts)
+
+
+def duration_of(gang: Gang) -> float:
+    """Return how long a gang is expected to run."""
+    return math.inf if gang.expected is None else gang.expected.median
+
+
+def _free(snapshot: Snapshot, now: float) -> dict[str, FreeOverTime]:
+    used = dict.fromkeys((flavor.name for flavor in snapshot.flavors), 0)
+    for each in snapshot.running.values():
+        used[each.allocation.flavor] += size_of(each.gang)
+    free = {
+        flavor.name: FreeOverTime(now, flavor.capacity[INSTANCES] - used[flavor.name])
+        for flavor in snapshot.flavors
+    }
+    for each in snapshot.running.values():
+        # One that runs longer than expected is taken to end in a second.
+        end = max(now + 1, each.started_at + duration_of(each.gang))
+        if end < math.inf:
+            free[each.allocation.flavor].take(end, math.inf, -size_of(each.gang))
+    return free
+
+
+def _too_large(size: int, most: int) -> Diagnosis:
+    return Diagnosis(
+        category=Category.EXCEEDS_CAPACITY,
+        summary=f"The job needs {size} instances, but the largest flavor has {most}.",
+        resolution="Use fewer instances, or add capacity.",
+    )
+
+
+def _in_order(snapshot: Snapshot) -> Iterator[Gang]:
+    lists = (snapshot.waiting.in_order(queue) for queue in snapshot.waiting.queues())
+    return merge(*lists, key=lambda gang: (-gang.priority, gang.job_id))

@@ -1,0 +1,58 @@
+"""Turns the jobs of a trace into the load of a simulation."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from job_tracker.scheduling.simulation.trace import TraceError, TraceJob
+
+
+def prepared(
+    jobs: Sequence[TraceJob],
+    *,
+    since: float = 0.0,
+    longest: float | None = None,
+    priorities: bool = False,
+) -> list[TraceJob]:
+    """Return the jobs submitted after `since`, with run times cut at `longest` seconds.
+
+    A job that ran for no time runs for a second. Without `priorities`, all have priority 0. The first one is
+    submitted at 0. Raises TraceError if no job is left.
+    """
+    kept = [job for job in jobs if job.submitted_at > since or not since]
+    if not kept:
+        raise TraceError(f"no job was submitted after {since:g} s; choose an earlier time")
+    first = min(job.submitted_at for job in kept)
+    return [
+        replace(
+            job,
+            submitted_at=job.submitted_at - first,
+            run=max(1.0, job.run if longest is None else min(job.run, longest)),
+            priority=job.priority if priorities else 0,
+        )
+        for job in kept
+    ]
+
+
+def work(jobs: Sequence[TraceJob]) -> float:
+    """Return how many instance-seconds the jobs run."""
+    return sum(job.run * job.instances for job in jobs)
+
+
+def offered(jobs: Sequence[TraceJob], capacity: int) -> float:
+    """Return the work offered while jobs are submitted, as a share of the capacity. 0: all come at once."""
+    span = max(job.submitted_at for job in jobs) - min(job.submitted_at for job in jobs)
+    return work(jobs) / (capacity * span) if span else 0.0
+
+
+def scaled(jobs: Sequence[TraceJob], capacity: int, load: float) -> list[TraceJob]:
+    """Scale the times of submissions, so that the work offered is this share of the capacity."""
+    factor = offered(jobs, capacity) / load
+    return [replace(job, submitted_at=job.submitted_at * factor) for job in jobs]
+
+
+def queued(jobs: Sequence[TraceJob], queues: int, seed: int) -> list[TraceJob]:
+    """Spread the jobs over queues q1, q2 … by a hash, which is the same for the same seed."""
+    digests = (hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8) for number in range(len(jobs)))
+    places = (int.from_bytes(digest.digest(), "big") % queues for digest in digests)
+    return [replace(job, queue=f"q{place + 1}") for job, place in zip(jobs, places, strict=True)]

@@ -1,0 +1,96 @@
+"""trainctl simulate: figures side by side, plots, and errors that name the option or the line."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support.trainctl import Trainctl
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    lines = [f"{at},{100 + at % 7 * 50},{(1, 1, 2, 4)[at % 4]}" for at in range(60)]
+    path.write_text("\n".join(("submit_s,run_s,gpus", *lines)))
+    return path
+
+
+def test_it_prints_a_line_for_each_policy_in_a_pipe(trainctl: Trainctl, trace: Path) -> None:
+    result = trainctl("simulate", str(trace), "--policy", "fifo", "--policy", "easy")
+    assert result.exit_code == 0, result.stderr
+    names = [line.split("\t")[0] for line in result.stdout.splitlines()]
+    assert names == ["fifo", "easy"]
+    assert all(len(line.split("\t")) == 5 for line in result.stdout.splitlines())
+
+
+def test_what_ifs_stand_beside_the_base(trainctl: Trainctl, trace: Path) -> None:
+    options = ("--policy", "easy", "--add", "default=8", "--queues", "3", "--quota", "q1=2")
+    printed = trainctl("simulate", str(trace), *options, "--json").stdout.splitlines()
+    base, more = map(json.loads, printed)
+    assert (base["instances"], more["instances"]) == (8, 16)
+    assert more["scenario"] == "easy, default+8, quota q1=2"
+    assert more["waiting_s"]["mean"] < base["waiting_s"]["mean"]
+    assert set(base["waiting_by_queue_s"]) == {"q1", "q2", "q3"}
+
+
+def test_a_terminal_gets_tables(trainctl: Trainctl, trace: Path) -> None:
+    shown = trainctl.on_terminal("simulate", str(trace), "--queues", "2", "--load", "0.9").stdout
+    for text in ("utilisation", "mean waiting by size", "mean waiting by queue", "4 instances"):
+        assert text in shown
+
+
+def test_jobs_that_never_start_are_named(trainctl: Trainctl, trace: Path) -> None:
+    shown = trainctl.on_terminal("simulate", str(trace), "--capacity", "2", "--policy", "easy").stdout
+    assert "15 jobs never started" in shown
+
+
+def test_plots_are_written_to_a_folder(trainctl: Trainctl, trace: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "plots"
+    result = trainctl("simulate", str(trace), "--queues", "2", "--plot", str(folder))
+    assert result.exit_code == 0, result.stderr
+    assert {path.name for path in folder.iterdir()} == {
+        *("utilisation.svg", "waiting.svg", "fairness.svg", "shares.svg"),
+    }
+    for path in folder.iterdir():
+        ElementTree.parse(path)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--capacity", "0"), "greater than or equal to 1"),
+        (("--load", "0"), "greater than or equal to 0.01"),
+        (("--policy", "magic"), "'magic' is not one of"),
+        (("--add", "a100"), "'a100' is not KEY=VALUE"),
+        (("--add", "a100=x"), "a100 is 'x'; it must be a whole number"),
+        (("--add", "default=-9"), "leaves -1 instances"),
+        (("--quota", "nope=1"), "no job is in queue 'nope'; queues: default"),
+        (("--quota", "default=9"), "the quotas are 9 instances in all; at most the 8"),
+        (("--queues", "0"), "greater than or equal to 1"),
+        (("--since", "1e9"), "no job was submitted after 1e+09 s"),
+    ],
+)
+def test_a_wrong_option_is_named(
+    trainctl: Trainctl, trace: Path, options: tuple[str, ...], problem: str
+) -> None:
+    result = trainctl("simulate", str(trace), *options)
+    assert result.exit_code == 2
+    assert problem in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_a_bad_line_of_the_trace_is_named(trainctl: Trainctl, tmp_path: Path) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text("submit_s,run_s,gpus\n1,2,3\n1,-2,3\n")
+    result = trainctl("simulate", str(path))
+    assert result.exit_code == 2
+    assert "line 3: run_s is '-2'" in " ".join(result.stderr.replace("│", " ").split())
+    assert "cannot read" in trainctl("simulate", str(tmp_path / "none.csv")).stderr
+    assert "cannot read" in trainctl("simulate", str(tmp_path)).stderr
+
+
+def test_a_folder_that_cannot_be_written_is_named(trainctl: Trainctl, trace: Path) -> None:
+    result = trainctl("simulate", str(trace), "--plot", str(trace / "plots"))
+    assert result.exit_code == 2
+    assert "cannot write to" in result.stderr

@@ -1,0 +1,58 @@
+"""The figures of a simulation."""
+
+import math
+
+import pytest
+
+from job_tracker.scheduling.simulation.metrics import Waits, is_kept, jain, over_time, summary
+from job_tracker.scheduling.simulation.replay import Record
+from job_tracker.scheduling.simulation.trace import TraceJob
+
+RECORDS = [
+    Record(TraceJob(0, 100, 2, "a"), started_at=0),
+    Record(TraceJob(0, 100, 4, "b"), started_at=100, first_promise=100),
+    Record(TraceJob(10, 50, 2, "b"), started_at=60, first_promise=50),
+    Record(TraceJob(10, 50, 9, "b"), refused="too large"),
+]
+
+
+def test_the_summary_has_utilisation_waits_and_promises() -> None:
+    found = summary(RECORDS, capacity=4)
+    assert found.utilisation == (200 + 400 + 100) / (4 * 200)
+    assert found.waits == Waits(jobs=3, mean=50, median=50, high=100)
+    assert found.by_size[2] == Waits(2, 25, 0, 50)
+    assert found.by_queue["b"].mean == 75
+    assert found.largest == found.by_size[4]
+    assert (found.promised, found.kept, found.unstarted, found.end) == (2, 1, 1, 200)
+    assert not is_kept(RECORDS[2])
+
+
+def test_without_jobs_there_are_no_figures() -> None:
+    found = summary([], capacity=4)
+    assert found.utilisation == 0
+    assert math.isnan(found.largest.mean)
+    assert over_time([], 4) == []
+
+
+def test_shares_over_time_add_up_to_the_work() -> None:
+    spans = over_time(RECORDS, capacity=4, spans=7)
+    assert sum(span.shares["b"] for span in spans) / 7 == pytest.approx(500 / 800)
+    assert spans[0].index == pytest.approx(0.5)  # b waits while a runs
+    assert spans[-1].index == 1
+
+
+def test_weights_count_in_fairness() -> None:
+    records = [
+        Record(TraceJob(0, 100, 1, "a"), started_at=0),
+        Record(TraceJob(0, 100, 3, "b"), started_at=0),
+    ]
+    (span,) = over_time(records, capacity=4, spans=1, weights={"a": 1, "b": 3})
+    assert span.index == pytest.approx(1)
+    (span,) = over_time(records, capacity=4, spans=1)
+    assert span.index == pytest.approx(0.8)
+
+
+def test_jains_index_is_one_for_equal_values() -> None:
+    assert jain([2, 2, 2]) == 1
+    assert jain([1, 0, 0, 0]) == 0.25
+    assert jain([]) == 1

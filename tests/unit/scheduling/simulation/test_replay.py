@@ -1,0 +1,112 @@
+"""The replay: events in order, policies that break rules, usage, promises and wake-ups."""
+
+import pytest
+
+from job_tracker.scheduling.model import (
+    Admit,
+    Allocation,
+    Plan,
+    Promise,
+    Reason,
+    Reserve,
+    Snapshot,
+)
+from job_tracker.scheduling.simulation.peers import fifo
+from job_tracker.scheduling.simulation.replay import (
+    BEGIN,
+    Cluster,
+    ExactDurations,
+    PolicyError,
+    UnknownDurations,
+    replay,
+)
+from job_tracker.scheduling.simulation.trace import TraceJob
+
+
+def test_an_end_frees_its_instances_for_a_submission_of_the_same_moment() -> None:
+    records = replay([TraceJob(0, 10, 4), TraceJob(10, 1, 4)], fifo, Cluster.of(4))
+    assert [record.waited for record in records] == [0, 0]
+
+
+def test_higher_priorities_go_first() -> None:
+    jobs = [TraceJob(0, 10, 1), TraceJob(1, 10, 1), TraceJob(2, 10, 1, priority=5)]
+    assert [record.started_at for record in replay(jobs, fifo, Cluster.of(1))] == [0, 20, 10]
+
+
+def test_a_job_that_is_started_twice_is_an_error_of_the_policy() -> None:
+    def twice(snapshot: Snapshot, now: float) -> Plan:
+        return Plan(admitted=(Admit(1, Allocation()), Admit(1, Allocation())))
+
+    with pytest.raises(PolicyError, match="job 1 is started, but it does not wait"):
+        replay([TraceJob(0, 1, 1)], twice, Cluster.of(4))
+
+
+def test_a_job_that_is_started_on_more_than_there_is_is_an_error_of_the_policy() -> None:
+    def all_at_once(snapshot: Snapshot, now: float) -> Plan:
+        return Plan(admitted=tuple(Admit(gang.job_id, Allocation()) for gang in in_order(snapshot)))
+
+    with pytest.raises(PolicyError, match="job 2 is started on 3 instances of flavor 'default'; 1 are free"):
+        replay([TraceJob(0, 1, 3), TraceJob(0, 1, 3)], all_at_once, Cluster.of(4))
+
+
+def in_order(snapshot: Snapshot) -> list:  # type: ignore[type-arg]
+    return [gang for queue in snapshot.waiting.queues() for gang in snapshot.waiting.in_order(queue)]
+
+
+def test_the_policy_is_asked_again_when_it_wants_to_be() -> None:
+    asked = []
+
+    def later(snapshot: Snapshot, now: float) -> Plan:
+        asked.append(now - BEGIN)
+        return Plan(next_at=now + 5) if now < BEGIN + 12 else fifo(snapshot, now)
+
+    (record,) = replay([TraceJob(0, 1, 1)], later, Cluster.of(1))
+    assert asked[:4] == [0, 5, 10, 15]
+    assert record.started_at == 15
+
+
+def test_a_policy_that_never_starts_a_job_ends_the_replay() -> None:
+    (record,) = replay([TraceJob(0, 1, 1)], lambda _snapshot, _now: Plan(), Cluster.of(1))
+    assert record.started_at is None
+
+
+def test_promises_come_back_in_the_next_snapshot_and_the_first_one_is_kept() -> None:
+    seen = []
+
+    def promising(snapshot: Snapshot, now: float) -> Plan:
+        seen.append(dict(snapshot.promises))
+        plan = fifo(snapshot, now)
+        admitted = {each.job_id for each in plan.admitted}
+        reserved = [
+            Reserve(gang.job_id, Promise(now + 10, "default"), (Reason.CAPACITY,), "a reason")
+            for gang in in_order(snapshot)
+            if gang.job_id not in admitted
+        ]
+        return Plan(admitted=plan.admitted, reserved=tuple(reserved))
+
+    records = replay([TraceJob(0, 30, 1), TraceJob(1, 1, 1), TraceJob(2, 1, 1)], promising, Cluster.of(1))
+    assert records[1].first_promise == 11
+    assert records[1].moves == ["a reason", "a reason"]
+    assert seen[2] == {2: Promise(BEGIN + 11, "default")}
+
+
+def test_usage_of_queues_decays_by_half_in_its_half_life() -> None:
+    seen = []
+
+    def watching(snapshot: Snapshot, now: float) -> Plan:
+        seen.append({name: usage.amounts for name, usage in snapshot.usage.items()})
+        return fifo(snapshot, now)
+
+    jobs = [TraceJob(0, 1, 2, "a"), TraceJob(1001, 1, 1, "b")]
+    replay(jobs, watching, Cluster({"default": 2}, half_life=1000))
+    first, last = seen[1]["a"]["default"]["instances"], seen[2]["a"]["default"]["instances"]
+    assert first == pytest.approx(2, rel=0.001)
+    assert last == pytest.approx(first / 2)
+
+
+def test_durations_are_known_as_the_simulation_says() -> None:
+    job = TraceJob(0, 5, 1)
+    exact = ExactDurations().expected(job)
+    assert exact is not None
+    assert (exact.median, exact.high) == (5, 5)
+    assert UnknownDurations().expected(job) is None
