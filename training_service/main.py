@@ -104,7 +104,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         access = await _access(settings, store, trail.note)
         opened_catalog = await _catalog(settings, store, access.projects, trail.note, file)
         catalog = opened_catalog.catalog
-        metrics.observe_store(store, settings.scheduling.capacity, access.projects.names)
+        metrics.observe_store(store, settings.scheduling.instances, access.projects.names)
         store_id = await store.store_id()
         keys = await ReportKeys.open(store)
         stack.push_async_callback(end, background(keys.follow(), "keys of report tokens"))
@@ -198,7 +198,7 @@ def make_jobs(
     admission = Admission(
         catalog,
         make_resolver(settings, catalog),
-        capacity=settings.scheduling.capacity,
+        capacity=settings.scheduling.most_instances,
         max_processes=settings.scheduling.most_processes,
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
@@ -283,7 +283,7 @@ def make_leadership(
 def tracker_options(settings: Settings) -> TrackerOptions:
     """The settings of the tracker."""
     return TrackerOptions(
-        capacity=settings.scheduling.capacity,
+        capacity=settings.scheduling.instances,
         stop_grace=settings.jobs.stop_grace,
         finish_grace=settings.jobs.finish_grace,
         keep_finished=settings.jobs.keep_finished,
