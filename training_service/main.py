@@ -32,7 +32,6 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
-from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -261,7 +260,6 @@ def make_leadership(
             options,
             tenure,
             reports,
-            Fifo(),
             on_save=saved,
             models=models,
             resolve=resolver.completed,
@@ -284,6 +282,7 @@ def tracker_options(settings: Settings) -> TrackerOptions:
     """The settings of the tracker."""
     return TrackerOptions(
         capacity=settings.scheduling.instances,
+        usage_half_life=settings.scheduling.usage_half_life,
         stop_grace=settings.jobs.stop_grace,
         finish_grace=settings.jobs.finish_grace,
         keep_finished=settings.jobs.keep_finished,

@@ -20,7 +20,6 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
-from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -62,8 +61,7 @@ class Service:
             options,
             tenure,
             self.reports,
-            Fifo(),
-            lambda: utc_now() - self.back_by,
+            clock=lambda: utc_now() - self.back_by,
         )
         self._tasks = [asyncio.create_task(self.tracker.run()), asyncio.create_task(self.reports.run())]
 
