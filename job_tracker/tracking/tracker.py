@@ -340,7 +340,7 @@ class Tracker:
             job = replace(job, spec=self._resolve(job.spec))
             await self._before_launch()
             self._tenure.check()
-            self._seen[job.group] = await self._backend.launch(job)
+            self._seen[job.group] = await self._backend.launch(job.as_allocated)
             self._launched.add(job.group)
         except NoRoom as error:
             self._admitting.found_no_room(job.id)
