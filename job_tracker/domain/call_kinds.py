@@ -57,6 +57,9 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "RemoveAlgorithm": CallKind.CHANGE,
     "SetDataset": CallKind.CHANGE,
     "RemoveDataset": CallKind.CHANGE,
+    "ListQueues": CallKind.LIST,
+    "SetQueue": CallKind.CHANGE,
+    "RemoveQueue": CallKind.CHANGE,
     "Report": CallKind.REPORT,
     "FetchProgram": CallKind.STREAM,
 }

@@ -134,12 +134,12 @@ class TooManyTokens(LimitExceeded):
 
 
 class TooManyDeclarations(LimitExceeded):
-    """As many algorithms and datasets are declared as the service allows, or as it allows a project."""
+    """As much is declared as the service allows, or as it allows a project."""
 
     def __init__(self, most: int, project: str = "") -> None:
         super().__init__(
-            f"{most} algorithms and datasets{f' of project {project}' if project else ''} are declared by "
-            "the API, which is the limit; remove some, or put some into a file of the service",
+            f"{most} algorithms, datasets and queues{f' of project {project}' if project else ''} are "
+            "declared by the API, which is the limit; remove some, or put some into a file of the service",
             limit="declarations",
         )
 

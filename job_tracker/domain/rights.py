@@ -77,6 +77,9 @@ CATALOG_RIGHTS: Mapping[str, Right] = {
     "remove_algorithm": Right("RemoveAlgorithm", "remove algorithms", Role.ADMIN),
     "set_dataset": Right("SetDataset", "declare datasets", Role.ADMIN),
     "remove_dataset": Right("RemoveDataset", "remove datasets", Role.ADMIN),
+    "list_queues": Right("ListQueues", "list queues", Role.VIEWER),
+    "set_queue": Right("SetQueue", "declare queues", Role.OPERATOR),
+    "remove_queue": Right("RemoveQueue", "remove queues", Role.OPERATOR),
 }
 """By operation of `Declarations`. Those of all projects are changed by operators."""
 

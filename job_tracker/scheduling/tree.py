@@ -1,6 +1,6 @@
 """The tree of queues, as declared: checked against the flavors, and turned into what the planner sees."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -51,6 +51,20 @@ class Tree:
     def cohorts(self) -> frozenset[str]:
         """The queues that are parents of others."""
         return frozenset(each.parent for each in self.queues.values() if each.parent)
+
+    @property
+    def leaves(self) -> frozenset[str]:
+        """The queues in which jobs can wait."""
+        return frozenset(self.queues) - self.cohorts
+
+    def covering(self, names: Iterable[str]) -> Mapping[str, Queue]:
+        """Return the queues for the planner, also for jobs in queues of these names that are not declared.
+
+        Such a queue is at the top, with weight 1 and without limits. It exists if a file was changed while
+        the service was not running, or if a queue was removed just as a job was submitted to it.
+        """
+        others = {name: Queue(name=name) for name in names if name not in self.queues}
+        return {**self.queues, **others} if others else self.queues
 
     def up_from(self, name: str) -> Iterator[str]:
         """Yield the queue and its parents, up to the top."""
@@ -142,9 +156,10 @@ def _add_what_fits(
             return
 
 
-def without(tree: Tree, name: str) -> Tree:
-    """Return the tree without a queue. Raises ValueError if another needs it."""
-    return tree_of(tree.pool, {key: each for key, each in tree.recipes.items() if key != name})
+def changed(tree: Tree, name: str, recipe: QueueRecipe | None) -> Tree:
+    """Return the tree with another recipe of one queue; None: without the queue. Raises ValueError."""
+    recipes = {key: each for key, each in tree.recipes.items() if key != name and key not in tree.problems}
+    return tree_of(tree.pool, {**recipes, name: recipe} if recipe else recipes)
 
 
 def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:

@@ -63,6 +63,9 @@ LEAST: dict[str, Least] = {
     "RemoveAlgorithm": Role.ADMIN,
     "SetDataset": Role.ADMIN,
     "RemoveDataset": Role.ADMIN,
+    "ListQueues": Role.VIEWER,
+    "SetQueue": Role.OPERATOR,
+    "RemoveQueue": Role.OPERATOR,
     "ListAuditEvents": Role.ADMIN,
     "ListReportKeys": Role.OPERATOR,
     "RotateReportKey": Role.OPERATOR,
@@ -138,7 +141,13 @@ class Matrix:
                 return {"project": name, "name": "own", "definition": json.dumps({"uri": uri})}
             case "RemoveAlgorithm" | "RemoveDataset":
                 return {"project": name, "name": "own"}
-            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents" | "ListAlgorithms" | "ListDatasets":
+            case "SetQueue":
+                return {"name": f"of-{name}", "definition": "{}"}
+            case "RemoveQueue":
+                return {"name": f"of-{name}"}
+            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
+                return {"project": name}
+            case "ListAlgorithms" | "ListDatasets" | "ListQueues":
                 return {"project": name}
             case "FetchTrainingArtifact":
                 return {"job_id": job_id, "name": "model.pt"}

@@ -6,7 +6,7 @@ import pytest
 
 from job_tracker.scheduling.model import Flavor, Limit, Queue
 from job_tracker.scheduling.recipes import QueueRecipe
-from job_tracker.scheduling.tree import Tree, pool_of, tree_of, without
+from job_tracker.scheduling.tree import Tree, changed, pool_of, tree_of
 
 POOL = pool_of(
     {"a100": {"instances": "8", "cpu": "64", "nvidia.com/gpu": "64"}, "spot": {"instances": "100"}}, 8
@@ -177,5 +177,5 @@ def test_an_accepted_queue_that_does_not_fit_any_more_stays_with_its_problem() -
 def test_a_cohort_with_queues_cannot_be_removed() -> None:
     found = tree(top={}, a={"parent": "top"})
     with pytest.raises(ValueError, match=r"^a\.parent: 'top' doesn't exist"):
-        without(found, "top")
-    assert without(found, "a").queues.keys() == {"default", "top"}
+        changed(found, "top", None)
+    assert changed(found, "a", None).queues.keys() == {"default", "top"}

@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from training_service.client.cli.boundary import errors_reported
-from training_service.client.cli.commands import catalog, projects, report_keys, tokens
+from training_service.client.cli.commands import catalog, projects, queues, report_keys, tokens
 from training_service.client.cli.commands.annotate import hold, note, release, tag
 from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.audit import audit
@@ -208,3 +208,4 @@ for command_of_catalog in (catalog.algorithms, catalog.datasets):
     app.command()(command_of_catalog)
 app.add_typer(catalog.algorithm_app, name="algorithm")
 app.add_typer(catalog.dataset_app, name="dataset")
+app.add_typer(queues.app, name="queues")
