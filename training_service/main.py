@@ -21,6 +21,7 @@ from job_tracker.backends.registry import Opened
 from job_tracker.catalog import Catalog
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
+from job_tracker.declarations.catalog import DeclaredCatalog
 from job_tracker.domain.audit import EventObserver
 from job_tracker.domain.call_kinds import CallKind
 from job_tracker.domain.errors import StoreLost
@@ -32,6 +33,7 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
+from job_tracker.scheduling.board import Pool
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -242,7 +244,7 @@ def make_leadership(
     reports: ReportBuffer,
     metrics: Metrics,
     keys: ReportKeys,
-    catalog: Catalog,
+    catalog: DeclaredCatalog,
 ) -> Leadership:
     """The leadership of this replica, which runs the tracker during its terms."""
     options, resolver = tracker_options(settings), make_resolver(settings, catalog)
@@ -250,6 +252,10 @@ def make_leadership(
     def saved(before: Job, after: Job) -> None:
         metrics.observe_job(before, after)
         opened.on_save(before, after)
+
+    def pool() -> Pool:
+        tree = catalog.tree  # it may change at any time
+        return tree.pool.flavors, tree.queues
 
     async def track(tenure: Tenure) -> None:
         models = ModelFiles(settings.storage.root)
@@ -260,6 +266,7 @@ def make_leadership(
             options,
             tenure,
             reports,
+            pool=pool,
             on_save=saved,
             models=models,
             resolve=resolver.completed,

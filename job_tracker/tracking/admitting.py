@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from job_tracker.domain.allocation import Allocation
+from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, StaleJob
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.scheduling.board import Board
@@ -16,6 +18,7 @@ from job_tracker.store.queue import QueueView
 
 _PAGE = 1000
 _READ_AT_ONCE = 256
+_MOVED_AT_ONCE = 512
 _LONGEST_PAUSE = 1.0  # seconds
 _SHARE_OF_TIME = 0.2
 _SHORTEST_PASS = 0.005  # seconds
@@ -55,6 +58,8 @@ class Admitting:
         self._wake_after = wake
         self._keep_notes_soon = keep_notes_soon
         self._clock = clock
+        self.passes = 0
+        """The number of passes so far."""
         self._pause = timedelta(0)
         self._is_restored = False
         self._lacking = 0
@@ -75,6 +80,7 @@ class Admitting:
                 await self._restore()
             await self._read_changed()
             now = self._clock()
+            self.passes += 1
             began = time.monotonic()
             plan = self._planner(
                 self._board.snapshot(now.timestamp(), is_open=not self._without_room), now.timestamp()
@@ -180,9 +186,6 @@ class Admitting:
         except JobNotFound:
             return None
 
-    async def _find_again(self, job_id: int) -> Job | None:
-        return self._fresh.get(job_id) or await self._find(job_id)
-
     def _take_in(self, job_id: int, job: Job | None) -> None:
         if job is None:
             self._board.remove(job_id, self._now())
@@ -197,31 +200,34 @@ class Admitting:
         wanted = [*allocations, *diagnoses]
         if not self._has_room:
             self._without_room.update(allocations)
-        jobs: list[Job | BaseException | None] = []
-        for start in range(0, len(wanted), _READ_AT_ONCE):
-            some = wanted[start : start + _READ_AT_ONCE]
-            jobs += await asyncio.gather(*map(self._find_again, some), return_exceptions=True)
+        failed: dict[int, BaseException] = {}
+        for start in range(0, len(wanted), _MOVED_AT_ONCE):
+            some = wanted[start : start + _MOVED_AT_ONCE]
+            # Concurrently, so that they share commits.
+            moves = (
+                self._move(job_id, allocations.get(job_id), diagnoses.get(job_id), now) for job_id in some
+            )
+            results = await asyncio.gather(*moves, return_exceptions=True)
+            failed |= {job_id: each for job_id, each in zip(some, results, strict=True) if each is not None}
         self._fresh = {}
-
-        async def move(job_id: int, job: Job | BaseException | None) -> None:
-            if isinstance(job, BaseException):
-                raise job
-            if job is None or job.state is not JobState.QUEUED:
-                raise StaleJob(job_id, job.version if job else 0)
-            if job_id in allocations:
-                after = job.admitted(now, allocations[job_id])
-            else:
-                after = job.ended(Ending(JobState.FAILED, now, diagnoses[job_id]), now)
-            self._board.read(await self._save(job, after), now.timestamp())
-
-        # Concurrently, so that they share commits.
-        results = await asyncio.gather(*map(move, wanted, jobs), return_exceptions=True)
-        failed = {job_id: each for job_id, each in zip(wanted, results, strict=True) if each is not None}
         self._without_room.difference_update(failed)
         self._changed.update(failed)
         if errors := [error for error in failed.values() if not _is_stale(error)]:
             raise errors[0]
         return bool(failed)
+
+    async def _move(
+        self, job_id: int, allocation: Allocation | None, diagnosis: Diagnosis | None, now: datetime
+    ) -> None:
+        """Write one move. Raises StaleJob if the job no longer waits."""
+        job = self._fresh.get(job_id) or await self._find(job_id)
+        if job is None or job.state is not JobState.QUEUED:
+            raise StaleJob(job_id, job.version if job else 0)
+        if diagnosis is not None:
+            after = job.ended(Ending(JobState.FAILED, now, diagnosis), now)
+        else:
+            after = job.admitted(now, allocation)
+        self._board.read(await self._save(job, after), now.timestamp())
 
 
 def _is_stale(error: BaseException) -> bool:

@@ -192,6 +192,11 @@ class Tracker:
         """Return the load of its work queue. Safe in any thread."""
         return self._queue.health
 
+    @property
+    def passes(self) -> int:
+        """Return how often the planner was asked."""
+        return self._admitting.passes
+
     async def run(self) -> None:
         """Track until cancelled."""
         try:
