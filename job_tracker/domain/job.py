@@ -288,6 +288,12 @@ class Job:
         return bool(self.ranks)
 
     @property
+    def admitted_at(self) -> datetime | None:
+        """Return when the last attempt was admitted."""
+        launching = (move for move in reversed(self.history) if move.state is JobState.LAUNCHING)
+        return next((move.at for move in launching if not move.is_restart), None)
+
+    @property
     def instances(self) -> int:
         """Return the number of instances of the attempt. An elastic one may have fewer than the job asks
         for."""

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from itertools import chain
 
 from job_tracker.domain.job import Job, JobSpec, JobState
@@ -73,9 +72,9 @@ class Board:
             if job.id not in self.running:
                 self.waiting.remove(job.id)
                 self.promises.pop(job.id, None)
-                self._begin(
-                    Running(self._gang_of(job), job.allocation or Allocation(), _admitted_at(job)), now
-                )
+                began = job.admitted_at or job.submitted_at
+                allocation = job.allocation or Allocation()
+                self._begin(Running(self._gang_of(job), allocation, began.timestamp()), now)
         else:
             self.remove(job.id, now)
 
@@ -167,10 +166,3 @@ def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float,
         for resource, rate in of_flavor.items():
             own[resource] = own.get(resource, 0.0) + rate * added
     return Usage(now, amounts)
-
-
-def _admitted_at(job: Job) -> float:
-    at: datetime = next(
-        (move.at for move in reversed(job.history) if move.state is JobState.LAUNCHING), job.submitted_at
-    )
-    return at.timestamp()

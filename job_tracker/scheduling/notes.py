@@ -1,5 +1,6 @@
 """The notes of scheduling: what a later leader continues with, and what every replica answers from."""
 
+import asyncio
 from typing import Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -32,6 +33,7 @@ class NoteKeeper:
         self._term = term
         self._kept: dict[tuple[str, str], str] = {}
         self._waiting: dict[str, str] = {}
+        self._writing = asyncio.Lock()
 
     async def restore(self, board: Board) -> None:
         """Give the board the usage and the promises of the notes, before it reads any job."""
@@ -58,6 +60,10 @@ class NoteKeeper:
 
     async def write(self, board: Board, *, with_usage: bool) -> None:
         """Write what has changed, in one transaction."""
+        async with self._writing:
+            await self._write(board, with_usage=with_usage)
+
+    async def _write(self, board: Board, *, with_usage: bool) -> None:
         wanted = {(WAITING, key): text for key, text in self._waiting.items()}
         if with_usage:
             wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.usage.items()}

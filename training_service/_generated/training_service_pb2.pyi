@@ -1731,6 +1731,162 @@ class GetTrainingArtifactsResponse(_message.Message):
 Global___GetTrainingArtifactsResponse: _TypeAlias = GetTrainingArtifactsResponse  # noqa: Y015
 
 @_typing.final
+class ExplainTrainingRequest(_message.Message):
+    """The job to explain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainTrainingRequest: _TypeAlias = ExplainTrainingRequest  # noqa: Y015
+
+@_typing.final
+class ExplainTrainingResponse(_message.Message):
+    """Why a job waits. A job that is not queued has no reasons."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    PROMISED_START_FIELD_NUMBER: _builtins.int
+    FLAVOR_FIELD_NUMBER: _builtins.int
+    MOVED_BECAUSE_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    OTHER_HOLDERS_FIELD_NUMBER: _builtins.int
+    OTHER_INSTANCES_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    queue: _builtins.str
+    """The queue in which the job waits."""
+    position: _builtins.int
+    """The number of queued jobs of the same queue that were submitted before."""
+    flavor: _builtins.str
+    """The flavor of the promise; empty without one."""
+    moved_because: _builtins.str
+    """Why the promised start is later than before; empty if it is not."""
+    other_holders: _builtins.int
+    """The number of other jobs that hold capacity."""
+    other_instances: _builtins.int
+    """Their instances."""
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingReason]:
+        """The reasons, the binding one first."""
+
+    @_builtins.property
+    def promised_start(self) -> _timestamp_pb2.Timestamp:
+        """The promised start. It moves later only if facts change. Absent: none is promised yet."""
+
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___CapacityHolder]:
+        """The jobs that hold capacity, the largest first: at most 100, of projects in which the caller has a role."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        queue: _builtins.str = ...,
+        position: _builtins.int = ...,
+        reasons: _abc.Iterable[Global___WaitingReason] | None = ...,
+        promised_start: _timestamp_pb2.Timestamp | None = ...,
+        flavor: _builtins.str = ...,
+        moved_because: _builtins.str = ...,
+        holders: _abc.Iterable[Global___CapacityHolder] | None = ...,
+        other_holders: _builtins.int = ...,
+        other_instances: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["promised_start", b"promised_start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainTrainingResponse: _TypeAlias = ExplainTrainingResponse  # noqa: Y015
+
+@_typing.final
+class WaitingReason(_message.Message):
+    """A reason why a job waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    """The stable code, such as "capacity", "quota" or "order"."""
+    message: _builtins.str
+    """A sentence for people."""
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingReason: _TypeAlias = WaitingReason  # noqa: Y015
+
+@_typing.final
+class CapacityHolder(_message.Message):
+    """A job that holds capacity."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    ADMITTED_AT_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    name: _builtins.str
+    """The name of the job."""
+    project: _builtins.str
+    """The project of the job."""
+    queue: _builtins.str
+    """The queue from which it started."""
+    instances: _builtins.int
+    """The number of its instances."""
+    @_builtins.property
+    def admitted_at(self) -> _timestamp_pb2.Timestamp:
+        """When its attempt was admitted."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        name: _builtins.str = ...,
+        project: _builtins.str = ...,
+        queue: _builtins.str = ...,
+        instances: _builtins.int = ...,
+        admitted_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted_at", b"admitted_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_at", b"admitted_at", "instances", b"instances", "job_id", b"job_id", "name", b"name", "project", b"project", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CapacityHolder: _TypeAlias = CapacityHolder  # noqa: Y015
+
+@_typing.final
 class Artifact(_message.Message):
     """One artifact of a job."""
 

@@ -13,6 +13,7 @@ from training_service._generated.training_service_pb2 import (
     CancelTrainingRequest,
     Deadlines,
     DeleteTrainingRequest,
+    ExplainTrainingRequest,
     FetchTrainingArtifactRequest,
     GetTrainingArtifactsRequest,
     GetTrainingChangesRequest,
@@ -307,6 +308,12 @@ def metrics(job_id: int, names: Iterable[str]) -> GetTrainingMetricsRequest:
 def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
     """Build a request for the artifacts of a job."""
     return GetTrainingArtifactsRequest(job_id=job_id)
+
+
+@_validated
+def why(job_id: int) -> ExplainTrainingRequest:
+    """Build a request for the reasons why a job waits."""
+    return ExplainTrainingRequest(job_id=job_id)
 
 
 @_validated

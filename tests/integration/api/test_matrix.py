@@ -34,6 +34,7 @@ LEAST: dict[str, Least] = {
     "Train": Role.SUBMITTER,
     "GetTrainingStatus": Role.VIEWER,
     "ListTrainingJobs": Role.VIEWER,
+    "ExplainTraining": Role.VIEWER,
     "CancelTraining": Role.ADMIN,
     "AnnotateTraining": Role.ADMIN,
     "DeleteTraining": Role.ADMIN,
@@ -74,7 +75,7 @@ LEAST: dict[str, Least] = {
 HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
     *("GetTrainingArtifacts", "FetchTrainingArtifact", "RevokeToken", "AnnotateTraining", "DeleteTraining"),
-    "GetTrainingChanges",
+    *("GetTrainingChanges", "ExplainTraining"),
 }
 MODULES = ((pb, pb_grpc), (rpb, rpb_grpc), (apb, apb_grpc), (ppb, ppb_grpc), (cpb, cpb_grpc))
 STUBS = {

@@ -34,6 +34,7 @@ from training_service.client.cli.commands.submit import submit
 from training_service.client.cli.commands.sweep import sweep
 from training_service.client.cli.commands.wait import wait
 from training_service.client.cli.commands.watch import watch
+from training_service.client.cli.commands.why import why
 from training_service.client.cli.exit_codes import ExitCode
 from training_service.client.cli.output import Remarks
 from training_service.client.cli.session import Session, session_of
@@ -188,7 +189,7 @@ def trainctl(
 
 
 for command in (
-    *(submit, rerun, clone, status, describe, watch, wait, logs, plot, artifacts, fetch, diff),
+    *(submit, rerun, clone, status, describe, why, watch, wait, logs, plot, artifacts, fetch, diff),
     *(tag, note, hold, release, cancel, rm, sweep, scale),
 ):
     app.command()(command)
