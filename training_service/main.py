@@ -21,6 +21,7 @@ from job_tracker.backends.registry import Opened
 from job_tracker.catalog import Catalog
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
+from job_tracker.declarations.catalog import DeclaredCatalog
 from job_tracker.domain.audit import EventObserver
 from job_tracker.domain.call_kinds import CallKind
 from job_tracker.domain.errors import StoreLost
@@ -191,7 +192,7 @@ def make_jobs(
     metrics: Metrics,
     projects: Projects,
     note: EventObserver,
-    catalog: Catalog,
+    catalog: DeclaredCatalog,
     programs: Programs | None = None,
 ) -> Jobs:
     """The operations behind the API. `note` gets an event of each denial and read."""
@@ -205,6 +206,7 @@ def make_jobs(
         store_id=store_id,
         defaults=settings.job_defaults,
         trees=programs,
+        queues=catalog,
     )
     return Jobs(
         store,

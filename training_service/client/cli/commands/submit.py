@@ -59,6 +59,9 @@ def submit(
     near: pods.Near = "",
     apart: pods.Apart = "",
     strict_placement: pods.StrictPlacement = False,
+    queue: policy_options.Queue = "",
+    priority: policy_options.Priority = "",
+    expected: policy_options.Expected = None,
 ) -> None:
     """Queue a training job and print its id.
 
@@ -96,6 +99,9 @@ def submit(
                     queue_deadline, start_deadline, run_deadline, progress_deadline
                 ),
                 number_policy=policy_options.number_policy(on_nonfinite, nonfinite_metric),
+                queue=queue,
+                priority=priority,
+                expected=expected,
                 tags=tag or (),
             )
         submission.report(session, client, job, followed=follow_it)
