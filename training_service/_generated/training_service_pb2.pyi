@@ -170,7 +170,7 @@ class TrainRequest(_message.Message):
 
     @_builtins.property
     def number_policy(self) -> Global___NumberPolicy:
-        """What follows when the training reports NaN or infinity. Fields that are not set have the values of the
+        """The reaction to a reported NaN or infinity. Fields that are not set have the values of the
         algorithm, or else of the service's configuration.
         """
 
@@ -378,7 +378,7 @@ Global___RetryPolicy: _TypeAlias = RetryPolicy  # noqa: Y015
 
 @_typing.final
 class NumberPolicy(_message.Message):
-    """What follows when the training reports a metric that is NaN or infinite. The status shows it in any case."""
+    """The reaction to a reported metric that is NaN or infinite. The status shows it in any case."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

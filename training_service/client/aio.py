@@ -196,6 +196,7 @@ class AsyncTrainingClient(AsyncJobReader):
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
         """
+        requests.check_command(command)
         changes = None
         if not tree:
             files = (

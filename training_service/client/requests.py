@@ -140,6 +140,7 @@ def program(
     changes: ProgramChanges | None = None,
 ) -> Program:
     """Build the program of a submission."""
+    check_command(command)
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
     return Program(
         tree=tree,
@@ -168,8 +169,8 @@ def changed(
 ) -> TrainRequest:
     """Build a request with these changes, None for no change, and by default a new request key.
 
-    `command` and `environment` are for uploaded programs only. These have no parameters but those of the
-    group. Raises InvalidRequest for the wrong kind of change.
+    `command` and `environment` are for uploaded programs only, whose only parameters are those of the group.
+    Raises InvalidRequest for the wrong kind of change.
     """
     _check_changes(request, parameters or {}, has_program_changes=bool(command or environment))
     result = TrainRequest()
@@ -179,11 +180,21 @@ def changed(
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
     result.metadata.MergeFrom(TrainingJobMetadata(**given, parameters=texts))
     if command:
+        check_command(command)
         result.program.command[:] = command
     if environment:
         result.program.environment.update({key: as_text(value) for key, value in environment.items()})
     result.request_key = request_key or new_request_key()
     return result
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Raise InvalidRequest for a text: it is a sequence, too, of its letters."""
+    if isinstance(command, str):
+        raise InvalidRequest(
+            f"command: {command!r} is one text; give a list of the program and its arguments, such as "
+            f"{command.split()!r}"
+        )
 
 
 def _check_changes(request: TrainRequest, parameters: Parameters, *, has_program_changes: bool) -> None:

@@ -195,6 +195,7 @@ class TrainingClient(JobReader):
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
         """
+        requests.check_command(command)
         changes = None
         if not tree:
             files = folder if isinstance(folder, WorkingTree) else read_folder(folder)

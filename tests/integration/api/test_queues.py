@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from tests.support.api_service import Serve, Service, metadata
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import AsyncTrainingClient, InvalidRequest, NotFound, ResourceExhausted
-from training_service.client.errors import FailedPrecondition
 from training_service.client.cli.app import app
+from training_service.client.errors import FailedPrecondition
 
 FILE = """
 [scheduling.queues.vision]

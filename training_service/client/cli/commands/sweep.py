@@ -30,7 +30,11 @@ def sweep(
         bool, typer.Option("--cancel", help="Cancel the sweep in FOLDER and its jobs.")
     ] = False,
     folder: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder of a new sweep; by default NAME.sweep.")
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder of a new sweep; by default the name of FILE, or else --name, with .sweep.",
+        ),
     ] = None,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a plot to FILE (.png, .svg or .pdf).")

@@ -63,7 +63,7 @@ def _command_words(command: Sequence[str]) -> list[str]:
 
 
 def joined(words: Iterable[str]) -> str:
-    """Join words to a line for a shell. What is not printable is escaped, as bash reads it."""
+    """Join words to a line for a shell. Characters that are not printable are escaped, as bash reads them."""
     return " ".join(shlex.quote(word) if word.isprintable() else _escaped(word) for word in words)
 
 
