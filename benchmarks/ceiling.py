@@ -71,8 +71,8 @@ class EmptyReporter(TrainingReporterServicer):
 
 
 async def serve(statuses: Sequence[bytes], *, is_raw: bool) -> None:
-    told_to_stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, told_to_stop.set)
+    stop_requested = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop_requested.set)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     # Only the calls that are measured are there.
     if is_raw:
@@ -84,7 +84,7 @@ async def serve(statuses: Sequence[bytes], *, is_raw: bool) -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     print(f"serving at 127.0.0.1:{port}", file=sys.stderr, flush=True)
-    await told_to_stop.wait()
+    await stop_requested.wait()
     await server.stop(None)
 
 

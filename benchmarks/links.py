@@ -35,7 +35,7 @@ INTERFACE = "link0"
 
 @dataclass(frozen=True)
 class Machine:
-    """What a machine has."""
+    """An emulated machine."""
 
     rate: str = "1gbit"
     """Of its link, in each direction, as `tc` writes it."""

@@ -79,7 +79,7 @@ async def connect(connection: Connection, request: pb.GetTrainingStatusRequest) 
 
 
 def reports(stub: Any, tokens: list[str]) -> Callable[[], Awaitable[object]]:
-    """What trainers send: a step, and the values of two metrics, each attempt in its turn."""
+    """Return a function that sends a report of a step with two metrics, of each attempt in turn."""
     turns = itertools.cycle([(("authorization", f"Bearer {token}"),) for token in tokens])
     steps = itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""What the watch for stalls costs: a call of `step`, a watched rank, the hook of DDP, and the service."""
+"""The cost of the watch for stalls: a call of `step`, a watched rank, the hook of DDP, and the service."""
 
 import os
 import random
@@ -26,6 +26,7 @@ from training_service._generated.training_reporter_pb2_grpc import TrainingRepor
 
 _STEP_SECONDS = 0.05
 _SETTLE_SECONDS = 5.0
+_FIRST_SECONDS, _LONGEST_PAUSE = 5.0, 20.0
 _RANK = """
 import sys, time
 from types import SimpleNamespace
@@ -140,7 +141,8 @@ def of_service(quick: bool) -> Row:
             calls = [0] * len(tokens)
 
             def report(job: int) -> None:
-                due = [time.monotonic() + random.uniform(0, 5) for _ in range(ranks)]
+                due = [time.monotonic() + random.uniform(0, _FIRST_SECONDS) for _ in range(ranks)]
+                spread = set(range(ranks))  # their second reports, so that the rate is even from then on
                 step = 0
                 while not ends.is_set():
                     rank = min(range(ranks), key=due.__getitem__)
@@ -155,7 +157,9 @@ def of_service(quick: bool) -> Row:
                         ),
                         metadata=(("authorization", f"Bearer {tokens[job]}"),),
                     )
-                    due[rank] = time.monotonic() + answer.quiet_pause.ToTimedelta().total_seconds()
+                    pause = answer.quiet_pause.ToTimedelta().total_seconds()
+                    due[rank] = time.monotonic() + pause * (random.random() if rank in spread else 1)
+                    spread.discard(rank)
                     calls[job] += 1
 
             process = psutil.Process(server.pid)
@@ -163,7 +167,7 @@ def of_service(quick: bool) -> Row:
             threads = [threading.Thread(target=report, args=(job,)) for job in range(jobs)]
             for thread in threads:
                 thread.start()
-            time.sleep(10)
+            time.sleep(_FIRST_SECONDS + _LONGEST_PAUSE)
             called, began = sum(calls), time.monotonic()
             used = _used(process, seconds)
             rate = (sum(calls) - called) / (time.monotonic() - began)

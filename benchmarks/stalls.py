@@ -45,7 +45,7 @@ _QUIETLY = {"jobs__stop_grace": "1", "logging__level": "INFO"}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one job. Times are in seconds since the stall."""
+    """The outcome of one job. Times are in seconds since the stall."""
 
     stalled: bool
     succeeded: bool

@@ -1,4 +1,4 @@
-"""What holds for every test: nothing that it started is left behind."""
+"""Rules for every test: it leaves nothing behind that it has started."""
 
 import asyncio
 import os

@@ -75,12 +75,12 @@ def files_of(settings: Settings) -> Files:
 
 
 def _equal(configured: Mapping[str, object], shipped: Mapping[str, object]) -> frozenset[str]:
-    """The names of the entries that are the shipped ones."""
+    """The names of the entries that equal the shipped ones."""
     return frozenset(name for name, value in shipped.items() if configured.get(name) == value)
 
 
 def reader_of(settings: Settings) -> Reader:
-    """What reads the definitions of callers."""
+    """Return the reader of definitions that callers send."""
     return Reader(
         algorithm_model=settings.algorithm_model(),
         check_algorithm=settings.check_algorithm,

@@ -35,9 +35,9 @@ class Certificates:
         return self._ca.get() if self._ca else SYSTEM_ROOTS
 
     def address_for_ranks(self, address: str | None) -> str | None:
-        """The address, if ranks that connect to it accept the certificate by its name; else None.
+        """Return the address if the certificate is for its host; otherwise None, as ranks would refuse it.
 
-        The log has a warning if they do not, or may not trust its authority.
+        Logs a warning if it is not, or if ranks may not trust its authority.
         """
         tls = self.tls.get()
         if address is None:

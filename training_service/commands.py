@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -18,7 +19,6 @@ os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 app = typer.Typer(
     name="training-service",
-    help="Runs training jobs on groups of machines.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -50,6 +50,22 @@ _Set = Annotated[
 ]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"training-service {metadata.version('training-service')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[  # its callback prints it
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Runs training jobs on groups of machines."""
+
+
 @app.command()
 def serve(
     config: _Config = None,
@@ -61,16 +77,7 @@ def serve(
     backend: _Backend = None,
 ) -> None:
     """Start the service. Every option has a default."""
-    flags = _flags(
-        set_,
-        {
-            "server.address": address,
-            "server.insecure": insecure or None,
-            "storage.data_dir": data_dir,
-            "scheduling.capacity": capacity,
-            "backend": backend,
-        },
-    )
+    flags = _flags_of_serve(set_, address, insecure, data_dir, capacity, backend)
     settings = _loaded(config, flags)
     # Imported here, since the server's libraries are slow to import.
     from job_tracker.domain.errors import BackendRefused, StoreRefused, StoreUnavailable
@@ -145,9 +152,36 @@ def restore(
 
 
 @app.command()
-def config(config: _Config = None, set_: _Set = None) -> None:
-    """Print the effective settings as JSON; secrets are hidden."""
-    typer.echo(json.dumps(_settings(config, set_, {}).model_dump(mode="json"), indent=2))
+def config(
+    config: _Config = None,
+    set_: _Set = None,
+    address: _Address = None,
+    insecure: _Insecure = False,
+    data_dir: _DataDir = None,
+    capacity: _Capacity = None,
+    backend: _Backend = None,
+) -> None:
+    """Print the settings that `serve` would use with these options, as JSON; secrets are hidden."""
+    flags = _flags_of_serve(set_, address, insecure, data_dir, capacity, backend)
+    typer.echo(json.dumps(_loaded(config, flags).model_dump(mode="json"), indent=2))
+
+
+def _flags_of_serve(
+    assignments: list[str] | None,
+    address: str | None,
+    insecure: bool,
+    data_dir: Path | None,
+    capacity: int | None,
+    backend: str | None,
+) -> dict[str, Any]:
+    named = {
+        "server.address": address,
+        "server.insecure": insecure or None,
+        "storage.data_dir": data_dir,
+        "scheduling.capacity": capacity,
+        "backend": backend,
+    }
+    return _flags(assignments, named)
 
 
 def _settings(file: Path | None, assignments: list[str] | None, named: dict[str, Any]) -> Settings:

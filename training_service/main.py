@@ -192,7 +192,7 @@ def make_jobs(
     metrics: Metrics,
     projects: Projects,
     note: EventObserver,
-    catalog: Catalog,
+    catalog: DeclaredCatalog,
     programs: Programs | None = None,
 ) -> Jobs:
     """The operations behind the API. `note` gets an event of each denial and read."""
@@ -206,6 +206,7 @@ def make_jobs(
         store_id=store_id,
         defaults=settings.job_defaults,
         trees=programs,
+        queues=catalog,
     )
     return Jobs(
         store,

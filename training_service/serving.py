@@ -86,7 +86,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Servicers:
-    """What a server answers, besides health checks."""
+    """The services of a server, besides health checks."""
 
     api: TrainingServicer | None = None
     access: AccessServicer | None = None
@@ -149,7 +149,7 @@ class Servers:
         return ports
 
     async def start(self) -> None:
-        """Answer calls, and say so to health checks. Logs the addresses but that of `server.address`."""
+        """Answer calls, and let health checks succeed. Logs all addresses except `server.address`."""
         for server in self._all:
             await server.start()
         for address in self._others:

@@ -18,7 +18,7 @@ def main() -> None:
     try:
         app(prog_name="trainctl")
     finally:
-        # The result is known. What is left is the end of the interpreter, which would print a traceback.
+        # The result is known. Ctrl-C would only interrupt the exit of the interpreter, with a traceback.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

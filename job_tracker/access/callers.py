@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 0.5
 """The time between two looks for changes by other replicas."""
 _STALE_SECONDS: Final = 1.0
-"""The age from which what is remembered counts only after another look."""
+"""From this age on, remembered tokens count only after another look at the store."""
 _TOUCH_SECONDS: Final = 60.0
 _REMEMBERED = 16_384
 _ADDRESSES_OF_ONE = 64
@@ -43,7 +43,7 @@ class _Known:
 
 
 class Callers:
-    """Identifies callers. What it remembers is at most a second old, also for tokens that were revoked.
+    """Identifies callers. A token is remembered for a second at most, also after it was revoked.
 
     If the store does not answer, tokens cannot be checked: calls then raise StoreUnavailable.
 

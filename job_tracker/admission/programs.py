@@ -65,7 +65,7 @@ class NoTrees:
 
 
 def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
-    """Check the program but for its tree, and return its algorithm, which has no recipes.
+    """Check the program, except its tree, and return its algorithm, which has no recipes.
 
     `name` is the algorithm that the request names. Raises InvalidField.
     """

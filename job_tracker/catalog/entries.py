@@ -44,7 +44,7 @@ class Entry(Generic[T]):
     changed_at: datetime | None = None
     changed_by: str = ""
     definition: str = ""
-    """What was declared by the API, as JSON."""
+    """The definition that was declared by the API, as JSON; empty for entries of files."""
 
 
 Algorithms = Mapping[str, Entry[Algorithm]]
@@ -52,7 +52,7 @@ Datasets = Mapping[str, Entry[Dataset]]
 
 
 class Catalog(Protocol):
-    """Finds algorithms and datasets. What it returns may differ with each call."""
+    """Finds algorithms and datasets. Its answers may differ from call to call."""
 
     def algorithms(self, project: str) -> Algorithms:
         """Return the algorithms of a project by name, with those of all projects."""

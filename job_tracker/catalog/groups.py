@@ -167,6 +167,12 @@ class Composer:
     def compose(self, sent: Mapping[str, str], capacity: int) -> Composition:
         """The requested group. Raises InvalidField if the parameters break a rule."""
         most = min(capacity, self.max_instances or capacity)
+        if sent.get(INSTANCES_PARAMETER) == "auto":
+            raise InvalidField(
+                f"parameters.{INSTANCES_PARAMETER}",
+                f"'auto' is not allowed: a job has one number of instances, at least 1 and at most {most}; "
+                "`trainctl submit --instances auto` finds it by a short study",
+            )
         trainers = _number(sent, INSTANCES_PARAMETER, default=1, minimum=1, maximum=most)
         others = {role: count for role in self.traits.roles if (count := self._count(role, sent, capacity))}
         for role, count in others.items():

@@ -81,7 +81,7 @@ class RequestLimits(Config):
                 allowed = ", ".join(sorted(self.allowed_request_options)) or "none"
                 raise InvalidField(
                     f"{FIELD}.{quoted(name)[1:-1]}",
-                    f"a request may not set this option; allowed: {allowed}",
+                    f"a request may not set this option; allowed: {allowed}. Leave it out",
                 )
         try:
             options = RequestedPodOptions.model_validate(dict(sent))
@@ -125,7 +125,7 @@ class RequestLimits(Config):
 
 
 def check_processes(instance: InstanceSpec, framework: str) -> None:
-    """Raise InvalidField if an instance cannot have so many training processes."""
+    """Raise InvalidField if the instance cannot have its number of training processes."""
     processes = instance.processes
     field = f"{FIELD}.nproc_per_node"
     if processes == 1:

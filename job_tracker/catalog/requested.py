@@ -63,7 +63,7 @@ class Placement(Config):
     )
     strict: bool = Field(
         default=False,
-        description="Whether pods that cannot be placed like this wait. Otherwise, it is a wish.",
+        description="Whether pods wait until they can be placed like this. Otherwise, it is a wish.",
     )
 
     @model_validator(mode="after")

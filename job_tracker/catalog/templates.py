@@ -3,7 +3,7 @@
 `{NAME}` is the value of a parameter. `{NAME?TEXT}`, as a whole argument, is TEXT if the `bool` parameter NAME
 is true; otherwise the argument is left out. `{{NAME}}` stands for the text `{NAME}`. All other braces are as
 they are, also those of `${NAME}`, which are a shell's. An argument with a parameter that has no value is left
-out. If the argument is nothing but that place, the option before it is left out, too. Code that an
+out. If the place is the whole argument, the option before it is left out, too. Code that an
 interpreter runs, as after `python -c`, has no places.
 
 Admission fills commands in, so no backend knows of places. A value is always one argument, or a part of one.
@@ -79,7 +79,7 @@ def is_template(command: Sequence[str]) -> bool:
 
 
 def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str | None:
-    """What is wrong with the places of a command for these parameters; None if nothing is."""
+    """Return the first problem with the places of a command for these parameters; None without one."""
     for number, argument in enumerate(command):
         is_code = _is_code(command, number)
         begin = _BEGIN_OF_FLAG.search(argument)

@@ -21,7 +21,7 @@ _KINDS = {
     "time_delta_type": _DURATION,
     "time_delta_parsing": _DURATION,
 }
-"""What is allowed, where pydantic's words are those of Python."""
+"""The allowed values by pydantic's type of error, where its own message uses words of Python."""
 
 
 @dataclass(frozen=True, slots=True)

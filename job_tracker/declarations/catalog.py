@@ -112,7 +112,7 @@ class DeclaredCatalog:
 
     @property
     def stored(self) -> Sequence[Declaration]:
-        """What was declared by the API, as of the last refresh."""
+        """The declarations of the API, as of the last refresh."""
         return self._stored
 
     def declare(self, read_files: ReadFiles) -> None:
@@ -265,7 +265,7 @@ class DeclaredCatalog:
         value = known.value if known and known.version == declaration.version else None
         problem = ""
         try:
-            # What was read once is not read again. But other algorithms decide which images are allowed.
+            # Parsed once. Its images are checked each time, since other algorithms decide which are allowed.
             value = value or self._reader.algorithm(declaration.definition)
             if declaration.project:
                 check_images(value, images)
@@ -275,7 +275,7 @@ class DeclaredCatalog:
 
     def _dataset(self, declaration: Declaration, known: Entry[Dataset] | None) -> Entry[Dataset]:
         if known is not None and known.version == declaration.version:
-            return known  # nothing but its definition decides whether it can be used
+            return known  # only its definition decides whether it can be used
         value, problem = None, ""
         try:
             value = self._reader.dataset(declaration.definition)

@@ -261,7 +261,7 @@ class Declarations:
             seen, stored = await self._store.declarations()
             before = next((each for each in stored if _place(each) == (kind, project, name)), None)
             if before is None:
-                raise self._not_stored(kind, name)
+                raise self._not_stored(kind, name, project)
             if kind is Kind.QUEUE:
                 await self._catalog.refresh()
                 await self._check_queue(name, None)
@@ -294,10 +294,11 @@ class Declarations:
                     "another name, or remove that one"
                 )
 
-    def _not_stored(self, kind: Kind, name: str) -> Exception:
+    def _not_stored(self, kind: Kind, name: str, project: str) -> Exception:
         files = self._catalog.files
         if name not in files.names(kind):
-            return UnknownReference("name", f"{kind} {quoted(name)} doesn't exist there")
+            where = f"in project {project}" if project else "for all projects"
+            return UnknownReference("name", f"{kind} {quoted(name)} is not declared {where}")
         if files.is_shipped(kind, name):
             return NotPossible(f"{kind} {name} is built in; catalog.replace_shipped leaves such entries out")
         return NotPossible(f"{kind} {name} is declared in a file of the service; remove it there")

@@ -184,7 +184,7 @@ def _check_table(place: str, table: Any, allowed: Collection[str]) -> None:
 
 
 def _items(table: Any) -> Iterator[tuple[str, Any]]:
-    """The items of a table; nothing of another value, which the model refuses."""
+    """Yield the items of a table; none for any other value, which the model refuses."""
     if isinstance(table, Mapping):
         yield from table.items()
 

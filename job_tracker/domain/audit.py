@@ -58,7 +58,7 @@ class AuditEvent:
     """The caller's host."""
     project: str = ""
     target: str = ""
-    """What the action was about, for example "job 12" or "member alice"."""
+    """The object of the action, for example "job 12" or "member alice"."""
     detail: str = ""
     count: int = 1
     """How many equal events this one stands for. `at` and `request_id` are those of the first."""

@@ -6,7 +6,7 @@ from typing import Final
 
 
 class CallKind(StrEnum):
-    """What a call asks of the service. Each kind has settings `limits.KIND_rate` and `limits.KIND_burst`."""
+    """The kind of a call. Each kind has settings `limits.KIND_rate` and `limits.KIND_burst`."""
 
     SUBMIT = "submit"
     """It queues a job."""

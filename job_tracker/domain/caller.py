@@ -28,7 +28,7 @@ class Means(StrEnum):
 
 
 class Role(IntEnum):
-    """What a caller may do in a project. Each role includes the ones before it; see rights.py."""
+    """A set of rights in a project. Each role includes the ones before it; see rights.py."""
 
     VIEWER = 1
     """The caller may read the jobs of the project."""

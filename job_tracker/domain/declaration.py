@@ -10,7 +10,7 @@ LARGEST_DEFINITION: Final = 32 * 1024
 
 
 class Kind(StrEnum):
-    """What is declared."""
+    """The kind of a declared entry."""
 
     ALGORITHM = "algorithm"
     DATASET = "dataset"

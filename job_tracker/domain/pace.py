@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Activity(StrEnum):
-    """What a process says that it does. Steps are expected only while it trains."""
+    """The present activity of a process, by its own report. Steps are expected only while it trains."""
 
     TRAINING = "training"
     EVALUATION = "evaluation"

@@ -38,7 +38,7 @@ class RetryPolicy:
 
 
 class OnNonfinite(StrEnum):
-    """What follows when training reports a metric that is NaN or infinite. It is shown in any case."""
+    """The reaction to a reported metric that is NaN or infinite. The status shows it in any case."""
 
     FLAG = "flag"
     FAIL = "fail"

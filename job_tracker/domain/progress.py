@@ -44,7 +44,7 @@ class Progress:
     measured_step: int = 0
     """The step at that time."""
     ranks: tuple[RankPace, ...] = ()
-    """Where the processes stand that report it by calls. A few seconds old."""
+    """The pace of each process that reports it by calls. A few seconds old."""
     nonfinite: tuple[Nonfinite, ...] = ()
     """The first value of each metric that is not finite, in the order of their reports."""
 

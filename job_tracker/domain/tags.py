@@ -45,7 +45,7 @@ def checked_tags(field: str, tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def checked_count(field: str, tags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tags if a job may have so many. Raises InvalidField with the field."""
+    """Return the tags if they are at most MAX_TAGS. Raises InvalidField with the field."""
     if len(tags) > MAX_TAGS:
         raise InvalidField(field, f"makes {len(tags)} tags; a job may have at most {MAX_TAGS}")
     return tags

@@ -60,7 +60,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
-    """What one attempt has reported since the last write, for the store."""
+    """The reports of one attempt since the last write, for the store."""
 
     job_id: int
     attempt: int

@@ -70,7 +70,7 @@ class ReportBuffer:
     async def take(
         self, attempt: Attempt, report: Report, *, by_call: bool = False, ago: float = 0.0
     ) -> None:
-        """Add a report, whose news are `ago` seconds old.
+        """Add a report of values that are `ago` seconds old.
 
         Raises AttemptOver if the attempt is not the live attempt of its job.
         """
@@ -90,7 +90,7 @@ class ReportBuffer:
         self.ranks.has_moved(attempt, has_all_steps=page.progress.has_all_steps, ago=ago)
 
     def show_ranks(self, attempt: Attempt, ranks: tuple[RankPace, ...]) -> None:
-        """Write with the next reports where the processes of an attempt stand."""
+        """Set the pace of the processes of an attempt. It is written with the next reports."""
         page = self._pages.get(attempt)
         if page is not None and page.progress.ranks != ranks:
             page.progress = replace(page.progress, ranks=ranks)

@@ -19,10 +19,10 @@ PURGE_SECONDS: Final = 30.0
 
 
 class ReportKeys:
-    """All keys of the store. What it knows is at most about half a second old while the store answers.
+    """All keys of the store, at most about half a second old while the store answers.
 
-    While the store does not answer, it keeps to what it knows: reports then wait in memory for the store, and
-    ranks of live groups must not lose theirs. Open it with `ReportKeys.open`.
+    While the store does not answer, the known keys stay valid: reports then wait in memory, and ranks of live
+    groups must not lose theirs. Open it with `ReportKeys.open`.
     """
 
     def __init__(self, store: ReportKeyStore, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -48,7 +48,7 @@ class ReportKeys:
     def of(self, job_id: int, attempt: int) -> ReportKey:
         """Return the key that was current when the attempt began; each of its launches gets the same one.
 
-        It has to be asked after the attempt was stored as live, and after a `refresh` that began later.
+        Call it only after the attempt is stored as live, and after a `refresh` that began later than that.
         """
         replaced = (key for _, key in sorted(self._keys.items()) if key.attempts.get(job_id) == attempt)
         return next(replaced, self.current)

@@ -28,7 +28,7 @@ Attempt = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """What one process reports about itself. All values are within their bounds; see `rank_report`."""
+    """The report of one process about itself. All values are within their bounds; see `rank_report`."""
 
     process: int
     step: int | None = None
@@ -43,6 +43,8 @@ class RankReport:
     collectives: tuple[Collective, ...] = ()
     moved_ago: float = 0.0
     """Seconds since it last made a step, changed its activity or reported something."""
+    still_for: float | None = None
+    """Seconds for which its main thread has been seen at the same place; None if it does not look."""
 
 
 class _Sent(Protocol):
@@ -58,12 +60,13 @@ class _Sent(Protocol):
     place: int
     stacks: str
     moved_ago: float
+    still_for: float
 
     @property
     def collectives(self) -> Sequence[Any]: ...
 
 
-def rank_report(sent: _Sent, *, has_step: bool) -> RankReport:
+def rank_report(sent: _Sent, *, has_step: bool, has_still_for: bool = False) -> RankReport:
     """Return the report in a message. Values that are not allowed count as unknown."""
     try:
         activity = Activity(sent.phase or Activity.TRAINING)
@@ -81,6 +84,7 @@ def rank_report(sent: _Sent, *, has_step: bool) -> RankReport:
         stacks=sent.stacks[:MOST_OF_STACKS],
         collectives=collectives_of(sent.collectives),
         moved_ago=seconds_of(sent.moved_ago),
+        still_for=seconds_of(sent.still_for) if has_still_for else None,
     )
 
 
@@ -91,7 +95,7 @@ def seconds_of(value: Any) -> float:
 
 @dataclass(slots=True)
 class Signs:
-    """What is known of one process. Times are those of the watch's clock when its reports arrived."""
+    """The signs of life of one process. Times are those of the watch's clock when its reports arrived."""
 
     last: RankReport
     heard: float
@@ -122,7 +126,7 @@ class Outside:
 
 @dataclass(slots=True)
 class Watched:
-    """What is known of the processes of one attempt."""
+    """The watch's knowledge of the processes of one attempt."""
 
     size: int
     """Number of training processes."""
@@ -152,7 +156,7 @@ class Watched:
     asked: float | None = None
     """When the processes were asked for their stacks; None: they are not."""
     outside: Mapping[int, Outside] = field(default_factory=dict)
-    """Where processes stand that do not answer, once they were looked at."""
+    """The stacks of processes that do not answer, once they were looked at from outside."""
     still_since: float = math.inf
     """When the last of the processes had moved, at the time when they were asked."""
     stalls_at: float = math.inf
@@ -297,10 +301,12 @@ class RankBoard:
             watched.signs[report.process] = Signs(report, now, self._now(), now, now)
         else:
             before, known.last = known.last, report
-            if (report.step, report.activity) != (before.step, before.activity):
+            has_moved = (report.step, report.activity) != (before.step, before.activity)
+            if has_moved:
                 known.moved = max(known.heard, now - report.moved_ago)
-                known.active = now
-            elif report.place != before.place:
+            if report.still_for is not None:
+                known.active = max(known.active, now - report.still_for)
+            elif has_moved or report.place != before.place:
                 known.active = now
             known.heard, known.heard_at = now, self._now()
             if report.stacks and watched.asked is not None and not known.stacks:

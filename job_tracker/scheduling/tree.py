@@ -48,6 +48,19 @@ class Tree:
     """Why queues cannot take jobs, by name."""
 
     @cached_property
+    def children(self) -> Mapping[str, Sequence[str]]:
+        """The queues below each queue; below "", those at the top."""
+        found: dict[str, list[str]] = {}
+        for queue in self.queues.values():
+            found.setdefault(queue.parent, []).append(queue.name)
+        return found
+
+    @cached_property
+    def ceilings(self) -> dict[str, Mapping[str, Mapping[str, int]]]:
+        """What `fitting.py` has computed, by queue."""
+        return {}
+
+    @cached_property
     def cohorts(self) -> frozenset[str]:
         """The queues that are parents of others."""
         return frozenset(each.parent for each in self.queues.values() if each.parent)

@@ -53,7 +53,7 @@ may miss others: without this bound, it would have to read the times of all jobs
 
 
 def moved(at: datetime | None, by: timedelta) -> datetime | None:
-    """Return the time moved by so much; None if there is no such time."""
+    """Return `at` plus `by`; None if datetime cannot hold it."""
     try:
         return None if at is None else at + by
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Looks at ranks from outside: where those stand that do not answer."""
+"""Looks from outside at ranks that do not answer, to find where they stand."""
 
 import asyncio
 import base64
@@ -12,6 +12,7 @@ from typing import Any
 from job_tracker.backends.base import RankAccess
 from job_tracker.backends.shared import inspector
 from job_tracker.common.printable import printable, without_secrets
+from job_tracker.common.tasks import within
 from job_tracker.domain.errors import TrackerError
 from job_tracker.domain.group import GroupRef
 from job_tracker.reports.ranks import MOST_OF_STACKS, Outside
@@ -32,22 +33,14 @@ def inspect_by(access: RankAccess) -> Inspect:
     """Return an Inspect that runs the inspector in the place of each rank, many at once."""
 
     async def inspect(group: GroupRef, ranks: Collection[int]) -> Mapping[int, Sequence[Outside]]:
-        turns, found = (
-            asyncio.Semaphore(_AT_ONCE),
-            dict[int, Sequence[Outside]](dict.fromkeys(ranks, (_NO_TIME,))),
-        )
+        turns = asyncio.Semaphore(_AT_ONCE)
+        found: dict[int, Sequence[Outside]] = dict.fromkeys(ranks, (_NO_TIME,))
 
         async def look_at(rank: int) -> None:
             async with turns:
                 found[rank] = await _look_at(access, group, rank)
 
-        tasks = [asyncio.create_task(look_at(rank)) for rank in sorted(ranks)]
-        try:
-            await asyncio.wait(tasks, timeout=_SECONDS)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await within(_SECONDS, [asyncio.create_task(look_at(rank)) for rank in sorted(ranks)])
         return found
 
     return inspect
@@ -86,7 +79,7 @@ def found_in(output: bytes) -> tuple[Outside, ...]:
 def processes_of(rank: int, found: Sequence[Outside], each: int, size: int) -> dict[int, Outside]:
     """Return what was found at a rank, by the numbers of its training processes, of which it has `each`.
 
-    What was said once holds for all of them.
+    A single finding, such as an error, holds for all of them.
     """
     numbers = range(rank * each, min((rank + 1) * each, size))
     seen = list(found) if len(found) > 1 else list(found) * len(numbers)

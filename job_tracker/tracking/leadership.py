@@ -58,7 +58,7 @@ class Tenure:
             raise LeadershipLost(self.reason)
 
     async def is_over(self, *, within: float) -> bool:
-        """Wait for the end of the term, but at most so many seconds; return whether it has ended."""
+        """Wait for the end of the term, at most `within` seconds; return whether it has ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(min(within, max(0.0, self.seconds_left))):
                 await self._ended.wait()

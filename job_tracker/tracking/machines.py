@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from job_tracker.reports.ranks import Watched
 
 SEVERAL = 2
-"""A machine is slow if it is for so many jobs: one may be slow there because of its share of the data."""
+"""A machine counts as slow if it is slow for this many jobs: a single job may be slow there because of its
+share of the data."""
 
 
 def slow_machines(attempts: Iterable[Watched]) -> dict[str, int]:

@@ -11,23 +11,33 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-"""An attempt may always take so many times its longest recent step."""
-PATIENCE_SECONDS = 600.0
+"""An attempt may always take this many times its longest recent step."""
+PATIENCE_SECONDS = 540.0
 """How long an attempt without a deadline of its own may stand still if it may still go on by itself.
 
-So long may a collective operation of NCCL take by default in PyTorch, so training that works without this
-service is not stopped by it.
+PyTorch's default timeout of a collective operation of NCCL is ten minutes, and the processes that wait in it
+then fail. This is a minute less: enough to name the process for which they wait, before one of them seems to
+be the cause.
 """
 ASIDE_SECONDS = 1800.0
 """How long an attempt may stay in declared phases, or before its first steps."""
 BUSY_SECONDS = 86_400.0
 """How long an attempt may make no step while the main thread of a process moves through the program."""
+_AFTER_STEP_SECONDS = 1.0
+"""How soon after a step the main thread may come to where it waits, so it is no sign of other work."""
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
-"""A process is slow if its own work takes so many times that of the median process, until it is faster."""
+"""A process becomes slow when its own work takes SLOW times that of the median process, and stays slow until
+it takes less than NO_LONGER_SLOW times that."""
 _LINE = re.compile(r":\d+ in ")
 _NUMBER = re.compile(r"^process \d+")
 _SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
 _NO_SIGN = "gives no sign"
+_IN_COLLECTIVE = "/torch/distributed/"
+_ASIDE = re.compile(
+    r"/torch/(serialization\.py|_dynamo/|_inductor/|distributed/checkpoint/|jit/)|/safetensors/"
+    r"|/numpy/lib/_?npyio|/jax/_src/(compiler|pjit)\.py|/orbax/|/tensorflow/python/(saved_model|checkpoint)/"
+)
+"""Files whose functions save or compile, which may take long in one place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +68,9 @@ def standstill_of(watched: Watched, now: float) -> Stall | None:
     stepping = [each for each in signs if each.last.step is not None]
     if not stepping and watched.deadline is None:
         return None
-    seconds = now - max([watched.moved, *(each.moved for each in stepping)])
-    limit = _limit(watched, stepping, now)
+    moved = max([watched.moved, *(each.moved for each in stepping)])
+    seconds = now - moved
+    limit = _limit(watched, stepping, moved, now)
     return Stall(seconds, limit, limit if watched.deadline is not None else max(limit, PATIENCE_SECONDS))
 
 
@@ -81,24 +92,36 @@ def is_stall(still: Stall, watched: Watched, now: float) -> bool:
 
 
 def is_proven(watched: Watched) -> bool:
-    """Return whether it shows that one process holds up the others, by what they have answered.
+    """Return whether the reports prove that one process holds up the others.
 
-    A process is stopped by a signal or a debugger; or some wait for others, and one stands elsewhere; or all
-    wait in collective operations, and not in the same one.
+    A process is stopped by a signal or a debugger; or some wait for others, as the kit knows, and one stands
+    elsewhere, but not in a function that saves or compiles; or all wait in collective operations, and not in
+    the same one.
     """
     if any(each.is_stopped for each in watched.outside.values()):
         return True
     signs = watched.signs.values()
     if len({each.last.waiting for each in signs}) == 2:
-        return True
+        busy = [process for process, each in watched.signs.items() if not each.last.waiting]
+        return not any(_ASIDE.search(main_thread(watched.stacks_of(process))) for process in busy)
     all_wait = all(
-        each.last.waiting and any(not operation.done for operation in each.collectives) for each in signs
+        _waits(each) and any(not operation.done for operation in each.collectives) for each in signs
     )
     return all_wait and len(signs) == watched.size and bool(_late(watched))
 
 
-def _limit(watched: Watched, stepping: Sequence[Signs], now: float) -> float:
-    """Return how long the attempt may make no progress, in seconds."""
+def _waits(signs: Signs) -> bool:
+    """Return whether a process waits for others, as the kit knows or its answer shows.
+
+    The kit does not know of collective operations that the program calls by itself.
+    """
+    if signs.last.waiting or all(operation.done for operation in signs.collectives):
+        return signs.last.waiting
+    return _IN_COLLECTIVE in main_thread(signs.stacks).rpartition("\n")[2]
+
+
+def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float) -> float:
+    """Return how long the attempt may make no progress since it has last `moved`, in seconds."""
     longest = [each.last.longest_step for each in stepping if each.last.longest_step > 0]
     usual = statistics.median(longest) if longest else 0.0
     limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
@@ -106,8 +129,11 @@ def _limit(watched: Watched, stepping: Sequence[Signs], now: float) -> float:
     is_aside = any(each.last.activity is not Activity.TRAINING for each in watched.signs.values())
     # Training without a declared phase after its last step probably saves its model.
     is_aside |= watched.has_all_steps and watched.deadline is None
-    if watched.deadline is None and any(now - each.active <= limit for each in stepping):
-        return max(limit, BUSY_SECONDS)  # for example in an epoch, the only step that this training has
+    active = max((each.active for each in stepping), default=0.0)
+    is_busy = now - active <= limit and active - moved > _AFTER_STEP_SECONDS
+    if watched.deadline is None and is_busy:
+        # For example in an epoch, the only step that this training has.
+        limit = max(limit, min(BUSY_SECONDS, active - moved + limit))
     return limit if has_begun and not is_aside else max(limit, ASIDE_SECONDS)
 
 
@@ -136,7 +162,7 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
     steps = {process: each.last.step for process, each in signs.items() if each.last.step is not None}
     if steps and min(steps.values()) < max(steps.values()):
         return sorted(process for process, step in steps.items() if step == min(steps.values()))
-    busy = [process for process, each in signs.items() if not each.last.waiting]
+    busy = [process for process, each in signs.items() if not _waits(each)]
     if 0 < len(busy) < len(signs):
         return sorted(busy)
     places: dict[str, list[int]] = {}
@@ -246,7 +272,7 @@ def _plural(word: str) -> str:
 def slowness(watched: Watched) -> dict[int, float]:
     """Return how many times longer than the median each process works on a step, without waiting.
 
-    Only of processes that train, and if at least two of them know the time of their steps.
+    Empty unless at least two processes that train have reported the time of their steps.
     """
     own = {
         process: each.last.step_seconds - each.last.waiting_seconds

@@ -40,8 +40,8 @@ _SHOWN_A_SECOND = 20  # processes; so a large group is written less often
 class ProgressWatch:
     """Watches on behalf of the tracker, which alone stops groups.
 
-    What it knows is lost with the tracker's term. The next one learns from the next reports, so no attempt is
-    stopped because of old knowledge.
+    Its knowledge ends with the tracker's term. The next tracker learns from the next reports, so no attempt
+    is stopped because of old knowledge.
     """
 
     def __init__(

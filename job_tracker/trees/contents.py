@@ -1,12 +1,15 @@
 """Reads the files of a tree for all that run programs. Each content is checked against its hash again."""
 
 import asyncio
+import errno
 import hashlib
 import os
+import shutil
 import tarfile
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from job_tracker.domain.errors import TreeDamaged
 from job_tracker.files.untrusted import Suspicious, open_regular
@@ -23,6 +26,11 @@ class TreeContents:
     manifest: Manifest
     blobs: int
     """The open folder with the contents."""
+
+    def check_room(self, folder: Path) -> None:
+        """Raise OSError, as for a full disk, if that of the folder has no room for all files."""
+        if sum(file.size for file in self.manifest.files) > shutil.disk_usage(folder).free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def of(self, file: File) -> Iterator[bytes]:
         """Yield the content of a file in pieces. Raises TreeDamaged, at the latest after the last piece.

@@ -162,8 +162,11 @@ def _check_distinct(path: str, folded: dict[str, str]) -> None:
     key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
     other = folded.setdefault(key, path)
     if other != path:
+        shown = f"{quoted(other)} and {quoted(path)}"
+        if unicodedata.normalize("NFC", other) == unicodedata.normalize("NFC", path):  # they look the same
+            shown = f"{other!a} and {path!a}"
         raise _refused(
-            f"{quoted(other)} and {quoted(path)} differ only in case or in their Unicode normal form, so "
+            f"{shown} differ only in case or in their Unicode normal form, so "
             "they would be one file on some machines; rename one of them"
         )
 

@@ -219,8 +219,8 @@ class _Uploads:
             if not limit.expired():
                 raise
             raise UploadTooLong(
-                f"the upload took {loop.time() - start:.0f} s, and others have their turns, too; continue "
-                "with a new call",
+                f"the upload took {loop.time() - start:.0f} s, and other uploads have to get a turn, too; "
+                "continue with a new call",
                 limit="the time of uploads",
             ) from None
         finally:

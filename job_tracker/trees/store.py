@@ -53,7 +53,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class TreeStatus:
-    """What the service has of a tree."""
+    """The parts of a tree that the service has."""
 
     tree: str
     is_known: bool
@@ -159,10 +159,12 @@ class ProjectTrees:
     def unpack(self, tree: str, target: Place) -> None:
         """Write the files of a tree into a new folder, which the caller removes if this fails.
 
-        Raises TreeDamaged if a content is missing or has been changed, and OSError.
+        Raises TreeDamaged if a content is missing or has been changed, and OSError, at once if there is no
+        room for all files.
         """
         target.make_folder(parents=False)
         with self.reading(tree) as contents:
+            contents.check_room(target.path)
             made = {""}
             for file in contents.manifest.files:
                 folder = file.path.rpartition("/")[0]

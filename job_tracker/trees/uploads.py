@@ -108,7 +108,7 @@ class Upload:
         return self._trees.find(self._tree)
 
     def close(self) -> None:
-        """End the upload. What has arrived of incomplete contents stays for the next one."""
+        """End the upload. Parts of incomplete contents stay for the next upload."""
         with self._in_use:
             if self._is_closed:
                 return
@@ -199,7 +199,7 @@ class Upload:
             self._complete.popleft()
 
     def _release(self, each: _Incoming) -> None:
-        """Close a content. A file that no other upload would find is removed."""
+        """Close a content. Remove its file if no other upload could continue it."""
         if each.name != each.sha256:
             self._drop(each)
         else:

@@ -29,7 +29,7 @@ _IMPORTED_LATE = {
     "processes": ("job_tracker.backends.process.backend", "job_tracker.backends.process.spool"),
     "kubernetes": ("job_tracker.backends.kubernetes.backend", "job_tracker.backends.kubernetes.preflight"),
 }
-"""What a service imports only once it is configured, by the name of its seams."""
+"""Modules that a service imports only once it is configured, by the name of its seams."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,16 +58,24 @@ def test_a_script_runs_with_its_arguments_and_its_outcome_is_the_exit_code(proje
     )
     assert "trainctl: job 1: 2 files of" in err
     (project.folder / "train.py").write_text(TRAIN.replace("rank", "Rank", 1))
-    code, out, _ = project.run("train.py", "a b", "$HOME", "--address")
+    code, out, _ = project.run(str(project.folder / "train.py"), "a b", "$HOME", "--address")
     assert (code, out) == (0, "Rank 0 ['a b', '$HOME', '--address'] None\n")
-    code, _, err = project.run("-e", "CODE=3", "train.py")
+    code, _, err = project.run("-q", "-e", "CODE=3", "train.py")
     assert code == 1
+    assert "file" not in err.splitlines()[0], "--quiet leaves out all but errors"
     assert "Rank 0 exited with code 3." in err
     assert not list(project.server.folder.rglob("programs/**/secret*"))
     code, out, _ = project.run("--detach", "python", "-c", "print(open('.gitignore').read())")
     assert (code, out) == (0, "4\n")
     assert project.client.wait(4, timeout=60).has_model is not None
     assert "".join(chunk.text for chunk in project.client.logs(4)) == "*.log\n\n"
+
+
+def test_a_further_attempt_is_announced_before_its_output(project: Project) -> None:
+    program = "echo attempt $JOB_ATTEMPT; [ $JOB_ATTEMPT = 2 ] || kill -9 $$"
+    code, out, err = project.run("--backoff", "0.1s", "sh", "-c", program)
+    assert (code, out) == (0, "attempt 1\nattempt 2\n")
+    assert "trainctl: job 1: attempt 2; trainctl describe 1 says why" in err
 
 
 def test_ctrl_c_leaves_the_job_running(project: Project) -> None:
@@ -93,6 +101,15 @@ def test_what_cannot_be_sent_is_said_before_the_service_is_asked(project: Projec
         file.truncate(2 << 30)
     code, _, err = project.run("train.py")
     assert (code, "The largest are model.bin (2.15 GB)" in err) == (2, True)
+    assert "allow more with --max-size" in err
+    (project.folder / "model.bin").unlink()
+    for option, value, problem in (
+        ("--max-size", "10", "more than the 10 bytes that are allowed"),
+        ("--max-files", "1", "allow more with --max-files"),
+        ("--max-size", "huge", "'huge' is not a size"),
+    ):
+        code, _, err = project.run(option, value, "train.py")
+        assert (code, problem in " ".join(err.replace("│", " ").split())) == (2, True), err
 
 
 def test_a_queued_program_survives_a_restart_of_the_service(project: Project) -> None:

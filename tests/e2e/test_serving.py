@@ -50,6 +50,14 @@ def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path)
     assert settings["jobs"]["stop_grace"] == "PT21S"
 
 
+def test_config_shows_what_serve_would_use_with_the_same_options(tmp_path: Path) -> None:
+    options = ["--address", "127.0.0.1:7", "--capacity", "3", "--backend", "fake"]
+    settings = json.loads(run("config", "--data-dir", str(tmp_path), *options).stdout)
+    assert settings["storage"]["data_dir"] == str(tmp_path)
+    assert settings["server"]["address"] == "127.0.0.1:7"
+    assert (settings["scheduling"]["capacity"], settings["backend"]) == (3, "fake")
+
+
 def test_an_invalid_setting_is_named_with_its_source_its_value_and_the_allowed_values(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[scheduling]\ncapacity = 0\n")

@@ -48,7 +48,7 @@ USAGES = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a certificate has."""
+    """The contents of a certificate."""
 
     subject: tuple[tuple[x509.ObjectIdentifier, str], ...] = ()
     uris: tuple[str, ...] = ()

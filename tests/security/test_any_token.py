@@ -147,7 +147,7 @@ class Peer:
 
 
 def expected(desk: Desk, text: str) -> str:
-    """What the holder of this text is answered."""
+    """The expected answer to a caller with this text as its token."""
     name = next((name for name, token in desk.texts.items() if token == text.strip()), "")
     match name:
         case "revoked":

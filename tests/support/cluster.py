@@ -66,7 +66,7 @@ class Cluster:
         _run("down", timeout=120)
 
     def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 30) -> str:
-        """What kubectl printed."""
+        """Run kubectl, and return its output."""
         return _run("kubectl", *args, stdin=stdin, timeout=timeout)
 
     def apply(self, namespace: str, *manifests: Mapping[str, Any]) -> None:

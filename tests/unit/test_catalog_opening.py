@@ -116,7 +116,8 @@ async def test_a_file_that_became_a_pipe_is_refused(
     file.path.unlink()
     os.mkfifo(file.path)
     async with asyncio.timeout(30):
-        await catalog.catalog.refresh()
+        for _ in range(2):  # a file that is being replaced may look like this for a moment
+            await catalog.catalog.refresh()
     assert names(catalog) == {"own"}
     assert "my.toml: it is not a regular file; the content from before stays in use" in caplog.text
 
@@ -127,7 +128,8 @@ async def test_a_file_cannot_take_a_name_of_the_api(
     catalog = await opened(store, file)
     await catalog.operations.set_algorithm(BUILT_IN, "Other", "", TRAIN)
     change(file, OTHER)
-    await catalog.catalog.refresh()
+    for _ in range(2):
+        await catalog.catalog.refresh()
     both = "algorithms.other: algorithm Other was declared by the API, too. Remove other from"
     assert both in caplog.text
     assert names(catalog) == {"own", "Other"}

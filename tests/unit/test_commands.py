@@ -1,5 +1,6 @@
 """Messages of the command line when the service cannot start."""
 
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,11 @@ def test_an_unavailable_store_at_the_start_gives_one_line(
     ended = CliRunner().invoke(app, ["serve", "--data-dir", str(tmp_path)])
     assert ended.exit_code == 2
     assert ended.stderr == "training-service: the job store cannot read: disk I/O error\n"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    ended = CliRunner().invoke(app, ["--version"])
+    assert (ended.exit_code, ended.stdout) == (
+        0,
+        f"training-service {metadata.version('training-service')}\n",
+    )

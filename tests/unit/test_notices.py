@@ -1,4 +1,4 @@
-"""What the service says to its service manager."""
+"""The service's messages to its service manager."""
 
 import logging
 import socket

@@ -137,6 +137,7 @@ def fit(
                     total_steps=total_steps,
                     epoch=place.epoch,
                     total_epochs=parameters.epochs,
+                    examples=len(labels) * group.size,
                     loss=loss.item(),
                 )
             mean_loss = losses.mean()

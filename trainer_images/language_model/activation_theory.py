@@ -20,7 +20,7 @@ MASK = 1 / FLOAT
 
 @dataclass(frozen=True)
 class _Layer:
-    """What a layer keeps for its backward pass per token, by kind."""
+    """The values that a layer keeps for its backward pass per token, by kind."""
 
     norms: float
     """Inputs and outputs of norms."""

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Strategy(StrEnum):
-    """What is divided among the data ranks besides the batch."""
+    """The parts of the model that are divided among the data ranks, besides the batch."""
 
     DDP = "ddp"
     """Nothing: each rank has the whole model, and gradients are averaged (DistributedDataParallel)."""
@@ -65,7 +65,7 @@ class Attention(StrEnum):
 
 
 class Offload(StrEnum):
-    """What is kept in the host's memory while the device does not need it."""
+    """The data that is kept in the host's memory while the device does not need it."""
 
     NONE = "none"
     PARAMETERS = "parameters"
@@ -75,7 +75,7 @@ class Offload(StrEnum):
     ACTIVATIONS = "activations"
     """The tensors that a forward pass saves for the backward pass."""
     LAYERS = "layers"
-    """Everything but one layer and the activations of its micro-batch (L2L)."""
+    """Everything except one layer and the activations of its micro-batch (L2L)."""
 
 
 class RateScaling(StrEnum):

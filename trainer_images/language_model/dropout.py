@@ -38,7 +38,7 @@ class Position(NamedTuple):
     """The number of the micro-batch's first example in the batch of the whole group."""
 
     def later(self, examples: int) -> "Position":
-        """Return the position of the micro-batch that begins so many examples later."""
+        """Return the position of the micro-batch that begins `examples` examples later."""
         return Position(self.step, self.example + examples)
 
 

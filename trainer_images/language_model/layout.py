@@ -287,14 +287,16 @@ def _data_parallel_fits(layout: Layout) -> None:
             f"STRATEGY=zero_redundancy_optimizer needs whole parameters, but TENSOR {layout.tensor} "
             "divides them: use zero1"
         )
-    if layout.gradient_compression is not Compression.NONE and not uses_ddp(layout):
+    # One rank averages nothing, so these parameters change nothing: a study of scaling begins with it.
+    averages_itself = layout.world_size > 1 and not uses_ddp(layout)
+    if layout.gradient_compression is not Compression.NONE and averages_itself:
         raise ParameterError(
             f"GRADIENT_COMPRESSION={layout.gradient_compression} is a hook of DistributedDataParallel: it "
             "needs STRATEGY=ddp or zero_redundancy_optimizer, PIPELINE 1, TENSOR 1 and several data ranks, "
             f"but they are {layout.strategy}, {layout.pipeline}, {layout.tensor} and {layout.data}"
         )
     if layout.all_reduce is not Topology.LIBRARY and (
-        layout.gradient_compression is not Compression.NONE or not uses_ddp(layout)
+        layout.gradient_compression is not Compression.NONE or averages_itself
     ):
         raise ParameterError(
             f"ALL_REDUCE={layout.all_reduce} is a hook of DistributedDataParallel: it needs STRATEGY=ddp or "

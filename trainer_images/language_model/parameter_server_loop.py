@@ -65,10 +65,11 @@ def _serve(
         for update in serve(server, transport, layout.steps):
             if not math.isfinite(update.loss):
                 raise TrainingError(f"the loss is not finite in step {update.number}: try a smaller LR")
-            place.taken += _examples_of(update.number, layout)
+            examples = _examples_of(update.number, layout)
+            place.taken += examples
             last_report = {"loss": update.loss, **_staleness(server)}
             run.step()
-            reporter.report(step=run.steps, total_steps=layout.steps, **last_report)
+            reporter.report(step=run.steps, total_steps=layout.steps, examples=examples, **last_report)
     histogram = ", ".join(f"{count} x {value}" for value, count in sorted(server.staleness.items()))
     log.info("gradients by staleness: %s; %d dropped", histogram or "none", server.dropped)
     return last_report

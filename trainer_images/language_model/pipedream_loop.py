@@ -40,7 +40,8 @@ def fit(
             for update in stage.steps_taken():
                 metrics["loss"] = update.loss
                 metrics["staleness_max"] = max(stage.staleness)
-                reporter.report(step=update.number, total_steps=layout.steps)
+                taken = batch_size.at_step(update.number, layout).batch_size
+                reporter.report(step=update.number, total_steps=layout.steps, examples=taken)
                 reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
 
         for step in range(first, layout.steps + 1):

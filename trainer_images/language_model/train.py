@@ -6,7 +6,6 @@ Its settings are environment variables: see `trainer_kit.job.Job` and `layout.La
 import json
 import logging
 import math
-import time
 from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
@@ -81,7 +80,6 @@ def fit(
     with checkpoints.kept(group, learner.model, optimizer, **others) as run:
         first = run.steps + 1
         for step in range(first, layout.steps + 1):
-            began = time.perf_counter()
             size = batch_size.at_step(step, layout)
             batch = examples.batch(place.take(size.batch_size), group.device)
             is_counted = step == min(first + counting.counted_step(layout) - 1, layout.steps)
@@ -91,9 +89,8 @@ def fit(
             if not math.isfinite(metrics["loss"]):
                 raise TrainingError(f"the loss is not finite in step {step}: try a smaller LR")
             run.step()
-            reporter.report(step=run.steps, total_steps=layout.steps)
-            # All ranks have added up the loss, so this is the speed of the group.
-            reporter.report(examples_per_second=size.batch_size / (time.perf_counter() - began))
+            # All ranks have added up the loss, so the time of a step is that of the group.
+            reporter.report(step=run.steps, total_steps=layout.steps, examples=size.batch_size)
             reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
     log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)
     return metrics

@@ -13,7 +13,7 @@ DEFAULT_SIZES = "8,4096,65536,1048576,4194304,16777216"
 
 @dataclass(frozen=True)
 class Parameters:
-    """What is measured, and for how long."""
+    """The measurements to make, and for how long."""
 
     sizes: tuple[int, ...]
     """Of messages, in bytes, ascending."""

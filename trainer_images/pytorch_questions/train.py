@@ -38,7 +38,13 @@ def train(group: Group) -> None:
                 optimizer.step()
                 place.take(BATCH_SIZE)
                 run.step()  # saves a checkpoint if one is due; a restarted group resumes from it
-                reporter.report(step=run.steps, epoch=place.epoch, total_epochs=EPOCHS, loss=loss.item())
+                reporter.report(
+                    step=run.steps,
+                    epoch=place.epoch,
+                    total_epochs=EPOCHS,
+                    examples=BATCH_SIZE * group.size,  # of all processes: `trainctl scale` needs their speed
+                    loss=loss.item(),
+                )
             place.next_epoch()
     if group.is_master:
         x, y = read(job.data_uri, "test")

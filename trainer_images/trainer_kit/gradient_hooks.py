@@ -120,7 +120,7 @@ def low_rank_of(model: nn.Module) -> LowRank | None:
 
 
 def count(size: int) -> None:
-    """Count the all-reduce of so many bytes: each process sends 2(n-1)/n times as many.
+    """Count the all-reduce of `size` bytes: each process sends 2(n-1)/n times as many.
 
     That is the least possible, and what a ring sends (Patarasuk and Yuan, 2009).
     """

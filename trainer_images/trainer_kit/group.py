@@ -92,7 +92,7 @@ class Group:
                 dist.barrier()
 
     def step(self, number: int) -> None:
-        """Note that this process has done so many steps. Costs about a microsecond; see `steps`."""
+        """Record that this process has done `number` steps. Costs about a microsecond; see `steps`."""
         steps.OF_PROCESS.step(number)
 
     def phase(self, name: str) -> AbstractContextManager[None]:

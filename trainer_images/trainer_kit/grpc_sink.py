@@ -32,6 +32,7 @@ _PEM = "-----BEGIN "
 _CLOSE_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _PAUSE_AT_END = _FIRST_PAUSE / 10
+_LOOK_SECONDS = 1.0
 _DETAILS_HEADER = "grpc-status-details-bin"
 _MOST_SENT_OF_STACKS = 8 * 1024  # characters; the log has more
 
@@ -140,13 +141,24 @@ class GrpcSink:
                 return False
             # If the pause without news is the shorter one, the service wants to hear from this process then.
             sooner = min(pause, quiet) if quiet > 0 else pause
-            if closing or self._closing.wait(max(sooner, least)):
+            if closing or self._wait(self._closing, max(sooner, least)):
                 pause = _PAUSE_AT_END  # `close` waits for the last reports
                 if self._metrics or self._artifacts:
                     time.sleep(least)
             elif self._steps is not None:
-                self._news.wait(quiet - pause)  # `close` is news, too
+                self._wait(self._news, quiet - pause)  # `close` is news, too
         return False
+
+    def _wait(self, event: threading.Event, seconds: float) -> bool:
+        """Wait for the event, and look now and then where the main thread is. Return whether it is set."""
+        if self._steps is None:
+            return event.wait(seconds)
+        ends = time.monotonic() + seconds
+        while (left := ends - time.monotonic()) > _LOOK_SECONDS:
+            if event.wait(_LOOK_SECONDS):
+                return True
+            self._steps.seen_at(stacks.place())
+        return event.wait(left)
 
     @property
     def _room(self) -> int:
@@ -188,6 +200,8 @@ class GrpcSink:
 
         if self._steps is None:
             return None
+        place = stacks.place()
+        self._steps.seen_at(place)
         now = self._steps.standing()
         return pb.RankProgress(
             rank=self._rank,
@@ -198,7 +212,8 @@ class GrpcSink:
             waiting=now.waiting,
             phase=now.phase,
             moved_ago=now.moved_ago,
-            place=stacks.place(),
+            place=place,
+            still_for=now.still_for,
             stacks=self._stacks[:_MOST_SENT_OF_STACKS],
             collectives=[
                 pb.CollectiveOperation(

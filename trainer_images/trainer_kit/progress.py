@@ -19,7 +19,8 @@ _MOST_PROCESSES = 100_000
 class Reporter:
     """Collects progress and passes it to a sink. A step is also a sign of this process (`steps`).
 
-    The series `step_seconds` and `waiting_seconds` are those of this process, the master, as far as it waits.
+    The series `step_seconds` and `waiting_seconds` are about this process, the master. They begin once it has
+    waited for others.
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -33,14 +34,21 @@ class Reporter:
         total_steps: int | None = None,
         epoch: int | None = None,
         total_epochs: int | None = None,
+        examples: int | None = None,
         **metrics: float,
     ) -> None:
-        """Report new values. A metric may be NaN or infinite: the service shows it."""
+        """Report new values. A metric may be NaN or infinite: the service shows it.
+
+        `examples` are those of all ranks in this step. With its time, they are `examples_per_second`.
+        """
         if step is not None:
             steps.OF_PROCESS.step(step)
-            if step != self._known.step and (last := steps.OF_PROCESS.last()) and last[1] > 0:
-                metrics.setdefault("step_seconds", last[0])
-                metrics.setdefault("waiting_seconds", last[1])
+            if step != self._known.step and (last := steps.OF_PROCESS.last()):
+                if last[1] > 0:
+                    metrics.setdefault("step_seconds", last[0])
+                    metrics.setdefault("waiting_seconds", last[1])
+                if examples is not None and last[0] > 0:
+                    metrics.setdefault("examples_per_second", examples / last[0])
             if (sent := traffic.OF_PROCESS.of_steps(step)) is not None:
                 metrics.setdefault("gradient_sent_bytes", sent)
         counts = {"step": step, "total_steps": total_steps, "epoch": epoch, "total_epochs": total_epochs}

@@ -1,9 +1,11 @@
 """Where the threads of this process stand, as seen from another thread."""
 
+import os
 import sys
 import threading
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from types import FrameType
 
 MOST_THREADS, MOST_CHARACTERS = 64, 64 * 1024
@@ -22,23 +24,32 @@ def place() -> int:
 
 
 def of_all_threads() -> str:
-    """Return the stacks of all threads but the calling one, the main thread first, innermost call last.
+    """Return the stacks of all threads except the calling one, the main thread first, innermost call last.
 
-    At most MOST_THREADS threads and MOST_CHARACTERS characters.
+    At most MOST_THREADS threads and MOST_CHARACTERS characters. Files below the working folder, which each
+    rank may have for itself, are named from there, so that stacks of ranks at the same place are equal.
     """
+    folder = _working_folder()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     main, here = threading.main_thread().ident, threading.get_ident()
     frames = {ident: frame for ident, frame in sys._current_frames().items() if ident != here}
     ordered = sorted(frames, key=lambda ident: (ident != main, ident))
-    shown = [_stack(names.get(ident, "unknown"), frames[ident]) for ident in ordered[:MOST_THREADS]]
+    shown = [_stack(names.get(ident, "unknown"), frames[ident], folder) for ident in ordered[:MOST_THREADS]]
     if len(ordered) > MOST_THREADS:
         shown.append(f"{len(ordered) - MOST_THREADS} more threads\n")
     return "".join(_within(shown, MOST_CHARACTERS))
 
 
-def _stack(name: str, frame: FrameType) -> str:
+def _working_folder() -> str:
+    try:
+        return f"{Path.cwd()}{os.sep}"
+    except OSError:  # it was removed
+        return ""
+
+
+def _stack(name: str, frame: FrameType, folder: str) -> str:
     calls = "".join(
-        f"  {each.filename}:{each.lineno} in {each.name}\n"
+        f"  {each.filename.removeprefix(folder)}:{each.lineno} in {each.name}\n"
         for each in traceback.StackSummary.extract(
             traceback.walk_stack(frame), limit=_MOST_FRAMES, lookup_lines=False
         )[::-1]

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 TRAINING, EVALUATION, SAVING, COMPILING, DONE = "training", "evaluation", "saving", "compiling", "done"
 PHASES = (TRAINING, EVALUATION, SAVING, COMPILING)
 _RECENT, _ENOUGH = 16, 8  # steps
+_BETWEEN_LOOKS = 2.0  # seconds; after a longer time without a look, the main thread may have come just now
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class Standing:
     step_seconds: float
     """The median of the last steps, without phases other than training, once there are enough of them."""
     waiting_seconds: float
-    """The part of it in which the process waited for others: all but the median of its own work."""
+    """The time of it that the process waited for others: `step_seconds` minus the median of its own work."""
     waiting: bool
     phase: str
     moved_ago: float
-    """Since its step or its phase last changed, or it last reported something."""
+    """Seconds since its step or its phase last changed, or since it last reported."""
+    still_for: float
+    """Seconds since its main thread was last seen at another place."""
 
 
 class Steps:
@@ -52,6 +55,8 @@ class Steps:
         self._recent: deque[tuple[float, float]] = deque(maxlen=_RECENT)
         self._phase = TRAINING
         self._moved: float | None = None
+        self._place: int | None = None
+        self._arrived = self._looked = clock()
 
     def has_moved(self) -> None:
         """Note that this process goes on, for example that it has something to report. Safe in any thread."""
@@ -107,6 +112,17 @@ class Steps:
         """Declare that there will be no more steps."""
         self._phase = DONE
 
+    def seen_at(self, place: int) -> None:
+        """Note where the main thread is now, as a number. The thread that reads the signs looks each second.
+
+        It may have come there right after the last look, or after a step since then.
+        """
+        now = self._clock()
+        if place != self._place:
+            self._place = place
+            self._arrived = max(self._looked, now - _BETWEEN_LOOKS, self._moved or 0.0)
+        self._looked = now
+
     def standing(self) -> Standing:
         """Return where the process stands now. Safe in any thread."""
         recent = tuple(self._recent)
@@ -122,6 +138,7 @@ class Steps:
             waiting=self._waiting > 0,
             phase=self._phase,
             moved_ago=0.0 if self._moved is None else max(0.0, self._clock() - self._moved),
+            still_for=max(0.0, self._clock() - self._arrived),
         )
 
 

@@ -44,7 +44,7 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     """May do everything, in all projects."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
-    """What a caller may do in a project. Each role includes the ones before it."""
+    """A set of rights in a project. Each role includes the ones before it."""
 
 no_role: Role.ValueType  # 0
 """No role: for a token, the roles that its name has as a member of projects."""
@@ -818,7 +818,7 @@ class AuditEvent(_message.Message):
     project: _builtins.str
     """The project of the job, token or member."""
     target: _builtins.str
-    """What the action was about, such as "job 12", "token ab12cd34", "member alice"."""
+    """The object of the action, such as "job 12", "token ab12cd34", "member alice"."""
     detail: _builtins.str
     """More about it."""
     count: _builtins.int

@@ -49,7 +49,7 @@ class Source(_message.Message):
     problem: _builtins.str
     """Why it cannot be used, such as after a change of the service's settings. Empty if it can."""
     definition: _builtins.str
-    """What was declared by a call, as JSON. Empty for callers that may not change it."""
+    """The definition that was declared by a call, as JSON. Empty for callers that may not change it."""
     @_builtins.property
     def changed_at(self) -> _timestamp_pb2.Timestamp:
         """When it was changed last by a call."""

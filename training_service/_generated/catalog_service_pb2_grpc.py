@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class CatalogServiceStub:
-    """Lists and declares algorithms, datasets and queues. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, and queues, only operators may. A change counts within a second. Jobs that
-    were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
+    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
+    second. Jobs that were accepted before stay as they are.
     """
 
     def __init__(self, channel):
@@ -85,9 +85,9 @@ class CatalogServiceStub:
 
 
 class CatalogServiceServicer:
-    """Lists and declares algorithms, datasets and queues. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, and queues, only operators may. A change counts within a second. Jobs that
-    were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
+    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
+    second. Jobs that were accepted before stay as they are.
     """
 
     def ListAlgorithms(self, request, context):
@@ -234,9 +234,9 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CatalogService:
-    """Lists and declares algorithms, datasets and queues. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, and queues, only operators may. A change counts within a second. Jobs that
-    were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
+    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
+    second. Jobs that were accepted before stay as they are.
     """
 
     @staticmethod

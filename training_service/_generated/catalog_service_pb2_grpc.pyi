@@ -31,9 +31,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CatalogServiceStub:
-    """Lists and declares algorithms, datasets and queues. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, and queues, only operators may. A change counts within a second. Jobs that
-    were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
+    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
+    second. Jobs that were accepted before stay as they are.
     """
 
     @_typing.overload
@@ -94,9 +94,9 @@ class CatalogServiceStub:
 
 @_typing.type_check_only
 class CatalogServiceAsyncStub(CatalogServiceStub):
-    """Lists and declares algorithms, datasets and queues. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, and queues, only operators may. A change counts within a second. Jobs that
-    were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
+    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
+    second. Jobs that were accepted before stay as they are.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -153,9 +153,9 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """
 
 class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Lists and declares algorithms, datasets and queues. What is declared for a project is only there, and its admins may
-    change it; what is declared for all projects, and queues, only operators may. A change counts within a second. Jobs that
-    were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
+    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
+    second. Jobs that were accepted before stay as they are.
     """
 
     @_abc_1.abstractmethod

@@ -141,7 +141,7 @@ Global___Piece: _TypeAlias = Piece  # noqa: Y015
 
 @_typing.final
 class TreeStatus(_message.Message):
-    """What the service has of a tree."""
+    """The parts of a tree that the service has."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

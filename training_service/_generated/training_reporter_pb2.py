@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3training_service/_generated/training_reporter.proto\x12\x08training\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\",\n\x13\x46\x65tchProgramRequest\x12\x15\n\rmanifest_only\x18\x01 \x01(\x08\"\'\n\x14\x46\x65tchProgramResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\"\x9c\x02\n\rReportRequest\x12\x11\n\x04step\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0btotal_steps\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x12\n\x05\x65poch\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0ctotal_epochs\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12&\n\x07metrics\x18\x05 \x03(\x0b\x32\x15.training.MetricValue\x12-\n\tartifacts\x18\x06 \x03(\x0b\x32\x1a.training.ReportedArtifact\x12$\n\x04rank\x18\x07 \x01(\x0b\x32\x16.training.RankProgressB\x07\n\x05_stepB\x0e\n\x0c_total_stepsB\x08\n\x06_epochB\x0f\n\r_total_epochs\"\x83\x02\n\x0cRankProgress\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x11\n\x04step\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0clongest_step\x18\x03 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x04 \x01(\x01\x12\x17\n\x0fwaiting_seconds\x18\x05 \x01(\x01\x12\x0f\n\x07waiting\x18\x06 \x01(\x08\x12\r\n\x05phase\x18\x07 \x01(\t\x12\r\n\x05place\x18\x08 \x01(\x06\x12\x0e\n\x06stacks\x18\t \x01(\t\x12\x32\n\x0b\x63ollectives\x18\n \x03(\x0b\x32\x1d.training.CollectiveOperation\x12\x11\n\tmoved_ago\x18\x0b \x01(\x01\x42\x07\n\x05_step\"d\n\x13\x43ollectiveOperation\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x11\n\toperation\x18\x03 \x01(\t\x12\r\n\x05sizes\x18\x04 \x01(\t\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\"`\n\x0bMetricValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Y\n\x10ReportedArtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x03\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"\xa5\x01\n\x0eReportResponse\x12(\n\x05pause\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x14\n\x0cwants_stacks\x18\x03 \x01(\x08\x12\x11\n\treconnect\x18\x04 \x01(\x08\x12.\n\x0bquiet_pause\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration2\xa0\x01\n\x10TrainingReporter\x12;\n\x06Report\x12\x17.training.ReportRequest\x1a\x18.training.ReportResponse\x12O\n\x0c\x46\x65tchProgram\x12\x1d.training.FetchProgramRequest\x1a\x1e.training.FetchProgramResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n3training_service/_generated/training_reporter.proto\x12\x08training\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\",\n\x13\x46\x65tchProgramRequest\x12\x15\n\rmanifest_only\x18\x01 \x01(\x08\"\'\n\x14\x46\x65tchProgramResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\"\x9c\x02\n\rReportRequest\x12\x11\n\x04step\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0btotal_steps\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x12\n\x05\x65poch\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0ctotal_epochs\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12&\n\x07metrics\x18\x05 \x03(\x0b\x32\x15.training.MetricValue\x12-\n\tartifacts\x18\x06 \x03(\x0b\x32\x1a.training.ReportedArtifact\x12$\n\x04rank\x18\x07 \x01(\x0b\x32\x16.training.RankProgressB\x07\n\x05_stepB\x0e\n\x0c_total_stepsB\x08\n\x06_epochB\x0f\n\r_total_epochs\"\xa9\x02\n\x0cRankProgress\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x11\n\x04step\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0clongest_step\x18\x03 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x04 \x01(\x01\x12\x17\n\x0fwaiting_seconds\x18\x05 \x01(\x01\x12\x0f\n\x07waiting\x18\x06 \x01(\x08\x12\r\n\x05phase\x18\x07 \x01(\t\x12\r\n\x05place\x18\x08 \x01(\x06\x12\x0e\n\x06stacks\x18\t \x01(\t\x12\x32\n\x0b\x63ollectives\x18\n \x03(\x0b\x32\x1d.training.CollectiveOperation\x12\x11\n\tmoved_ago\x18\x0b \x01(\x01\x12\x16\n\tstill_for\x18\x0c \x01(\x01H\x01\x88\x01\x01\x42\x07\n\x05_stepB\x0c\n\n_still_for\"d\n\x13\x43ollectiveOperation\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x11\n\toperation\x18\x03 \x01(\t\x12\r\n\x05sizes\x18\x04 \x01(\t\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\"`\n\x0bMetricValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Y\n\x10ReportedArtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x03\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"\xa5\x01\n\x0eReportResponse\x12(\n\x05pause\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x14\n\x0cwants_stacks\x18\x03 \x01(\x08\x12\x11\n\treconnect\x18\x04 \x01(\x08\x12.\n\x0bquiet_pause\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration2\xa0\x01\n\x10TrainingReporter\x12;\n\x06Report\x12\x17.training.ReportRequest\x1a\x18.training.ReportResponse\x12O\n\x0c\x46\x65tchProgram\x12\x1d.training.FetchProgramRequest\x1a\x1e.training.FetchProgramResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,15 +40,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTREQUEST']._serialized_start=218
   _globals['_REPORTREQUEST']._serialized_end=502
   _globals['_RANKPROGRESS']._serialized_start=505
-  _globals['_RANKPROGRESS']._serialized_end=764
-  _globals['_COLLECTIVEOPERATION']._serialized_start=766
-  _globals['_COLLECTIVEOPERATION']._serialized_end=866
-  _globals['_METRICVALUE']._serialized_start=868
-  _globals['_METRICVALUE']._serialized_end=964
-  _globals['_REPORTEDARTIFACT']._serialized_start=966
-  _globals['_REPORTEDARTIFACT']._serialized_end=1055
-  _globals['_REPORTRESPONSE']._serialized_start=1058
-  _globals['_REPORTRESPONSE']._serialized_end=1223
-  _globals['_TRAININGREPORTER']._serialized_start=1226
-  _globals['_TRAININGREPORTER']._serialized_end=1386
+  _globals['_RANKPROGRESS']._serialized_end=802
+  _globals['_COLLECTIVEOPERATION']._serialized_start=804
+  _globals['_COLLECTIVEOPERATION']._serialized_end=904
+  _globals['_METRICVALUE']._serialized_start=906
+  _globals['_METRICVALUE']._serialized_end=1002
+  _globals['_REPORTEDARTIFACT']._serialized_start=1004
+  _globals['_REPORTEDARTIFACT']._serialized_end=1093
+  _globals['_REPORTRESPONSE']._serialized_start=1096
+  _globals['_REPORTRESPONSE']._serialized_end=1261
+  _globals['_TRAININGREPORTER']._serialized_start=1264
+  _globals['_TRAININGREPORTER']._serialized_end=1424
 # @@protoc_insertion_point(module_scope)

@@ -151,6 +151,7 @@ class RankProgress(_message.Message):
     STACKS_FIELD_NUMBER: _builtins.int
     COLLECTIVES_FIELD_NUMBER: _builtins.int
     MOVED_AGO_FIELD_NUMBER: _builtins.int
+    STILL_FOR_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """The number of the process in its group: the variable RANK."""
     step: _builtins.int
@@ -164,7 +165,7 @@ class RankProgress(_message.Message):
     waiting: _builtins.bool
     """Whether the process waits for others now."""
     phase: _builtins.str
-    """What it does: "training" (or empty), "evaluation", "saving", "compiling", or "done"."""
+    """The activity: "training" (or empty), "evaluation", "saving", "compiling", or "done"."""
     place: _builtins.int
     """A number that changes when the main thread is at another place in the program. 0: unknown."""
     stacks: _builtins.str
@@ -173,6 +174,8 @@ class RankProgress(_message.Message):
     """
     moved_ago: _builtins.float
     """The seconds since it last made a step, changed its phase or reported something. 0: unknown, or just now."""
+    still_for: _builtins.float
+    """The seconds for which the main thread has been seen at the same place. Absent: unknown."""
     @_builtins.property
     def collectives(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectiveOperation]:
         """The last collective operation that it has begun in each of its process groups, sent with the stacks. At most 16
@@ -193,14 +196,20 @@ class RankProgress(_message.Message):
         stacks: _builtins.str = ...,
         collectives: _abc.Iterable[Global___CollectiveOperation] | None = ...,
         moved_ago: _builtins.float = ...,
+        still_for: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "_still_for", b"_still_for", "step", b"step", "still_for", b"still_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "collectives", b"collectives", "longest_step", b"longest_step", "moved_ago", b"moved_ago", "phase", b"phase", "place", b"place", "rank", b"rank", "stacks", b"stacks", "step", b"step", "step_seconds", b"step_seconds", "waiting", b"waiting", "waiting_seconds", b"waiting_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "_still_for", b"_still_for", "collectives", b"collectives", "longest_step", b"longest_step", "moved_ago", b"moved_ago", "phase", b"phase", "place", b"place", "rank", b"rank", "stacks", b"stacks", "step", b"step", "step_seconds", b"step_seconds", "still_for", b"still_for", "waiting", b"waiting", "waiting_seconds", b"waiting_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    _WhichOneofReturnType__still_for: _TypeAlias = _typing.Literal["still_for"]  # noqa: Y015
+    _WhichOneofArgType__still_for: _TypeAlias = _typing.Literal["_still_for", b"_still_for"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__still_for) -> _WhichOneofReturnType__still_for | None: ...
 
 Global___RankProgress: _TypeAlias = RankProgress  # noqa: Y015
 
@@ -220,7 +229,7 @@ class CollectiveOperation(_message.Message):
     number: _builtins.int
     """The number of the operation in its group: it grows by one with each."""
     operation: _builtins.str
-    """What it does, such as `all_reduce`."""
+    """The kind of operation, such as `all_reduce`."""
     sizes: _builtins.str
     """The sizes of what the process sends, such as `[[1024, 8]]`."""
     done: _builtins.bool
@@ -346,8 +355,8 @@ class ReportResponse(_message.Message):
     @_builtins.property
     def quiet_pause(self) -> _duration_pb2.Duration:
         """The time after which a process that is watched reports where it stands, though nothing is new. Absent: it is not
-        watched. If it is shorter than `pause`, the service wants to hear from the process that soon: it may be asked for its
-        stacks then.
+        watched. If it is shorter than `pause`, the process has to report that soon, since the service may ask for its stacks
+        then.
         """
 
     def __init__(

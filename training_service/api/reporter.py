@@ -15,7 +15,7 @@ from job_tracker.domain.audit import EventObserver, ignore_event
 from job_tracker.domain.errors import InvalidField, NotAllowed, TreeDamaged
 from job_tracker.reports import Report, ReportBuffer, ReportTokens
 from job_tracker.reports.buffer import Attempt
-from job_tracker.reports.ranks import rank_report, seconds_of
+from job_tracker.reports.ranks import RankReport, rank_report, seconds_of
 from job_tracker.reports.report import COUNTS, ReportReader
 from job_tracker.trees.contents import read_in_threads
 from job_tracker.trees.store import TreeStore
@@ -55,15 +55,16 @@ class ReporterServicer(TrainingReporterServicer):
         attempt = await self._attempt_of(call, request.rank.rank)
         board = self._buffer.ranks
         is_known = request.HasField("rank") and 0 <= request.rank.rank < board.size_of(attempt)
-        report = replace(report_of(request), rank=request.rank.rank if is_known else None)
+        answer = pb.ReportResponse()
         if _has_content(request) or not request.HasField("rank"):
+            report = replace(report_of(request), rank=request.rank.rank if is_known else None)
+            answer.problems.extend(report.problems)
             await self._buffer.take(attempt, report, by_call=True, ago=seconds_of(request.rank.moved_ago))
         else:
             await self._buffer.check(attempt)
         seconds = max(_SHORTEST_PAUSE, (self._buffer.reporters + board.processes) / _REPORTS_A_SECOND)
-        answer = pb.ReportResponse(problems=report.problems)
         if request.HasField("rank"):
-            orders = board.take(attempt, rank_report(request.rank, has_step=request.rank.HasField("step")))
+            orders = board.take(attempt, _rank_report(request.rank))
             answer.wants_stacks, answer.reconnect = orders.wants_stacks, orders.reconnect
             least = 0.0 if seconds <= _SHORTEST_PAUSE else seconds
             answer.quiet_pause.FromNanoseconds(int(1e9 * max(least, orders.pause)))
@@ -99,6 +100,12 @@ class ReporterServicer(TrainingReporterServicer):
         self._limits.check_report(*attempt, process if exists else 0)
         log_context.subject.set(log_context.Subject(*attempt))  # each call has a context of its own
         return attempt
+
+
+def _rank_report(message: pb.RankProgress) -> RankReport:
+    return rank_report(
+        message, has_step=message.HasField("step"), has_still_for=message.HasField("still_for")
+    )
 
 
 def report_of(message: pb.ReportRequest) -> Report:

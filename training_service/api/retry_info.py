@@ -12,9 +12,9 @@ _LONGEST_MESSAGE: Final = 1024
 
 
 def retry_info(code: StatusCode, message: str, seconds: float) -> tuple[tuple[str, bytes], ...]:
-    """The metadata of an error after which the call may be repeated in this time.
+    """Return the metadata of an error after which the call may be repeated, in `seconds`.
 
-    It repeats the message, as it has to. It is empty if the message is too long to be sent twice.
+    gRPC wants the message in it a second time. So it is empty if the message is too long to be sent twice.
     """
     if len(message) > _LONGEST_MESSAGE:
         return ()

@@ -28,7 +28,7 @@ class Peer(Protocol):
     """The part of gRPC's context that knows the other end of the connection."""
 
     def auth_context(self) -> AuthContext:
-        """What gRPC knows of the peer from its handshake."""
+        """The facts about the peer that gRPC has from its handshake."""
         ...
 
 

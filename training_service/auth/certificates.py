@@ -12,7 +12,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import NotAllowed
 
 AuthContext = Mapping[str, Iterable[bytes]]
-"""What gRPC knows of the peer of a connection, from its handshake."""
+"""The facts about the peer of a connection that gRPC has from its handshake."""
 
 _REMEMBERED = 1024
 _LONGEST_NAME = 512

@@ -23,7 +23,8 @@ class Live(Generic[T]):
     """The content of files, read again when one of them has changed.
 
     A change that cannot be used is logged once, and the content from before stays in use. It is tried again
-    at each check, since files that belong together may be replaced one after the other. Any thread may call.
+    at each check, since files that belong together may be replaced one after the other. For the same reason,
+    it is only a problem if nothing has changed until the next check. Any thread may call.
     """
 
     def __init__(
@@ -49,6 +50,8 @@ class Live(Generic[T]):
         """Why the files cannot be used as they are now; None if they are in use."""
         # The state comes before the content: a change in between is found by the next check.
         self._state = self._look()
+        self._unusable: tuple[object, ...] | None = None
+        """The state of the files when they could not be used; None if they could."""
         self._value = self._read_files()
         self._next_check = clock() + check_seconds
 
@@ -69,17 +72,20 @@ class Live(Generic[T]):
         try:
             value = self._read_files()
         except Unusable as error:
+            if state != self._unusable:  # perhaps in the middle of a replacement
+                self._unusable = state
+                return
             if str(error) != self.problem:
                 log.error("%s; the content from before stays in use", error)
             self.problem = str(error)
         else:
-            # A kubelet sets the group of mounted Secrets again each minute, and their content stays.
+            # A kubelet resets the group of mounted Secrets every minute, which does not change their content.
             changed = value != self._value
             if state != self._state and (changed or self.problem is not None):
                 log.info("%s: the changed files are in use", self._name)
             if changed:
                 self._value = value
-            self._state, self.problem = state, None
+            self._state, self._unusable, self.problem = state, None, None
 
     def _read_files(self) -> T:
         for path in self._paths:

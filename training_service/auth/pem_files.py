@@ -45,7 +45,7 @@ class PemFile:
             raise self.refused(
                 "the key is encrypted; give one without a password, in a file of mode 0600"
             ) from None
-        except Exception:  # the library has several kinds, and a message of them may quote the key
+        except Exception:  # the library raises several kinds, and their messages may quote the key
             raise self.refused(
                 "it has no readable private key; it must be PEM (-----BEGIN PRIVATE KEY-----)"
             ) from None

@@ -22,7 +22,7 @@ _FLIGHTS = 4
 
 @dataclass(frozen=True)
 class ServerTls:
-    """What a server needs for TLS. Its parts have been checked, and belong together."""
+    """The key and certificates of a server. They have been checked, and belong together."""
 
     chain: bytes
     """The server's certificate and those of the authorities between it and a root, as PEM."""
@@ -161,7 +161,7 @@ def _pem(certificates: Iterable[x509.Certificate]) -> str:
 def why_untrusted(tls: ServerTls, authorities: str | None, host: str) -> str | None:
     """Why a client with these authorities refuses the server at this host; None if it accepts it.
 
-    Without authorities, it is a client that trusts those of this machine. The two shake hands in memory.
+    Without `authorities`, the client trusts those of this machine. The handshake is made in memory.
     """
     context = ssl.create_default_context(cadata=authorities)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC does

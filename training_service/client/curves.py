@@ -15,7 +15,7 @@ from training_service._generated.training_service_pb2 import (
 
 @dataclass(frozen=True)
 class Slow:
-    """A rank that is slow, or was to the end of its attempt."""
+    """A rank that is slow now, or was slow when its attempt ended."""
 
     rank: int
     factor: float
@@ -43,7 +43,7 @@ class Curve:
 
     @property
     def nonfinite(self) -> Sequence[tuple[int, float]]:
-        """Return the steps whose values are NaN or infinite, with these."""
+        """Return the points whose values are NaN or infinite, as (step, value)."""
         points = zip(self.steps, self.values, strict=True)
         return [(step, value) for step, value in points if not math.isfinite(value)]
 

@@ -43,13 +43,17 @@ class Programs:
     def upload(self, files: WorkingTree, on_progress: OnProgress | None, project: Metadata) -> None:
         """Send what the service lacks of the files.
 
-        If the connection breaks, this connects again, and sends nothing twice that has arrived. After about
-        3 s without an answer, it raises Unavailable. Raises InvalidRequest if a file has changed meanwhile.
+        If the connection breaks, this connects again, and sends nothing twice that has arrived. It raises
+        Unavailable if the service does not answer the first call for about 3 s, or a later one for about
+        20 s: it may have to start again. Raises InvalidRequest if a file has changed meanwhile.
         """
-        sending, retry = Sending(files, on_progress), StreamRetry(_UPLOAD_SECONDS)
+        sending, retry, is_reached = Sending(files, on_progress), StreamRetry(_UPLOAD_SECONDS), False
         while True:
             try:
                 status = self._find(sending, project)
+                is_reached = True
+                if not status.is_known:
+                    status = self._put(sending, project)
                 if sending.advances(status):
                     retry = StreamRetry(_UPLOAD_SECONDS)
                 while status.missing:
@@ -61,6 +65,8 @@ class Programs:
                 sending.check_unchanged()
                 raise
             except (Unavailable, ResourceExhausted) as error:
+                if isinstance(error, Unavailable) and not is_reached:
+                    raise  # the channel has retried this call already
                 pause = retry.pause_after(error)
             time.sleep(pause)
 
@@ -76,9 +82,10 @@ class Programs:
     def _find(self, sending: Sending, project: Metadata) -> TreeStatus:
         request = FindTreeRequest(tree=sending.files.name)
         with translated_errors(self._address):
-            status = self._stub.FindTree(request, timeout=self._timeout, metadata=self._metadata(project))
-            if status.is_known:
-                return status
+            return self._stub.FindTree(request, timeout=self._timeout, metadata=self._metadata(project))
+
+    def _put(self, sending: Sending, project: Metadata) -> TreeStatus:
+        with translated_errors(self._address):
             return self._stub.PutManifest(
                 sending.manifest(), timeout=_UPLOAD_SECONDS, metadata=self._metadata(project)
             )

@@ -1,11 +1,12 @@
 """The request messages of both clients."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import ParamSpec, TypeVar
 from uuid import uuid4
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from training_service._generated.training_service_pb2 import (
@@ -93,6 +94,9 @@ def train(
     tags: Iterable[str] = (),
     program: Program | None = None,
     number_policy: NumberPolicy | None = None,
+    queue: str = "",
+    priority: str = "",
+    expected: timedelta | None = None,
 ) -> TrainRequest:
     """Build a submission. Without a request key it gets a new one, so sending it twice is harmless."""
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
@@ -117,6 +121,9 @@ def train(
         program=program,
         tags=tags,
         number_policy=number_policy,
+        queue=queue,
+        priority=priority,
+        expected=_duration(expected),
     )
 
 
@@ -134,6 +141,7 @@ def program(
     changes: ProgramChanges | None = None,
 ) -> Program:
     """Build the program of a submission."""
+    check_command(command)
     texts = {key: as_text(value) for key, value in (environment or {}).items()}
     return Program(
         tree=tree,
@@ -162,8 +170,8 @@ def changed(
 ) -> TrainRequest:
     """Build a request with these changes, None for no change, and by default a new request key.
 
-    `command` and `environment` are for uploaded programs only. These have no parameters but those of the
-    group. Raises InvalidRequest for the wrong kind of change.
+    `command` and `environment` are for uploaded programs only, whose only parameters are those of the group.
+    Raises InvalidRequest for the wrong kind of change.
     """
     _check_changes(request, parameters or {}, has_program_changes=bool(command or environment))
     result = TrainRequest()
@@ -173,11 +181,21 @@ def changed(
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
     result.metadata.MergeFrom(TrainingJobMetadata(**given, parameters=texts))
     if command:
+        check_command(command)
         result.program.command[:] = command
     if environment:
         result.program.environment.update({key: as_text(value) for key, value in environment.items()})
     result.request_key = request_key or new_request_key()
     return result
+
+
+def check_command(command: Sequence[str]) -> None:
+    """Raise InvalidRequest for a text: it is a sequence, too, of its letters."""
+    if isinstance(command, str):
+        raise InvalidRequest(
+            f"command: {command!r} is one text; give a list of the program and its arguments, such as "
+            f"{command.split()!r}"
+        )
 
 
 def _check_changes(request: TrainRequest, parameters: Parameters, *, has_program_changes: bool) -> None:
@@ -326,6 +344,14 @@ def fetch(job_id: int, name: str) -> FetchTrainingArtifactRequest:
 def changes(job_id: int) -> GetTrainingChangesRequest:
     """Build a request for the uncommitted changes that were recorded with a job."""
     return GetTrainingChangesRequest(job_id=job_id)
+
+
+def _duration(span: timedelta | None) -> Duration | None:
+    if span is None:
+        return None
+    duration = Duration()
+    duration.FromTimedelta(span)
+    return duration
 
 
 def _timestamp(moment: datetime) -> Timestamp:

@@ -77,7 +77,7 @@ def _valid_patterns(words: Sequence[str]) -> tuple[str, ...]:
 
 
 class NumberSettings(Config):
-    """What follows when training reports a metric that is NaN or infinite, by default."""
+    """The default reaction to a reported metric that is NaN or infinite."""
 
     ""
 

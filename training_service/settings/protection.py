@@ -33,7 +33,7 @@ def is_open(settings: Settings) -> bool:
 
 
 def may_send_code(settings: Settings) -> bool:
-    """Whether callers may send code by default: all prove who they are, or are on this machine."""
+    """Whether callers may send code by default: if all of them are authenticated, or on this machine."""
     return is_authenticated(settings) or is_loopback(settings.server.address)
 
 

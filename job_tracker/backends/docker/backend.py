@@ -21,6 +21,7 @@ from job_tracker.backends.docker.plan import plan
 from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.docker.status import removed
 from job_tracker.backends.docker.stopping import Stopper
+from job_tracker.backends.shared.gathering import beginning_of
 from job_tracker.backends.shared.programs import for_program
 from job_tracker.backends.shared.watching import watched
 from job_tracker.domain.errors import BackendRefused, LaunchFailed, NotPossible
@@ -144,16 +145,10 @@ class DockerBackend:
         container = known.running.get(rank) if known is not None else None
         if container is None:
             raise NotPossible(f"rank {rank} does not run")
-        output = b""
         try:
-            async with aclosing(self._client.execute(container.id, command)) as pieces:
-                async for piece in pieces:
-                    output += piece
-                    if len(output) >= most_bytes:
-                        break
+            return await beginning_of(self._client.execute(container.id, command), most_bytes)
         except (Conflict, NotFound, Refused) as error:
             raise NotPossible(error.message) from error
-        return output[:most_bytes]
 
     async def close(self) -> None:
         await self._stopper.close()

@@ -106,7 +106,7 @@ class KeptPrograms:
         labels = {MANAGED_BY: MANAGER, INSTANCE: self._instance, PROGRAM_IMAGE: key, BASE_IMAGE: shown}
         name = f"{_FILLING}{key}-{token_hex(4)}"
         try:
-            # What a service has left that was killed. A replica that fills one at this moment begins again.
+            # Left by a service that was killed. A replica that fills one at this moment begins again.
             await self._remove_fillings([*ours(self._instance), f"{PROGRAM_IMAGE}={key}"], before=math.inf)
             # A program image may have no command of its own, without which no container is created.
             container = await self._client.create_container(

@@ -28,6 +28,7 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.kubernetes.stopping import Stopper
+from job_tracker.backends.shared.gathering import beginning_of
 from job_tracker.backends.shared.watching import watched
 from job_tracker.domain.errors import BackendRefused, InvalidField, LaunchFailed, NotPossible
 from job_tracker.domain.group import GroupRef
@@ -169,19 +170,13 @@ class KubernetesBackend:
         pod = known.living.get(rank) if known is not None else None
         if pod is None or not is_running(pod):
             raise NotPossible(f"rank {rank} does not run")
-        output = b""
         try:
             pieces = self.client.execute(pod["metadata"]["name"], CONTAINER, command)
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    output += piece
-                    if len(output) >= most_bytes:
-                        break
+            return await beginning_of(pieces, most_bytes)
         except Forbidden as error:
             raise NotPossible(_NO_RIGHT) from error
         except (Invalid, NotFound) as error:
             raise NotPossible(error.message) from error
-        return output[:most_bytes]
 
     async def close(self) -> None:
         await self._log_ends.close()

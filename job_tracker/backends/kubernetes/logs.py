@@ -28,7 +28,7 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
     unreachable = Unreachable
     gone = (NotFound, Invalid)
     retried = (Unreachable, Invalid)
-    # A node that cannot serve logs is not asked every second for each of its masters, for hours.
+    # Long, since a node may be unable to serve logs for hours, and every master on it has a stream.
     longest_pause = 300.0
 
     def __init__(self, client: KubernetesClient, groups: Groups, spool: FolderSpool) -> None:

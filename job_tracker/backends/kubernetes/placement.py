@@ -10,10 +10,10 @@ from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Place
 
 _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
-"""What a wish counts for the scheduler (1 to 100). On one machine, those for larger places count, too."""
+"""The weight of a wish, 1 to 100. On the same machine, the wishes for rack and zone count, too."""
 _STRONGEST = 100
 _WEAKEST = 1
-"""What places without a name count if pods are to be apart. A wish counts once for each pod that is
+"""The weight of places without a name if pods are to be apart. A wish counts once for each pod that is
 there already, so several would outweigh the wish to be apart."""
 _IF_POSSIBLE = "IgnoredDuringExecution"
 

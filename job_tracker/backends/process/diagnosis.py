@@ -21,6 +21,12 @@ _OF_CONFIGURED = (
 )
 _OF_UPLOADED = (NOT_FOUND.format(place="on the service's process.path"), NOT_EXECUTABLE)
 
+_TORCHRUN = "torchrun"
+_WITH_TORCHRUN = (
+    "torchrun starts the processes of an instance, and comes with PyTorch. Install PyTorch in the service's "
+    "Python, or choose an environment that has it: {how}."
+)
+
 _NEXT_PORT = "Submit the job again; it gets another port."
 
 
@@ -89,6 +95,10 @@ def environment_gone(name: str) -> Diagnosis:
 def _not_started(rank: int, error: ExecError, program: str, *, uploaded: bool) -> Diagnosis:
     reason = os.strerror(error.errno)
     missing, unusable = _OF_UPLOADED if uploaded else _OF_CONFIGURED
+    if program == _TORCHRUN:
+        missing = _WITH_TORCHRUN.format(
+            how="with --environment of trainctl run" if uploaded else "process.virtual_environment"
+        )
     if error.errno in (errno.ENOENT, errno.ENOTDIR):
         return Diagnosis(
             category=Category.COMMAND_NOT_FOUND,

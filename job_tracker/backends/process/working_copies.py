@@ -25,7 +25,11 @@ def make_copy(rank: Place, unpack: Unpack) -> None:
         return
     for remains in (aside, work):
         remains.remove()
-    unpack(aside)
+    try:
+        unpack(aside)
+    except Exception:
+        aside.remove()  # otherwise a full disk stays full, and no job could be stored or cancelled
+        raise
     mark.publish(boot)
     aside.move_to(work)
 

@@ -1,7 +1,8 @@
 """Finds the line in the end of a log that names the cause of a failure, and says what to do about it.
 
 A log is hostile input. Each pattern is searched in a bounded part of one line, and no pattern repeats another
-repetition, so the time is bounded. What a log says ends up in quotes, in one line, in its own job's message.
+repetition, so the time is bounded. Text of a log is quoted on one line, and appears only in the message of
+its own job.
 """
 
 import re
@@ -203,7 +204,7 @@ _VARIABLE = Kind(
 )
 _UNKNOWN = _kind("", "")
 _PROGRAM_ERROR = re.compile(r"[\w./-]{1,80}: error: ")
-# What the C library and assert() print before they end a program.
+# The last lines of a program that the C library or assert() ends.
 _ABORT = re.compile(
     r"\w{1,40}\(\): |double free or|corrupted |\*\*\* stack smashing|.{1,300}: Assertion `.{1,300}' failed"
 )

@@ -4,7 +4,7 @@ from enum import Enum, auto
 
 
 class Claim(Enum):
-    """What the launch does with an existing object that has the wanted name."""
+    """The launch's decision about an existing object that has the wanted name."""
 
     TAKEN = auto()
     """The object is not ours. Leave it, and fail the launch."""

@@ -170,7 +170,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return isinstance(error, self.gone)
 
     def _is_left_to_stop(self, group: AGroup) -> bool:  # noqa: ARG002
-        """Return whether the group is being stopped, and its broken streams are not opened again."""
+        """Return whether the group is being stopped. If so, its broken streams are not opened again."""
         return False
 
     async def _once_started(self, group: AGroup, rank: int) -> Instance | None:

@@ -1,7 +1,8 @@
-"""Gathers the results of concurrent calls to an engine."""
+"""Gathers the results of concurrent calls to an engine, and the output of a command."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Iterable
+from contextlib import aclosing
 from typing import TypeVar
 
 from job_tracker.domain.errors import LaunchFailed
@@ -17,3 +18,14 @@ async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
     if failures:
         raise failures[0]
     return [result for result in results if not isinstance(result, BaseException)]
+
+
+async def beginning_of(output: AsyncGenerator[bytes, None], most_bytes: int) -> bytes:
+    """Return the first `most_bytes` of an output at most. The rest is not read, and the output is closed."""
+    first = b""
+    async with aclosing(output) as pieces:
+        async for piece in pieces:
+            first += piece
+            if len(first) >= most_bytes:
+                break
+    return first[:most_bytes]

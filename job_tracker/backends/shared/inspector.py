@@ -152,6 +152,7 @@ def _look_at(pid: int, process: _Process) -> dict[str, Any]:
         if not stacks and process.state not in "TtZ":
             stacks = _by_signal(pid)
         problem = "" if stacks else problem
+        stacks = _from_working_folder(stacks, pid)
     where = _read(f"/proc/{pid}/wchan", 200).decode("ascii", "replace").strip("\0\n ")
     return {
         "number": process.number,
@@ -165,6 +166,15 @@ def _look_at(pid: int, process: _Process) -> dict[str, Any]:
         "stacks": stacks,
         "problem": problem[:500],
     }
+
+
+def _from_working_folder(stacks: str, pid: int) -> str:
+    """Name files below the working folder of the process from there, as trainer_kit does."""
+    try:
+        folder = os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return stacks
+    return stacks.replace(f"\n  {folder}/", "\n  ") if folder != "/" else stacks
 
 
 def _spied(pid: int) -> tuple[str, str]:

@@ -73,7 +73,7 @@ class LiveGroups(ABC, Generic[AGroup]):
             group.timer.cancel()
 
     async def wait(self, group: AGroup, condition: Callable[[AGroup], bool], within: float | None) -> bool:
-        """Wait until the condition holds. Return False if it does not within so many seconds.
+        """Wait until the condition holds. Return False if it does not within `within` seconds.
 
         The condition must depend on the group's instances only.
         """
@@ -104,7 +104,7 @@ class LiveGroups(ABC, Generic[AGroup]):
             self.feed.publish(group.ref, seen)
 
     def _look_again(self, group: AGroup, look: Callable[[AGroup], object], after: float | None) -> None:
-        """Schedule another observation in so many seconds. It replaces a scheduled one. None cancels that."""
+        """Schedule the next observation in `after` seconds, or not at all. Cancel the scheduled one."""
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None

@@ -15,7 +15,7 @@ class NotYet(BackendUnavailable):
 
 
 async def repeated(attempt: Callable[[], Awaitable[Result]], seconds: float, pause: float) -> Result:
-    """Repeat the attempt while it raises NotYet. Raises the last NotYet after so many seconds."""
+    """Repeat the attempt while it raises NotYet. Raises the last NotYet after `seconds`."""
     deadline = time.monotonic() + seconds
     while True:
         try:

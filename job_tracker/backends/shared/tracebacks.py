@@ -59,7 +59,7 @@ class RaisedException:
     frames: tuple[Frame, ...] = ()
     """The calls, the innermost last."""
     process: str = ""
-    """What a launcher put before the line, such as `[rank1]: `."""
+    """The prefix that a launcher put before the line, such as `[rank1]: `."""
     after: "RaisedException | None" = None
     """The exception because of which it was raised, or that was being handled."""
 

@@ -1,9 +1,9 @@
 """Tokens and projects in SQLite."""
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from job_tracker.domain.access import Project, Token, TokenLimits
 from job_tracker.domain.audit import AuditEvent
@@ -14,17 +14,10 @@ from job_tracker.store import encoding
 from job_tracker.store.access import ENDED_TOKENS_PURGED, UNLIMITED
 from job_tracker.store.sqlite import declarations, rows
 from job_tracker.store.sqlite.audit import AuditRows
+from job_tracker.store.sqlite.reading import Read
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
-
-
-class _Read(Protocol):
-    """Reads rows in a thread."""
-
-    def __call__(
-        self, parse: Callable[[list[sqlite3.Row]], list[T]], query: str, *values: Any
-    ) -> Awaitable[list[T]]: ...
 
 
 class SqliteAccess:
@@ -35,7 +28,7 @@ class SqliteAccess:
         writer: GroupCommitter,
         audit: AuditRows,
         read_one: Callable[..., sqlite3.Row | None],
-        read: _Read,
+        read: Read,
     ) -> None:
         self.__writer = writer
         self.__audit = audit

@@ -1,30 +1,23 @@
 """Audit events in SQLite."""
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from job_tracker.domain.audit import AuditEvent, first_id_at
 from job_tracker.store.audit import AuditFilter, content_of, event_from
 from job_tracker.store.lease import Term
 from job_tracker.store.sqlite import rows
 from job_tracker.store.sqlite.lease import Lease
+from job_tracker.store.sqlite.reading import Read
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
 _AT_ONCE = 64
-
-
-class _Read(Protocol):
-    """Reads rows in a thread."""
-
-    def __call__(
-        self, parse: Callable[[list[sqlite3.Row]], list[T]], query: str, *values: Any
-    ) -> Awaitable[list[T]]: ...
 
 
 class AuditRows:
@@ -59,7 +52,7 @@ class AuditRows:
 class SqliteAudit:
     """The part of a store that keeps audit events; see AuditStore."""
 
-    def __init__(self, writer: GroupCommitter, audit: AuditRows, lease: Lease, read: _Read) -> None:
+    def __init__(self, writer: GroupCommitter, audit: AuditRows, lease: Lease, read: Read) -> None:
         self.__writer = writer
         self.__audit = audit
         self.__lease = lease

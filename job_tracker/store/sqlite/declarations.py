@@ -1,8 +1,7 @@
 """Declared algorithms and datasets in SQLite."""
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 from job_tracker.domain.audit import AuditEvent
 from job_tracker.domain.declaration import Declaration, DeclarationLimits, Kind
@@ -10,6 +9,7 @@ from job_tracker.domain.errors import TooManyDeclarations, UnknownProject
 from job_tracker.store.declarations import DEFAULT_LIMITS
 from job_tracker.store.sqlite import rows
 from job_tracker.store.sqlite.audit import AuditRows
+from job_tracker.store.sqlite.reading import Read
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 _PROJECT = "SELECT 1 FROM projects WHERE name = ?"
@@ -21,14 +21,6 @@ _ALL = (
 )
 
 
-class _Read(Protocol):
-    """Reads rows in a thread."""
-
-    def __call__(
-        self, parse: Callable[[list[sqlite3.Row]], list[sqlite3.Row]], query: str, *values: Any
-    ) -> Awaitable[list[sqlite3.Row]]: ...
-
-
 class SqliteDeclarations:
     """The part of a store that keeps declarations; see DeclarationStore."""
 
@@ -37,7 +29,7 @@ class SqliteDeclarations:
         writer: GroupCommitter,
         audit: AuditRows,
         read_one: Callable[..., sqlite3.Row | None],
-        read: _Read,
+        read: Read,
     ) -> None:
         self.__writer = writer
         self.__audit = audit

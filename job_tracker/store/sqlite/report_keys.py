@@ -1,35 +1,27 @@
 """The keys of report tokens in SQLite."""
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import Any, Protocol
 
 from job_tracker.domain.audit import AuditEvent, target_of_report_key
 from job_tracker.domain.job import LIVE_STATES
 from job_tracker.domain.report_key import MOST_KEYS, ReportKey
 from job_tracker.store.sqlite import rows
 from job_tracker.store.sqlite.audit import AuditRows
+from job_tracker.store.sqlite.reading import Read
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 # A row for each attempt of each key, and one for a key without attempts: one statement reads one state.
 _KEYS = "SELECT * FROM report_keys LEFT JOIN report_key_attempts ON key = id ORDER BY id"
 
 
-class _Read(Protocol):
-    """Reads rows in a thread."""
-
-    def __call__(
-        self, parse: Callable[[list[sqlite3.Row]], list[ReportKey]], query: str, *values: Any
-    ) -> Awaitable[list[ReportKey]]: ...
-
-
 class SqliteReportKeys:
     """The part of a store that keeps the keys of report tokens; see ReportKeyStore."""
 
     def __init__(
-        self, writer: GroupCommitter, audit: AuditRows, read: _Read, changed: Callable[[object], None]
+        self, writer: GroupCommitter, audit: AuditRows, read: Read, changed: Callable[[object], None]
     ) -> None:
         self.__writer = writer
         self.__audit = audit

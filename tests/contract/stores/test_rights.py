@@ -159,7 +159,7 @@ async def test_a_job_of_another_project_looks_like_one_that_never_was(
 async def test_no_question_about_a_foreign_job_gets_another_answer(
     jobs: Jobs, store: Store, storage: Path
 ) -> None:
-    """What is wrong with a request is not said before it is known that the caller may ask."""
+    """An error in a request is not reported to a caller who may not make the request."""
     job_id = await ended_job(store, storage, "speech")
     caller = caller_with(Role.ADMIN, "vision")
     for wanted in (LogRequest(rank=99), LogRequest(attempt=99), LogRequest(position="nonsense")):
@@ -279,7 +279,7 @@ async def test_every_denial_is_noted_once(
     noted.clear()
     for operation in OF_ONE_JOB:
         assert isinstance(await outcome(jobs, operation, caller_with(None), UNKNOWN_JOB), JobNotFound)
-    assert noted == [], "a job that never was is denied to nobody"
+    assert noted == [], "no denial is noted for a job that never existed"
 
 
 async def test_every_change_has_a_row_and_every_read_of_logs_and_artifacts_is_noted(

@@ -158,7 +158,7 @@ async def test_trainctl_lists_declares_and_removes(service: Service, tmp_path: P
     assert await trainctl("algorithms", "own") == "LR\tfloat\t0.1\t≥ 0, ≤ 1\t-\n"
     assert json.loads(await trainctl("--json", "algorithms", "own"))["source"]["version"] == "1"
     assert "removed algorithm own" in await trainctl("algorithm", "rm", "own")
-    assert "'own' doesn't exist there" in await trainctl("algorithm", "rm", "own", code=3)
+    assert "'own' is not declared" in await trainctl("algorithm", "rm", "own", code=3)
 
     file.write_text('[algorithms.a]\n[algorithms.b]\ncheck = ["x"]\n')
     assert "algorithms.b: definition.check: not" in await trainctl("algorithm", "set", str(file), code=2)

@@ -85,7 +85,7 @@ async def test_each_caller_has_a_rate_of_its_own_with_all_of_its_tokens(closed: 
     assert await whoami(closed, bob) is grpc.StatusCode.OK
 
 
-async def test_invalid_tokens_are_bounded_and_lock_out_nobody_who_was_here_before(closed: Service) -> None:
+async def test_invalid_tokens_are_bounded_and_do_not_lock_out_known_callers(closed: Service) -> None:
     entry = Entry(closed)
     alice, new = [bearer((await entry.token(name)).text) for name in ("alice", "new")]
     assert await whoami(closed, alice) is grpc.StatusCode.OK

@@ -1,17 +1,15 @@
 """Every call of the proto files, as every role, in the caller's project and in another, on both stores."""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
 import pytest
 
 from job_tracker.domain.caller import Role
-from tests.support.access import Entry, RedisOpener, Sent, failure
+from tests.support.access import Entry, Sent, failure
 from tests.support.api_service import Serve, Service, metadata
-from tests.support.redis_server import server_or_skip
 from tests.support.trees import manifest_of
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import access_service_pb2_grpc as apb_grpc
@@ -25,7 +23,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service._generated import training_service_pb2_grpc as pb_grpc
 
 TREE, MANIFEST = manifest_of({"train.py": b"print()"})
-EVERYONE, NOBODY = None, 9
+EVERYONE, NO_ROLE = None, 9
 Least = int | None
 
 # The least role for each call: about a job of another caller, a project, or neither. It is written
@@ -44,8 +42,8 @@ LEAST: dict[str, Least] = {
     "GetTrainingArtifacts": Role.VIEWER,
     "FetchTrainingArtifact": Role.VIEWER,
     "GetTrainingChanges": Role.VIEWER,
-    "Report": NOBODY,  # only report tokens
-    "FetchProgram": NOBODY,  # only report tokens
+    "Report": NO_ROLE,  # only report tokens
+    "FetchProgram": NO_ROLE,  # only report tokens
     "WhoAmI": EVERYONE,
     "ListProjects": EVERYONE,
     "CreateToken": Role.ADMIN,
@@ -96,17 +94,6 @@ OF_PROGRAMS = ("FindTree", "PutManifest", "UploadFiles")  # they are about the p
 
 def test_the_matrix_has_every_call_of_the_proto_files() -> None:
     assert STUBS.keys() == LEAST.keys()
-
-
-@pytest.fixture(params=["sqlite", "redis"])
-def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "sqlite":
-        yield None
-        return
-    server = server_or_skip(tmp_path)
-    server.start()
-    yield RedisOpener(server)
-    server.end()
 
 
 class Matrix:
@@ -176,7 +163,7 @@ class Matrix:
     async def answer(
         self, rpc: str, project: str, sent: Sent, *, exists: bool = True
     ) -> tuple[grpc.StatusCode, str]:
-        """What the caller gets for a request about the project, or about one that does not exist."""
+        """The caller's answer to a request about the project, or about one that does not exist."""
         stub, request = STUBS[rpc]
         fields = await self.fields(rpc, project, exists=exists)
         name = project if exists else f"{project}-2"
@@ -213,7 +200,7 @@ async def matrix(serve: Serve, opener: Any) -> Matrix:
 def expected(rpc: str, role: Role | None) -> str:
     """The verdict for a caller with this role in the project of the request."""
     least = LEAST[rpc]
-    if least == NOBODY:
+    if least == NO_ROLE:
         return "unknown caller"
     if least is EVERYONE or (role is not None and role >= least):
         return "allowed"

@@ -44,6 +44,11 @@ async def test_the_message_of_a_failure_has_the_last_line_of_the_log(untracked: 
         assert "Last line" not in await failed(untracked, replace(CRASHED, detail=nothing))
 
 
+async def test_the_message_of_a_stall_has_no_line_of_a_rank_that_waits(untracked: Service) -> None:
+    stalled = replace(CRASHED, category=Category.STALLED, detail="Rank 0:\n  train.py:9 in all_reduce")
+    assert await failed(untracked, stalled) == "Rank 1 exited with code 1. Mend the training code."
+
+
 async def test_the_message_of_a_failure_has_its_cause(untracked: Service) -> None:
     message = await failed(
         untracked, replace(CRASHED, detail=TRACEBACK, cause="KeyError: 'label' (a.py, line 3)")

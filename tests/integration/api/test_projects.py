@@ -8,6 +8,7 @@ import pytest
 
 from job_tracker.domain.caller import Caller, Role
 from job_tracker.domain.rights import RIGHTS
+from tests.support.access import failure
 from tests.support.api_service import Serve, Service, metadata
 from tests.support.callers import caller_with
 from training_service._generated import training_service_pb2 as pb
@@ -133,16 +134,7 @@ MESSAGES: dict[str, Callable[[int], Any]] = {
 async def code_of(service: Service, rpc: str, job_id: int) -> tuple[grpc.StatusCode, str]:
     """Return the code of the call, and its message."""
     message = MESSAGES[rpc](job_id) if rpc in MESSAGES else getattr(pb, f"{rpc}Request")(job_id=job_id)
-    call = getattr(service.stub, rpc)(message)
-    try:
-        if hasattr(call, "__aiter__"):
-            await call.read()
-            call.cancel()
-        else:
-            await call
-    except grpc.aio.AioRpcError as error:
-        return error.code(), error.details() or ""
-    return grpc.StatusCode.OK, ""
+    return await failure(getattr(service.stub, rpc)(message))
 
 
 @pytest.mark.parametrize("rpc", [right.rpc for right in RIGHTS.values()])

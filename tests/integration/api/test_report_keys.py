@@ -1,8 +1,6 @@
 """The keys of report tokens are rotated and removed while ranks report, on both stores."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -10,26 +8,14 @@ import pytest
 
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.reports import ReportKeys, ReportTokens
-from tests.support.access import Entry, RedisOpener, failure
+from tests.support.access import Entry, failure
 from tests.support.api_service import Serve, Service
 from tests.support.jobs import NOON, spec
-from tests.support.redis_server import server_or_skip
 from training_service._generated import access_service_pb2 as apb
 from training_service._generated import training_reporter_pb2 as rpb
 from training_service._generated.training_reporter_pb2_grpc import TrainingReporterStub
 
 RANKS, REPORTS = 64, 3
-
-
-@pytest.fixture(params=["sqlite", "redis"])
-def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    if request.param == "sqlite":
-        yield None
-        return
-    server = server_or_skip(tmp_path)
-    server.start()
-    yield RedisOpener(server)
-    server.end()
 
 
 @pytest.fixture

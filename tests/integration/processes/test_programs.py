@@ -1,9 +1,12 @@
 """Uploaded programs: each rank starts in a copy of its own, which is whole, and gone with the attempt."""
 
+import errno
+import shutil
 import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +17,10 @@ from job_tracker.backends.process.settings import ProcessSettings
 from job_tracker.catalog import FixedCatalog
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain import naming
-from job_tracker.domain.errors import LaunchFailed
+from job_tracker.domain.errors import LaunchFailed, NoRoom
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.domain.job import Job, Program
+from job_tracker.files.untrusted import Place
 from job_tracker.trees.store import ProjectTrees, TreeStore
 from tests.support.backends import ProcessGroups, seen, text_of
 from tests.support.jobs import job
@@ -125,8 +129,6 @@ async def test_a_program_whose_files_are_gone_or_changed_is_not_started(programs
 
 def stop_after(files: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let unpacking fail after some files, as a crash would end it."""
-    from job_tracker.files.untrusted import Place
-
     create, left = Place.create, [files]
 
     def counted(place: Place) -> Any:
@@ -152,6 +154,30 @@ async def test_a_launch_that_was_killed_while_it_unpacked_is_repeated_from_the_s
     assert not list(programs.world.root.rglob("command")), "nothing is started before all files are there"
     assert await programs.output(made) == ["ran ./tool.sh 0"]
     assert not list(programs.world.root.rglob("work.part"))
+
+
+async def test_a_copy_for_which_the_disk_has_no_room_leaves_it_as_it_was(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, create = programs.job("./tool.sh"), Place.create
+
+    def full(place: Place) -> Any:
+        if place.name == "train.py" and "work.part" in place.parts:
+            assert list(programs.world.root.rglob("work.part/tool.sh"))
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return create(place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Place, "create", full)
+        with pytest.raises(NoRoom, match="the disk is full"):
+            await programs.backend.launch(made)
+    assert not list(programs.world.root.rglob("work.part"))
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+        patch.setattr(Place, "create", lambda place: pytest.fail(f"{place.path} was written"))
+        with pytest.raises(NoRoom, match="the disk is full"):
+            await programs.backend.launch(made)
+    assert await programs.output(made) == ["ran ./tool.sh 0"]
 
 
 async def test_files_from_before_a_power_failure_are_written_again(

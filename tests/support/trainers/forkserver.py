@@ -42,9 +42,9 @@ LIBRARIES = (
     "torch.nn.parallel",
     "torch.utils.data",
 )
-"""What the programs import, and what takes long of it."""
+"""The modules that the programs import and that take long."""
 ENVIRONMENT = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
-"""What the libraries read when they are imported. It must hold for the programs, too."""
+"""Variables that the libraries read when they are imported. They must suit the programs, too."""
 
 LONGEST = 1 << 20
 """The most bytes of an order."""

@@ -122,7 +122,7 @@ def train(launcher: Launcher, size: int, data: str, model: Path, **variables: st
 def end_of(process: subprocess.Popen[str], within: float = PATIENCE) -> Ended:
     """Wait for the end of the process, and return it with the output that was not read yet.
 
-    What does not end in time is aborted, so that it writes where each of its threads stands.
+    A process that does not end in time is aborted, so that it writes the stack of each of its threads.
 
     `communicate` would bypass the buffers, and lose lines that a fast process wrote ahead of its reader.
     """

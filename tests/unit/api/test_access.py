@@ -1,4 +1,4 @@
-"""What callers learn about themselves."""
+"""Callers can ask who they are."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -23,7 +23,7 @@ def fill(*arguments: str, **values: str) -> tuple[str, ...]:
     return filled(command, PARAMETERS, values)[2:]
 
 
-def test_a_value_is_one_argument_whatever_it_contains() -> None:
+def test_a_value_is_one_argument_with_any_content() -> None:
     assert fill("--lr", "{LR}", "--name={NAME}", LR="0.1", NAME="a b; rm -rf / $(x) {LR}") == (
         *("--lr", "0.1", "--name=a b; rm -rf / $(x) {LR}"),
     )

@@ -1,4 +1,4 @@
-"""What only the async client has: tasks. `test_sync.py` tests the behaviour that both clients share."""
+"""The async client in tasks. `test_sync.py` tests the behaviour that both clients share."""
 
 from __future__ import annotations
 

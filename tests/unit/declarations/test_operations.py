@@ -138,7 +138,7 @@ async def test_projects_do_not_know_of_each_other(store: Store) -> None:
     assert [each.name for each in await declarations.list_algorithms(VIEWER, "", "OWN")] == ["OWN"]
     with pytest.raises(UnknownReference, match="algorithm 'own' doesn't exist"):
         await declarations.list_algorithms(VIEWER, "vision", "own")
-    with pytest.raises(UnknownReference, match="algorithm 'own' doesn't exist there"):
+    with pytest.raises(UnknownReference, match="algorithm 'own' is not declared"):
         await declarations.remove_algorithm(ADMIN, "own", "vision")
 
 

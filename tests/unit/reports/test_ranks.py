@@ -1,4 +1,4 @@
-"""What the leader knows of the processes of running attempts, also if they report nonsense."""
+"""The leader's knowledge of the processes of running attempts, also if they report nonsense."""
 
 import math
 from dataclasses import replace
@@ -28,8 +28,8 @@ class Clock:
 def sent(**values: Any) -> Any:
     """Return a message of a process."""
     usual = {"rank": 0, "step": 3, "longest_step": 2.0, "step_seconds": 1.0, "waiting_seconds": 0.5}
-    others = {"waiting": False, "phase": "", "place": 0, "stacks": "", "collectives": (), "moved_ago": 0.0}
-    return SimpleNamespace(**{**usual, **others, **values})
+    others = {"waiting": False, "phase": "", "place": 0, "stacks": "", "collectives": ()}
+    return SimpleNamespace(**{**usual, **others, "moved_ago": 0.0, "still_for": 0.0, **values})
 
 
 def running(instances: int = 2, **deadlines: Any) -> Job:
@@ -62,6 +62,8 @@ def test_impossible_times_count_as_unknown(seconds: float) -> None:
     )
     assert (report.longest_step, report.step_seconds, report.waiting_seconds) == (0, 0, 0)
     assert report.moved_ago == 0
+    assert rank_report(sent(still_for=seconds), has_step=True, has_still_for=True).still_for == 0
+    assert rank_report(sent(still_for=seconds), has_step=True).still_for is None
 
 
 def test_other_values_of_a_message_are_made_safe() -> None:
@@ -87,6 +89,22 @@ def test_a_step_is_dated_when_its_report_arrives(board: RankBoard, clock: Clock)
     clock.now += 10
     board.take((1, 1), RankReport(process=1, step=4, place=2))  # another step, so it does something
     assert (signs.moved, signs.active, signs.heard) == (120, 120, 120)
+
+
+def test_a_process_that_looks_where_it_stands_is_active_when_it_says_so(
+    board: RankBoard, clock: Clock
+) -> None:
+    board.take((1, 1), RankReport(process=1, step=5, place=1, still_for=0))
+    clock.now += 15
+    board.take((1, 1), RankReport(process=1, step=9, place=2, moved_ago=14, still_for=14))
+    signs = watched(board).signs[1]
+    assert (signs.moved, signs.active) == (101, 101)  # it has hung since that step
+    clock.now += 15
+    board.take((1, 1), RankReport(process=1, step=9, place=2, moved_ago=29, still_for=1))
+    assert (signs.moved, signs.active) == (101, 129)  # it moves, but was at the same place just now
+    clock.now += 1
+    board.take((1, 1), RankReport(process=1, step=9, place=2, moved_ago=30, still_for=1e9))
+    assert signs.active == 129
 
 
 @pytest.mark.parametrize("step", [-1, -(2**63), 10**15 + 1, 2**63 - 1])

@@ -28,8 +28,8 @@ def run(
     python = folder / ".venv" / "bin" / "python"
     python.write_text(PYTEST % (of_a_cluster, of_an_engine, others))
     python.chmod(0o700)
-    told = {"PATH": os.environ["PATH"], "TMPDIR": str(folder)}
-    return subprocess.run([script], env=told, capture_output=True, text=True, check=False)
+    environment = {"PATH": os.environ["PATH"], "TMPDIR": str(folder)}
+    return subprocess.run([script], env=environment, capture_output=True, text=True, check=False)
 
 
 def test_all_is_well_when_every_part_is(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_all_is_well_when_every_part_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("of_a_cluster", "of_an_engine", "others"), [(1, 0, 0), (0, 1, 0), (0, 0, 1), (2, 3, 1)]
 )
-def test_what_failed_in_any_part_is_told_at_the_end(
+def test_failures_in_any_part_are_listed_at_the_end(
     tmp_path: Path, of_a_cluster: int, of_an_engine: int, others: int
 ) -> None:
     ended = run(tmp_path, of_a_cluster=of_a_cluster, of_an_engine=of_an_engine, others=others)

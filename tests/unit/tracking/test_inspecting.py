@@ -98,6 +98,21 @@ async def test_a_stopped_process_is_read(started: list[subprocess.Popen[str]]) -
     assert "in stuck_in_native_code\n" in one.stacks
 
 
+async def test_files_are_named_from_the_working_folder_of_the_process(
+    started: list[subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    program = tmp_path / "package" / "train.py"
+    program.parent.mkdir()
+    program.write_text("import time\nprint('ready', flush=True)\ntime.sleep(600)\n")
+    process = subprocess.Popen(
+        [sys.executable, program], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    started.append(process)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert "\n  package/train.py:3 in <module>\n" in (await seen(process)).stacks
+
+
 @pytest.mark.parametrize(
     "output",
     [

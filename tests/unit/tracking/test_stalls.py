@@ -21,6 +21,7 @@ from job_tracker.tracking.stalls import (
     missing,
     slowness,
     stall_of,
+    standstill_of,
 )
 from tests.support.jobs import NOON
 
@@ -51,6 +52,8 @@ def group(members: Sequence[Signs], *, deadline: float | None = None, moved: flo
         ([signs(still=4), signs(1, still=4)], 5.0, False),
         ([signs(still=31, longest_step=20)], None, False),  # three steps are 60 s
         ([signs(still=61, longest_step=20)], None, True),
+        ([signs(still=31, inactive=30)], None, True),  # after its last step, it came to where it hangs
+        ([signs(still=31, inactive=29)], None, False),
         ([signs(still=60, longest_step=0)], None, False),  # the first step may take longer
         ([signs(still=ASIDE_SECONDS + 1, longest_step=0)], None, True),
         ([signs(still=600, activity=Activity.EVALUATION)], 3.0, False),
@@ -96,6 +99,12 @@ def test_a_suspicion_without_proof_counts_only_after_patience_unless_there_is_a_
     assert stall.is_over is (stall.seconds > patience)
 
 
+def test_while_the_main_thread_moves_it_is_known_when_the_attempt_would_have_stalled() -> None:
+    still = standstill_of(group([signs(still=45), signs(1, still=45, inactive=10)]), NOW)
+    assert still is not None
+    assert (still.seconds, still.limit) == (45, 65)
+
+
 def operation(number: int, *, done: bool = False) -> Collective:
     return Collective(group=DEFAULT_GROUP, number=number, operation="all_reduce", sizes="[[3]]", done=done)
 
@@ -116,6 +125,50 @@ def test_processes_that_wait_for_each_other_in_different_operations_are_a_proof(
     for process, (number, done, _) in enumerate(ranks):
         watched.signs[process].collectives = (operation(number, done=done),)
     assert is_proven(watched) is proven
+
+
+TRAINING = "Thread MainThread:\n  train.py:7 in main\n"
+IN_COLLECTIVE = TRAINING + "  /lib/torch/distributed/distributed_c10d.py:3252 in all_reduce\n"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "proven", "guilty"),
+    [
+        (((41, True, TRAINING), (42, False, IN_COLLECTIVE)), False, [0]),  # it may still do something
+        (((42, False, IN_COLLECTIVE), (42, False, IN_COLLECTIVE)), False, []),
+        (((41, False, IN_COLLECTIVE), (42, False, IN_COLLECTIVE)), True, [0]),
+        (((41, True, TRAINING), (42, False, TRAINING)), False, [0]),  # an operation in the background
+        (((41, True, IN_COLLECTIVE), (41, True, TRAINING)), False, []),  # it is done, so it goes on
+    ],
+)
+def test_a_process_that_stands_in_a_collective_operation_waits_also_if_the_kit_does_not_know(
+    ranks: Sequence[tuple[int, bool, str]], proven: bool, guilty: list[int]
+) -> None:
+    watched = group([signs(n, stacks=stack) for n, (_, _, stack) in enumerate(ranks)])
+    for process, (number, done, _) in enumerate(ranks):
+        watched.signs[process].collectives = (operation(number, done=done),)
+    assert (is_proven(watched), missing(watched, ())) == (proven, guilty)
+
+
+@pytest.mark.parametrize(
+    ("call", "proven"),
+    [
+        ("/home/ada/train.py:9 in read_batch", True),
+        ("/lib/torch/serialization.py:1203 in _save", False),
+        ("/lib/torch/_inductor/codecache.py:88 in compile", False),
+        ("/lib/torch/distributed/checkpoint/state_dict_saver.py:9 in save", False),
+        ("/lib/jax/_src/compiler.py:9 in backend_compile", False),
+    ],
+)
+@pytest.mark.parametrize("from_outside", [False, True])
+def test_a_process_that_is_seen_to_save_or_compile_is_no_proof(
+    call: str, proven: bool, from_outside: bool
+) -> None:
+    stacks = f"{TRAINING}  {call}\n  /lib/other.py:1 in write\n"
+    watched = group([signs(stacks="" if from_outside else stacks), signs(1, waiting=True)])
+    watched.outside = {0: Outside("runs", stacks)} if from_outside else {}
+    assert is_proven(watched) is proven
+    assert missing(watched, ()) == [0]
 
 
 def test_a_process_that_has_not_answered_may_still_do_something() -> None:
@@ -265,7 +318,9 @@ _GROUPS = st.builds(group, st.lists(_SIGNS, max_size=6), deadline=st.none() | st
 
 
 @given(_GROUPS, st.floats(0, 5000), st.sets(st.integers(0, 7)))
-def test_whatever_processes_say_a_verdict_is_sound(watched: Watched, later: float, quiet: set[int]) -> None:
+def test_a_verdict_is_sound_for_any_reports_of_processes(
+    watched: Watched, later: float, quiet: set[int]
+) -> None:
     stall = stall_of(watched, NOW)
     quiet &= set(watched.signs)
     guilty = missing(watched, quiet)

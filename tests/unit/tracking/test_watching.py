@@ -332,20 +332,20 @@ async def test_a_process_for_which_another_waits_is_found_after_30_s(
     assert "at most 30 s were allowed. It stands at a.py:1 in load." in why.summary
 
 
-async def test_if_no_process_is_known_to_wait_an_attempt_has_ten_minutes(
+async def test_if_no_process_is_known_to_wait_an_attempt_has_nine_minutes(
     unbounded: ProgressWatch, clock: Clock, stalled: list[int]
 ) -> None:
     report(unbounded, [0, 1])
-    wait_for(unbounded, clock, 599)
+    wait_for(unbounded, clock, 539)
     assert stalled == []
     report(unbounded, [0, 1], step=6)
-    wait_for(unbounded, clock, 599)
+    wait_for(unbounded, clock, 539)
     assert stalled == []
     wait_for(unbounded, clock, 9)
     assert stalled == [JOB.id]
     why = unbounded.stall_of(JOB.group)
     assert why is not None
-    assert "at most 600 s were allowed" in why.summary
+    assert "at most 540 s were allowed" in why.summary
 
 
 async def test_a_frozen_process_is_found_after_30_s_without_any_deadline(

@@ -89,6 +89,10 @@ def test_names_that_are_one_on_some_machines_are_refused(one: str, other: str) -
     assert "differ only in case" in refusal(b"".join(line(path) for path in paths))
 
 
+def test_names_that_look_the_same_are_written_apart() -> None:
+    assert r"'cafe\u0301' and 'caf\xe9' differ" in refusal(line("cafe\u0301") + line("caf\u00e9"))
+
+
 def test_a_file_is_not_a_folder_too() -> None:
     assert "'a' is a file and a folder" in refusal(line("a") + line("a.b") + line("a/b"))
 

@@ -77,7 +77,9 @@ async def test_callers_who_fill_all_turns_do_not_keep_others_out(store: TreeStor
     async with asyncio.timeout(50):  # their patience is 60 s
         assert (await programs.put_manifest(other, once((TREE, TEXT)))).is_known
     ended = [each for each in uploads if each.done()]
-    with pytest.raises(UploadTooLong, match="others have their turns, too; continue with a new call"):
+    with pytest.raises(
+        UploadTooLong, match="other uploads have to get a turn, too; continue with a new call"
+    ):
         ended[0].result()
     for upload in uploads:
         upload.cancel()

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.trainer_kit/_generated/training_reporter.proto\x12\x0btrainer_kit\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\",\n\x13\x46\x65tchProgramRequest\x12\x15\n\rmanifest_only\x18\x01 \x01(\x08\"\'\n\x14\x46\x65tchProgramResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\"\xa5\x02\n\rReportRequest\x12\x11\n\x04step\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0btotal_steps\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x12\n\x05\x65poch\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0ctotal_epochs\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12)\n\x07metrics\x18\x05 \x03(\x0b\x32\x18.trainer_kit.MetricValue\x12\x30\n\tartifacts\x18\x06 \x03(\x0b\x32\x1d.trainer_kit.ReportedArtifact\x12\'\n\x04rank\x18\x07 \x01(\x0b\x32\x19.trainer_kit.RankProgressB\x07\n\x05_stepB\x0e\n\x0c_total_stepsB\x08\n\x06_epochB\x0f\n\r_total_epochs\"\x86\x02\n\x0cRankProgress\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x11\n\x04step\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0clongest_step\x18\x03 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x04 \x01(\x01\x12\x17\n\x0fwaiting_seconds\x18\x05 \x01(\x01\x12\x0f\n\x07waiting\x18\x06 \x01(\x08\x12\r\n\x05phase\x18\x07 \x01(\t\x12\r\n\x05place\x18\x08 \x01(\x06\x12\x0e\n\x06stacks\x18\t \x01(\t\x12\x35\n\x0b\x63ollectives\x18\n \x03(\x0b\x32 .trainer_kit.CollectiveOperation\x12\x11\n\tmoved_ago\x18\x0b \x01(\x01\x42\x07\n\x05_step\"d\n\x13\x43ollectiveOperation\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x11\n\toperation\x18\x03 \x01(\t\x12\r\n\x05sizes\x18\x04 \x01(\t\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\"`\n\x0bMetricValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Y\n\x10ReportedArtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x03\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"\xa5\x01\n\x0eReportResponse\x12(\n\x05pause\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x14\n\x0cwants_stacks\x18\x03 \x01(\x08\x12\x11\n\treconnect\x18\x04 \x01(\x08\x12.\n\x0bquiet_pause\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration2\xac\x01\n\x10TrainingReporter\x12\x41\n\x06Report\x12\x1a.trainer_kit.ReportRequest\x1a\x1b.trainer_kit.ReportResponse\x12U\n\x0c\x46\x65tchProgram\x12 .trainer_kit.FetchProgramRequest\x1a!.trainer_kit.FetchProgramResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.trainer_kit/_generated/training_reporter.proto\x12\x0btrainer_kit\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\",\n\x13\x46\x65tchProgramRequest\x12\x15\n\rmanifest_only\x18\x01 \x01(\x08\"\'\n\x14\x46\x65tchProgramResponse\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\x0c\"\xa5\x02\n\rReportRequest\x12\x11\n\x04step\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0btotal_steps\x18\x02 \x01(\x03H\x01\x88\x01\x01\x12\x12\n\x05\x65poch\x18\x03 \x01(\x03H\x02\x88\x01\x01\x12\x19\n\x0ctotal_epochs\x18\x04 \x01(\x03H\x03\x88\x01\x01\x12)\n\x07metrics\x18\x05 \x03(\x0b\x32\x18.trainer_kit.MetricValue\x12\x30\n\tartifacts\x18\x06 \x03(\x0b\x32\x1d.trainer_kit.ReportedArtifact\x12\'\n\x04rank\x18\x07 \x01(\x0b\x32\x19.trainer_kit.RankProgressB\x07\n\x05_stepB\x0e\n\x0c_total_stepsB\x08\n\x06_epochB\x0f\n\r_total_epochs\"\xac\x02\n\x0cRankProgress\x12\x0c\n\x04rank\x18\x01 \x01(\x05\x12\x11\n\x04step\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x14\n\x0clongest_step\x18\x03 \x01(\x01\x12\x14\n\x0cstep_seconds\x18\x04 \x01(\x01\x12\x17\n\x0fwaiting_seconds\x18\x05 \x01(\x01\x12\x0f\n\x07waiting\x18\x06 \x01(\x08\x12\r\n\x05phase\x18\x07 \x01(\t\x12\r\n\x05place\x18\x08 \x01(\x06\x12\x0e\n\x06stacks\x18\t \x01(\t\x12\x35\n\x0b\x63ollectives\x18\n \x03(\x0b\x32 .trainer_kit.CollectiveOperation\x12\x11\n\tmoved_ago\x18\x0b \x01(\x01\x12\x16\n\tstill_for\x18\x0c \x01(\x01H\x01\x88\x01\x01\x42\x07\n\x05_stepB\x0c\n\n_still_for\"d\n\x13\x43ollectiveOperation\x12\r\n\x05group\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x03\x12\x11\n\toperation\x18\x03 \x01(\t\x12\r\n\x05sizes\x18\x04 \x01(\t\x12\x0c\n\x04\x64one\x18\x05 \x01(\x08\"`\n\x0bMetricValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\x0c\n\x04step\x18\x03 \x01(\x03\x12&\n\x02\x61t\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Y\n\x10ReportedArtifact\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0c\n\x04size\x18\x04 \x01(\x03\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"\xa5\x01\n\x0eReportResponse\x12(\n\x05pause\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08problems\x18\x02 \x03(\t\x12\x14\n\x0cwants_stacks\x18\x03 \x01(\x08\x12\x11\n\treconnect\x18\x04 \x01(\x08\x12.\n\x0bquiet_pause\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration2\xac\x01\n\x10TrainingReporter\x12\x41\n\x06Report\x12\x1a.trainer_kit.ReportRequest\x1a\x1b.trainer_kit.ReportResponse\x12U\n\x0c\x46\x65tchProgram\x12 .trainer_kit.FetchProgramRequest\x1a!.trainer_kit.FetchProgramResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,15 +40,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPORTREQUEST']._serialized_start=216
   _globals['_REPORTREQUEST']._serialized_end=509
   _globals['_RANKPROGRESS']._serialized_start=512
-  _globals['_RANKPROGRESS']._serialized_end=774
-  _globals['_COLLECTIVEOPERATION']._serialized_start=776
-  _globals['_COLLECTIVEOPERATION']._serialized_end=876
-  _globals['_METRICVALUE']._serialized_start=878
-  _globals['_METRICVALUE']._serialized_end=974
-  _globals['_REPORTEDARTIFACT']._serialized_start=976
-  _globals['_REPORTEDARTIFACT']._serialized_end=1065
-  _globals['_REPORTRESPONSE']._serialized_start=1068
-  _globals['_REPORTRESPONSE']._serialized_end=1233
-  _globals['_TRAININGREPORTER']._serialized_start=1236
-  _globals['_TRAININGREPORTER']._serialized_end=1408
+  _globals['_RANKPROGRESS']._serialized_end=812
+  _globals['_COLLECTIVEOPERATION']._serialized_start=814
+  _globals['_COLLECTIVEOPERATION']._serialized_end=914
+  _globals['_METRICVALUE']._serialized_start=916
+  _globals['_METRICVALUE']._serialized_end=1012
+  _globals['_REPORTEDARTIFACT']._serialized_start=1014
+  _globals['_REPORTEDARTIFACT']._serialized_end=1103
+  _globals['_REPORTRESPONSE']._serialized_start=1106
+  _globals['_REPORTRESPONSE']._serialized_end=1271
+  _globals['_TRAININGREPORTER']._serialized_start=1274
+  _globals['_TRAININGREPORTER']._serialized_end=1446
 # @@protoc_insertion_point(module_scope)

@@ -11,7 +11,7 @@ from job_tracker.jobs import JobView
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.requests import program_of
 from training_service.api.convert.sentences import message_of
-from training_service.api.convert.times import timestamp
+from training_service.api.convert.times import duration_of, timestamp
 
 STATUSES: Mapping[JobState, pb.TrainingStatus.ValueType] = {
     JobState.QUEUED: pb.queuing,
@@ -96,6 +96,9 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         submitted_by=spec.submitted_by,
         tags=job.tags,
         note=job.note,
+        queue=spec.queue,
+        priority=spec.priority,
+        expected=duration_of(spec.expected) if spec.expected else None,
     )
 
 
@@ -128,7 +131,7 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
 
 
 def _paces(job: Job) -> dict[int, pb.RankPace]:
-    """Where the ranks stand that report it. Of several processes, the one with the fewest steps counts."""
+    """The pace of each rank that reports it. Of several processes, the one with the fewest steps counts."""
     per_rank = job.spec.group.trainers.processes
     paces: dict[int, RankPace] = {}
     for pace in job.progress.ranks if job.progress else ():

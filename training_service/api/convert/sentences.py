@@ -2,7 +2,7 @@
 
 from job_tracker.backends.shared.log_ends import line_of_cause
 from job_tracker.common.printable import printable, without_secrets
-from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.job import Job, JobState
 from job_tracker.jobs import JobView
 from job_tracker.reports.lines import is_report
@@ -56,6 +56,8 @@ def _what_happened(why: Diagnosis) -> str:
     """The summary and the cause. If that is unknown, the last line of the evidence, which often names it."""
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
+    if why.category is Category.STALLED:  # its evidence is stacks, of which the summary has the right line
+        return why.summary
     last = line_of_cause("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
     if not last or last in why.summary:
         return why.summary

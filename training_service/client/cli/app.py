@@ -1,6 +1,7 @@
 """The commands, global options and help of trainctl."""
 
 import copy
+import inspect
 import logging
 import sys
 from collections.abc import Mapping
@@ -70,10 +71,17 @@ class Trainctl(TyperGroup):
 
 
 def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
-    """Add options of the group to its commands, also to those of groups in it."""
+    """Add options of the group to its commands, also to those of groups in it; and let their help wrap."""
     for command in commands.values():
+        command.help = _unwrapped(command.help or "")
         command.params += [_repeated(option) for option in options]
         _repeat(options, getattr(command, "commands", {}))
+
+
+def _unwrapped(text: str) -> str:
+    """Join the lines of each paragraph: otherwise the help has those of the source, too."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(each if "\n " in each else each.replace("\n", " ") for each in paragraphs)
 
 
 def _repeated(option: Any) -> Any:

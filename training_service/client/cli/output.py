@@ -158,7 +158,7 @@ class Output:
         if self.form is Form.QUIET:
             line = brief or _brief(line)
         text = as_json(message) if self.form is Form.JSON else line(message)
-        if text or self.form is not Form.QUIET:
+        if text:  # empty: there is nothing to list
             self.pass_through(text + "\n")
 
 

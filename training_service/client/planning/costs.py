@@ -32,7 +32,7 @@ MOMENTS = {"adam": 2, "adamw": 2, "momentum": 1, "sgd": 0}
 
 @dataclass(frozen=True)
 class Training:
-    """What is trained, and how it is computed."""
+    """A training: its model, its batch, and how it is computed."""
 
     model: Model
     batch: int

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from training_service.client.planning import costs
+from training_service.client.planning import all_reduce, costs
 from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Layout, Training
 from training_service.client.planning.model import Model
@@ -122,6 +122,7 @@ def reasons(training: Training, cluster: Cluster, decision: Decision, least_gain
     best = decision.best
     yield from _of_memory(training, cluster, decision)
     yield from _of_pipeline(training, cluster, best)
+    yield from _of_all_reduce(training, cluster, best)
     fewer = [count for count in decision.by_devices if count < best.layout.devices]
     if fewer:
         yield _compared(decision.by_devices[fewer[-1]], best, least_gain)
@@ -169,6 +170,21 @@ def _of_pipeline(training: Training, cluster: Cluster, best: Choice) -> Iterator
         f" = {factor:.3f} · {stage:.3g} s, and {best.step - factor * stage:.3g} s of other traffic, with "
         f"k = {k} ranks and m = {m} micro-batches (for m = k, the factor is (2k-1)/k)."
     )
+
+
+def _of_all_reduce(training: Training, cluster: Cluster, best: Choice) -> Iterator[str]:
+    comparison = all_reduce.compared(training, cluster, best)
+    if comparison is None:
+        return
+    times = ", ".join(
+        f"{name} {seconds:.3g} s" for name, seconds in comparison.alone.items() if name != all_reduce.LIBRARY
+    )
+    of = f"Summing {gigabytes(comparison.sent)} of gradients takes, by the links: {times}."
+    if comparison.best == all_reduce.LIBRARY:
+        yield f"{of} The library's ring waits the least, since the backward pass hides its messages."
+        return
+    saved = comparison.waiting[all_reduce.LIBRARY] - comparison.waiting[comparison.best]
+    yield f"{of} ALL_REDUCE={comparison.best} waits {saved:.3g} s less in a step than the library's ring."
 
 
 def _compared(few: Choice, many: Choice, least_gain: float) -> str:

@@ -16,7 +16,7 @@ MOST_CONTEXT_RANKS = 64
 
 @dataclass(frozen=True)
 class Limits:
-    """What the search may choose."""
+    """The choices that the search may make."""
 
     strategies: tuple[str, ...] = costs.STRATEGIES
     recomputations: tuple[str, ...] = costs.RECOMPUTATIONS

@@ -58,7 +58,7 @@ class Revision:
 
 
 def revision_of(files: WorkingTree) -> Revision:
-    """Return the revision of the files. What git ignores is never part of the changes."""
+    """Return the revision of the files. Files that git ignores are never part of the changes."""
     git = _Git(files.folder)
     commit = git.read("rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode(errors="replace").strip()
     if not commit:
@@ -146,7 +146,7 @@ def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[i
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of git, in which nothing but the folder says which repository is meant."""
+    """Return the environment of git, in which only the folder decides which repository is meant."""
     kept = {
         name: value
         for name, value in variables.items()

@@ -52,7 +52,7 @@ class Sending:
         return before is None or self._left < before
 
     def check_advance(self, status: TreeStatus) -> None:
-        """Raise InvalidRequest or ServerError if a call that succeeded has brought nothing."""
+        """Raise InvalidRequest or ServerError if a successful call has added no content to the tree."""
         if not self.advances(status):
             self.check_unchanged()
             raise ServerError("the service accepts the files of the program, and does not keep them")

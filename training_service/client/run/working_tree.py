@@ -95,7 +95,8 @@ def read_folder(
         found.append(file)
         if len(found) > max_files:
             raise InvalidRequest(
-                f"{root} has more than {max_files} files; {_REMEDY}. The most are in {_fullest(found)}"
+                f"{root} has more than {max_files} files; {_REMEDY}, or allow more with --max-files "
+                f"(max_files of read_folder in Python). The most are in {_fullest(found)}"
             )
     if not found:
         raise InvalidRequest(f"{root} has no files to send")
@@ -105,7 +106,8 @@ def read_folder(
         named = ", ".join(f"{file.path} ({_in_words(file.size)})" for file in largest)
         raise InvalidRequest(
             f"the files of {root} have {_in_words(total)}, {_in_words(total - max_bytes)} more than the "
-            f"{_in_words(max_bytes)} that are allowed; {_REMEDY}. The largest are {named}"
+            f"{_in_words(max_bytes)} that are allowed; {_REMEDY}, or allow more with --max-size "
+            f"(max_bytes of read_folder in Python). The largest are {named}"
         )
     return WorkingTree(root, [_read(file) for file in sorted(found, key=lambda file: os.fsencode(file.path))])
 

@@ -33,7 +33,7 @@ _STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2
 
 
 class Scaling(StrEnum):
-    """What stays the same if instances are added."""
+    """The amount of work that stays the same when instances are added."""
 
     STRONG = "strong"
     """The batch of all instances."""
@@ -115,7 +115,7 @@ class Law:
     name: str
     scaling: Scaling
     coefficients: dict[str, float]
-    """In seconds; those of `gustafson` in batches of an instance in a second."""
+    """In seconds; for `gustafson`, in batches of one instance per second."""
     fitted_on: tuple[int, ...]
     """The numbers of instances of its points."""
     worst: float

@@ -62,8 +62,8 @@ class Prediction:
 def predict(one: float, two: float, scaling: Scaling, network: Network | None = None) -> Prediction:
     """Predict from the seconds of a step on one and on two instances.
 
-    What two instances take beyond their share of the work is explained by the network as far as it can be,
-    and the remainder is `rest`, which grows as (n-1)/n. Without a network all of it is `rest`: Amdahl's law.
+    The time of two instances beyond their share of the work is explained by the network as far as possible.
+    The remainder is `rest`, which grows as (n-1)/n. Without a network all of it is `rest`: Amdahl's law.
     A step that is faster than its share of the work leaves neither.
 
     Raises ValueError if a time is not above 0.

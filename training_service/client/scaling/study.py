@@ -1,12 +1,13 @@
-"""What a study of scaling has found: its points, the law that they follow, and what it says.
+"""The results of a study of scaling: its points, the law that they follow, and its predictions.
 
 A study is a sweep over the number of instances, with the examples of a second as objective. Trials with equal
 other parameters are one series.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from training_service.client.requests import INSTANCES_PARAMETER
 from training_service.client.scaling.laws import Law, Point, Scaling, fit
@@ -15,8 +16,13 @@ from training_service.client.sweeps.history import Trial
 from training_service.client.sweeps.settings import Sweep
 from training_service.client.sweeps.space import Value
 
-STEP, WAITING = "step_seconds", "waiting_seconds"
-"""The series of a step's time and of the time in it that the master waits, as trainer_kit reports them."""
+RATE = "examples_per_second"
+"""The metric by default: the examples of a second of all instances."""
+STEP, WAITING, SENT = "step_seconds", "waiting_seconds", "gradient_sent_bytes"
+"""Series that trainer_kit reports: a step's time, the part in which the master waits, the bytes it sends."""
+LOSS = "loss"
+MOST_OFF = 0.1
+"""A law that is further from a point than this share of it does not explain the points."""
 FURTHER = 4
 """A law is used up to this multiple of the largest measured number of instances."""
 
@@ -52,11 +58,16 @@ class Series:
 
     @cached_property
     def prediction(self) -> Prediction | None:
-        """What the runs on one and two instances predict; None without both."""
+        """The prediction from the runs on one and two instances; None without both."""
         if not {1, 2} <= self.rates.keys():
             return None
         one, two = (self._seconds(n, self.rates[n]) for n in (1, 2))
         return predict(one, two, self.scaling)
+
+    @property
+    def explains(self) -> bool:
+        """Whether the law is within `MOST_OFF` of each point."""
+        return self.law is not None and self.law.worst <= MOST_OFF
 
     @property
     def most(self) -> int:
@@ -97,6 +108,54 @@ class Series:
 
     def _rate(self, instances: int, seconds: float) -> float:
         return (instances if self.scaling is Scaling.WEAK else 1) / seconds
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A series beside the fastest one, on the most instances that all series were measured on."""
+
+    instances: int
+    fastest: Series
+    behind: float
+    """The share by which the series is slower than the fastest; 0 for that one."""
+    of: int
+    """Number of series that are compared."""
+
+
+def compared(every: Sequence[Series]) -> list[Comparison | None]:
+    """Compare series with each other. None for one without points, and if there is nothing to compare."""
+    valid = [series for series in every if series.rates]
+    common = set.intersection(*({*series.rates} for series in valid)) if len(valid) > 1 else set()
+    if not common:
+        return [None] * len(every)
+    most = max(common)
+    fastest = max(valid, key=lambda series: series.rates[most])
+    return [
+        Comparison(most, fastest, 1 - series.rates[most] / fastest.rates[most], len(valid))
+        if series.rates
+        else None
+        for series in every
+    ]
+
+
+def settings_of(
+    algorithm: str, instances: Sequence[int], others: Mapping[str, Any], metric: str = RATE
+) -> dict[str, Any]:
+    """Return the settings of a study as a sweep. `others` are further ones, with the rest of the space."""
+    # The number of instances changes fastest, so that the first series is complete first.
+    space = {**others.get("space", {}), INSTANCES_PARAMETER: list(instances)}
+    objective: dict[str, Any] = {"metric": metric, "direction": "maximize", "value": "median"}
+    objective |= {"beside": [STEP, WAITING, SENT], "last_beside": [LOSS], "enough": others.get("enough")}
+    return {
+        "algorithm": algorithm,
+        "name": algorithm[:60],
+        **{name: value for name, value in others.items() if name != "enough"},
+        "space": space,
+        "method": "grid",
+        "objective": objective,
+        # One at a time: jobs that run beside each other share machines and links.
+        "at_once": 1,
+    }
 
 
 def series_of(settings: Sweep, trials: Iterable[Trial]) -> list[Series]:

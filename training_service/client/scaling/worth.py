@@ -1,10 +1,20 @@
 """The number of instances that is worth it, by the efficiency of the last one or by prices."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 Rate = Callable[[int], float]
 """Examples a second on a number of instances, or the speed-up."""
+
+
+@dataclass(frozen=True)
+class Prices:
+    """By what a number of instances is judged."""
+
+    least_efficiency: float
+    instance_hour: float | None = None
+    hour_of_waiting: float | None = None
 
 
 def by_efficiency(rate: Rate, least: float, most: int) -> int:
@@ -35,6 +45,36 @@ def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
     if not price + value_of_time:
         raise ValueError("price and value of time are both 0: every number of instances costs the same")
     return min(range(1, most + 1), key=lambda count: (count * price + value_of_time) / rate(count))
+
+
+def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
+    """Return the number of instances that is worth it, among those with a measured rate.
+
+    With both prices it is the one with which an example costs least. Otherwise more are worth it as long as
+    each added one adds `least_efficiency` of `one`, the rate of one instance. Raises ValueError if there is
+    no rate.
+    """
+    if not rates:
+        raise ValueError("no run has a throughput")
+    price, waiting = prices.instance_hour, prices.hour_of_waiting
+    if price is not None and waiting is not None:
+        return min(sorted(rates), key=lambda count: (count * price + waiting) / rates[count])
+    best, *others = sorted(rates)
+    for count in others:
+        if rates[count] - rates[best] < (count - best) * prices.least_efficiency * one:
+            break
+        best = count
+    return best
+
+
+def numbers_between(least: int, most: int) -> list[int]:
+    """Return both bounds, and the doublings of the lower one between them. Raises ValueError."""
+    if not 1 <= least < most:
+        raise ValueError(f"the bounds are {least} and {most}; the first must be above 0, the second larger")
+    found = [least]
+    while found[-1] * 2 < most:
+        found.append(found[-1] * 2)
+    return [*found, most]
 
 
 def cost_of_example(rate: float, instances: int, price: float) -> float:

@@ -38,7 +38,10 @@ class Submitted(_Event):
 
 
 class Reported(_Event):
-    """The job has reported values of the metric by step. With `prune`, they were too poor to continue."""
+    """The job has reported values of the metric by step.
+
+    With `prune`, they were too poor to continue, or many enough (`Objective.enough`): the job is cancelled.
+    """
 
     event: Literal["reported"] = "reported"
     trial: int
@@ -49,8 +52,8 @@ class Reported(_Event):
 class Ended(_Event):
     """The trial has ended.
 
-    A complete trial has its value, and the medians of the metrics beside it that its job has reported. A
-    pruned trial has its last value, and any other trial a reason.
+    A complete trial has its value, and those of the metrics beside it that its job has reported. A pruned
+    trial has its last value, and any other trial a reason.
     """
 
     event: Literal["ended"] = "ended"

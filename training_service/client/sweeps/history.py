@@ -25,7 +25,7 @@ class Trial:
     """One choice of parameters and its state.
 
     proposed → submitted → complete, failed or cancelled
-                         → pruning (its job is being cancelled) → pruned
+                         → pruning (its job is being cancelled) → pruned, or complete if it was long enough
     """
 
     number: int
@@ -37,7 +37,7 @@ class Trial:
     value: float | None = None
     reason: str = ""
     beside: Mapping[str, float] = field(default_factory=dict)
-    """Medians of further metrics."""
+    """Medians or last values of further metrics."""
 
     @property
     def is_live(self) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -40,14 +39,19 @@ def value_of(client: TrainingClient, job: int, objective: Objective) -> float:
     return max(finite) if objective.direction == "maximize" else min(finite)
 
 
-def medians_of(client: TrainingClient, job: int, names: Sequence[str]) -> dict[str, float]:
-    """Return the median of each of these metrics that the job has reported."""
+def beside_of(client: TrainingClient, job: int, objective: Objective) -> dict[str, float]:
+    """Return the median or the last value of each metric beside the objective that the job has reported."""
+    names = (*objective.beside, *objective.last_beside)
     curves = curves_by_metric({"": client.metrics(job, names)}) if names else {}
     finite = {
         name: [value for curve in found for value in curve.values if math.isfinite(value)]
         for name, found in curves.items()
     }
-    return {name: median(values) for name, values in finite.items() if values}
+    return {
+        name: values[-1] if name in objective.last_beside else median(values)
+        for name, values in finite.items()
+        if values
+    }
 
 
 def curve_of(client: TrainingClient, job: int, metric: str) -> Curve | None:

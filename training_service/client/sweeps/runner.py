@@ -7,6 +7,7 @@ step, and nothing is lost or done twice.
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 
 from google.protobuf import json_format
 
@@ -38,7 +39,7 @@ from training_service.client.sweeps.events import (
 from training_service.client.sweeps.folder import Journal
 from training_service.client.sweeps.history import History, Trial
 from training_service.client.sweeps.methods import Pruner, method_of, pruner_of, total_trials
-from training_service.client.sweeps.objective import NoValue, curve_of, medians_of, value_of
+from training_service.client.sweeps.objective import NoValue, beside_of, curve_of, value_of
 from training_service.client.sync import TrainingClient
 from training_service.client.watching import Patience, has_ended
 
@@ -165,10 +166,13 @@ class Runner:
             parameters=settings.parameters_of(trial.parameters),
             instances=settings.instances,
             request_key=record.request_key(trial.number),
-            pod_options=json_format.ParseDict(settings.pod_options, PodOptions()),
+            pod_options=json_format.ParseDict(settings.pod_options_of(trial.parameters), PodOptions()),
             retry_policy=json_format.ParseDict(settings.retry_policy, RetryPolicy()),
             deadlines=json_format.ParseDict(settings.deadlines, Deadlines()),
             number_policy=json_format.ParseDict(settings.number_policy, NumberPolicy()),
+            queue=settings.queue,
+            priority=settings.priority,
+            expected=timedelta(seconds=settings.expected) if settings.expected else None,
         )
 
     def _check(self, trial: Trial) -> None:
@@ -185,6 +189,16 @@ class Runner:
             self._client.cancel(trial.job)
         elif self._pruner:
             self._prune(trial, trial.job, self._pruner)
+        elif self._journal.record.settings.objective.enough:
+            self._stop_after_enough(trial, trial.job)
+
+    def _stop_after_enough(self, trial: Trial, job: int) -> None:
+        """Cancel a job that has reported the metric often enough. That is on disk first, as for pruning."""
+        objective = self._journal.record.settings.objective
+        curve = curve_of(self._client, job, objective.metric)
+        if curve is not None and len(curve.steps) >= (objective.enough or 0):
+            self._record(Reported(trial=trial.number, points=(), prune=True))
+            self._client.cancel(job)
 
     def _prune(self, trial: Trial, job: int, pruner: Pruner) -> None:
         """Pass new values of the metric to the pruner, and cancel the job if it decides so."""
@@ -205,7 +219,8 @@ class Runner:
 
     def _end(self, trial: Trial, status: GetTrainingStatusResponse) -> None:
         ended = Ended(trial=trial.number, outcome="cancelled")
-        if status.status == TrainingStatus.succeed:
+        has_enough = trial.state == "pruning" and self._journal.record.settings.objective.enough
+        if status.status == TrainingStatus.succeed or has_enough:
             ended = self._completed(trial, status.job_id)
         elif trial.state == "pruning":
             step, value = trial.points[-1]
@@ -220,7 +235,7 @@ class Runner:
         try:
             objective = self._journal.record.settings.objective
             value = value_of(self._client, job, objective)
-            beside = medians_of(self._client, job, objective.beside)
+            beside = beside_of(self._client, job, objective)
         except NoValue as error:
             reason = f"the job succeeded, but {error}"
             return Ended(trial=trial.number, outcome="failed", reason=reason)

@@ -20,6 +20,7 @@ from job_tracker.common.validation import explain
 from training_service._generated.training_service_pb2 import Deadlines, NumberPolicy, PodOptions, RetryPolicy
 from training_service.client.errors import InvalidRequest
 from training_service.client.requests import INSTANCES_PARAMETER
+from training_service.client.sweeps.placements import ANY, PLACEMENT, parsed_placement
 from training_service.client.sweeps.space import Axis, Value
 
 MOST_TRIALS = 10_000
@@ -54,6 +55,10 @@ class Objective(BaseModel):
     value: Literal["last", "best", "median", "manifest"] = "last"
     beside: tuple[Text, ...] = ()
     """Further metrics, whose medians are recorded with each complete trial."""
+    last_beside: tuple[Text, ...] = ()
+    """Further metrics, whose last values are recorded with each complete trial."""
+    enough: Annotated[int, Field(ge=1, le=500)] | None = None
+    """Number of values of the metric after which a job is cancelled, and its trial is complete."""
 
 
 class Pruning(BaseModel):
@@ -99,6 +104,10 @@ class Sweep(BaseModel):
     retry_policy: Annotated[dict[str, Any], AfterValidator(_json_of(RetryPolicy))] = {}
     deadlines: Annotated[dict[str, Any], AfterValidator(_json_of(Deadlines))] = {}
     number_policy: Annotated[dict[str, Any], AfterValidator(_json_of(NumberPolicy))] = {}
+    queue: str = ""
+    priority: str = ""
+    expected: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """How long each job is expected to run, in seconds."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -112,11 +121,24 @@ class Sweep(BaseModel):
             raise ValueError(f"give either instances or {INSTANCES_PARAMETER}, not both")
         if self.objective.value == "manifest" and self.pruning:
             raise ValueError("pruning needs a reported metric: objective.value must not be 'manifest'")
+        if self.objective.enough and (self.asha or self.objective.value == "manifest"):
+            raise ValueError("objective.enough needs a reported metric and no pruning: remove one of them")
+        if PLACEMENT in self.space:
+            self._check_placements(self.space[PLACEMENT])
         if self.method == "grid":
             self._check_grid()
         elif self.trials is None:
             raise ValueError(f"trials is missing: the method {self.method} needs the number of trials")
         return self
+
+    def _check_placements(self, axis: Axis) -> None:
+        if "placement" in self.pod_options:
+            raise ValueError(f"space.{PLACEMENT}: pod_options has a placement, too; remove one of them")
+        try:
+            for value in axis.grid():
+                parsed_placement(str(value))
+        except ValueError as error:
+            raise ValueError(f"space.{PLACEMENT}: {error}") from error
 
     def _check_grid(self) -> None:
         if self.trials is not None:
@@ -134,7 +156,13 @@ class Sweep(BaseModel):
         """Return all parameters of a trial."""
         count = int(searched.get(INSTANCES_PARAMETER, self.instances or 1))
         scaled = {name: value * count for name, value in self.per_instance.items()}
-        return {**self.parameters, **scaled, **searched}
+        sent = {name: value for name, value in searched.items() if name != PLACEMENT}
+        return {**self.parameters, **scaled, **sent}
+
+    def pod_options_of(self, searched: Mapping[str, Value]) -> dict[str, Any]:
+        """Return the pod options of a trial."""
+        placement = parsed_placement(str(searched.get(PLACEMENT, ANY)))
+        return {**self.pod_options, **({PLACEMENT: placement} if placement else {})}
 
     @property
     def asha(self) -> Pruning | None:

@@ -113,4 +113,4 @@ def language_model(group: Group, parameters: dict[str, str]) -> Outcome:
     take_steps = parameter_server_loop.fit if layout.is_served else fit
     counts = take_steps(learner, layout, text.cumsum(1) // 7 % 64 + 32, group, Reporter(sink))
     # A sample of the weights keeps the line short.
-    return {"losses": sink.losses, "told": counts, "weights": flat.weights_of(learner.model)[::97].tolist()}
+    return {"losses": sink.losses, "counts": counts, "weights": flat.weights_of(learner.model)[::97].tolist()}

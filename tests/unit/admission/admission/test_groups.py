@@ -95,6 +95,7 @@ async def test_the_minimum_of_an_elastic_group_is_configured_or_requested(storag
     [
         ("pytorch", {"PARALLEL_INSTANCES": "0"}, r"parameters.PARALLEL_INSTANCES: '0' .*1"),
         ("pytorch", {"PARALLEL_INSTANCES": "9"}, r"parameters.PARALLEL_INSTANCES: '9' .*8"),
+        ("pytorch", {"PARALLEL_INSTANCES": "auto"}, r"PARALLEL_INSTANCES: 'auto' .*at most 8; .trainctl"),
         ("pytorch", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*pytorch has no such role"),
         ("jax", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*jax has no such role"),
         ("jax", {"MIN_INSTANCES": "1"}, r"parameters.MIN_INSTANCES: .*not elastic"),

@@ -12,7 +12,7 @@ from job_tracker.backends.shared.log_ends import READ_BYTES, READ_LINES, evidenc
 from job_tracker.domain.diagnosis import Category
 
 REAL = Path(__file__).parent / "log_ends"
-"""What failing programs really printed (Python 3.11, PyTorch 2.13). Only the paths were changed."""
+"""The real output of failing programs (Python 3.11, PyTorch 2.13). Only the paths were changed."""
 CRASHED = Category.CRASHED
 CAUSES = {
     # file: (a part of the cause, where it is in the user's code, a part of the remedy, category)

@@ -31,7 +31,7 @@ from trainer_kit.errors import ParameterError
             {"world_size": 4, "all_reduce": Topology.TORUS, "gradient_compression": Compression.FP16},
             "ALL_REDUCE=torus .* no GRADIENT_COMPRESSION, .* fp16",
         ),
-        ({"all_reduce": Topology.RING}, "several data ranks"),
+        ({"all_reduce": Topology.RING, "world_size": 2, "tensor": 2}, "several data ranks"),
         ({"strategy": Strategy.PARAMETER_SERVER}, "WORLD_SIZE 1 leaves a parameter server no worker"),
         (
             {"world_size": 4, "strategy": Strategy.PARAMETER_SERVER},
@@ -114,3 +114,10 @@ def test_an_invalid_list_of_steps_is_refused(given: str, monkeypatch: pytest.Mon
     monkeypatch.setenv("GROW_AT", given)
     with pytest.raises(ParameterError, match=r"GROW_AT must be whole numbers from 2 .* separated by commas"):
         Layout.from_environment()
+
+
+@pytest.mark.parametrize(
+    "parameters", [{"gradient_compression": Compression.BF16}, {"all_reduce": Topology.RING}]
+)
+def test_one_rank_may_have_the_parameters_of_averaging(parameters: dict[str, Any]) -> None:
+    assert Layout(**parameters).world_size == 1

@@ -15,7 +15,7 @@ HALF_PRECISION = {"fp16": 1e-3, "bf16": 1e-2}
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer]) -> list[dict[str, Any]]:
-    """What each of two ranks has printed."""
+    """The results of each of two ranks."""
     folder = tmp_path_factory.mktemp("averaging")
     with Launcher(folder, forks=forks) as launcher:
         ranks = launcher.start_group(2, PROGRAM, RESULTS=str(folder), CHECKPOINT_EVERY_STEPS="1")

@@ -268,6 +268,27 @@ def test_progress_does_not_wait_for_the_next_sign_of_a_rank(monkeypatch: pytest.
     assert service.received[-1].rank.phase == "done"
 
 
+def test_a_rank_looks_where_it_stands_while_it_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grpc_sink, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(grpc_sink, "_LOOK_SECONDS", 0.01)
+    looked = threading.Semaphore(0)
+
+    class Seen(Steps):
+        def seen_at(self, place: int) -> None:
+            super().seen_at(place)
+            looked.release()
+
+    quiet = pb.ReportResponse()
+    quiet.quiet_pause.FromTimedelta(timedelta(hours=1))
+    service = Watching(quiet)
+    sink = GrpcSink("service:51001", "token", service.connect, steps=Seen())
+    for _ in range(5):
+        assert looked.acquire(timeout=10)
+    assert len(service.received) == 1
+    assert service.received[0].rank.HasField("still_for")
+    sink.close()
+
+
 def test_stacks_are_sent_and_written_when_the_service_asks(capsys: pytest.CaptureFixture[str]) -> None:
     service = Watching(pb.ReportResponse(wants_stacks=True), pb.ReportResponse(wants_stacks=True))
     sink = GrpcSink("service:51001", "token", service.connect, rank=3, steps=Steps())

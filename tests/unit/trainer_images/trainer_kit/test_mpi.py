@@ -221,7 +221,7 @@ def test_connections_without_the_token_have_no_effect(mpi: Launcher) -> None:
     master = group.start(0, *program("if world.rank == 0: print(world.size)"))
     strangers = [reach(group.port) for _ in range(4)]
     for stranger, rubbish in zip(strangers, RUBBISH, strict=False):
-        send_whatever_it_takes(stranger, rubbish)
+        send_in_full_or_until_refused(stranger, rubbish)
     worker = group.start(1, *program(""))
     ended = end_of(master)
     assert (ended.code, ended.stdout) == (0, "2\n")
@@ -242,7 +242,7 @@ def reach(port: int) -> socket.socket:
             continue
 
 
-def send_whatever_it_takes(stranger: socket.socket, rubbish: bytes) -> None:
+def send_in_full_or_until_refused(stranger: socket.socket, rubbish: bytes) -> None:
     """Send until the other side closes the connection."""
     try:
         stranger.sendall(rubbish)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from trainer_kit import progress
+from trainer_kit import progress, steps
 from trainer_kit.progress import Reporter
 from trainer_kit.report_sinks import ARTIFACT, PROGRESS, Artifact, Progress, StdoutSink
 
@@ -159,3 +159,14 @@ def test_a_process_that_torchrun_started_reports_as_part_of_its_instance(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert progress._process_of(5) == process
+
+
+def test_examples_of_a_step_give_the_examples_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, sink = Clock(), RecordingSink()
+    monkeypatch.setattr(steps, "OF_PROCESS", steps.Steps(clock))
+    reporter = Reporter(sink)
+    for step, seconds in ((1, 5.0), (2, 0.5), (3, 0.25)):
+        clock.now += seconds
+        reporter.report(step=step, examples=100)
+    rates = [fresh.get("examples_per_second") for _, fresh in sink.reports]
+    assert rates == [None, 200, 400], "the time of the first step is not known"

@@ -3,8 +3,10 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
+import pytest
 from trainer_kit import stacks
 
 T = TypeVar("T")
@@ -20,9 +22,24 @@ def test_stacks_begin_with_the_main_thread() -> None:
     text = elsewhere(stacks.of_all_threads)
     first, calls = text.split("\n", 1)
     assert first == "Thread MainThread:"
-    assert f"{__file__}:" in calls
+    assert f"{Path(__file__).name}:" in calls
     assert "in elsewhere" in calls
     assert "in of_all_threads" not in calls  # not the thread that looks
+
+
+def test_files_are_named_from_the_working_folder_which_may_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Path(__file__)
+    monkeypatch.chdir(here.parent.parent)
+    assert f"\n  {here.parent.name}/{here.name}:" in elsewhere(stacks.of_all_threads)
+    monkeypatch.chdir("/")
+    assert f"\n  {here}:" in elsewhere(stacks.of_all_threads)
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert f"\n  {here}:" in elsewhere(stacks.of_all_threads)
 
 
 def test_stacks_of_many_threads_are_bounded() -> None:

@@ -68,7 +68,8 @@ def test_a_process_may_train_again_after_the_end(clock: Clock) -> None:
     signs.end()
     clock.now += 600
     signs.step(9)
-    assert signs.standing() == Standing(9, 0, 0, 0, waiting=False, phase="training", moved_ago=0)
+    signs.seen_at(1)
+    assert signs.standing() == Standing(9, 0, 0, 0, waiting=False, phase="training", moved_ago=0, still_for=0)
     clock.now += 2
     signs.step(10)
     assert signs.standing().longest_step == 2
@@ -83,6 +84,23 @@ def test_a_phase_that_does_not_exist_is_refused_and_a_failed_one_is_over(clock: 
     assert signs.standing().phase == "training"
     signs.end()
     assert signs.standing().phase == "done"
+
+
+def test_a_process_stands_still_since_its_last_step_or_since_it_was_last_seen_elsewhere(clock: Clock) -> None:
+    signs = Steps(clock)
+    signs.seen_at(1)
+    seen = []
+    for place, has_stepped in ((1, False), (2, True), (2, False), (3, False), (3, True), (3, False)):
+        clock.now += 0.5
+        if has_stepped:
+            signs.step(place)
+        clock.now += 0.5
+        signs.seen_at(place)
+        seen.append(signs.standing().still_for)
+    assert seen == [1, 0.5, 1.5, 1, 2, 3]
+    clock.now += 40  # in native code that let no other thread run
+    signs.seen_at(4)
+    assert signs.standing().still_for == 2
 
 
 def test_another_thread_can_read_the_signs_at_any_time() -> None:

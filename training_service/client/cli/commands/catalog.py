@@ -131,7 +131,10 @@ def tables_of(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
     for part in ("", *kind.split(".")):
         inner = tables.pop(part, None)
         if tables:
-            raise InvalidRequest(f"{file}: {next(iter(tables))}: not allowed; allowed: tables {kind}.NAME")
+            raise InvalidRequest(
+                f"{file}: {next(iter(tables))}: not allowed; allowed: tables {kind}.NAME. Put the rest into "
+                "another file"
+            )
         tables = inner if isinstance(inner, dict) else {}
     found: Mapping[str, Mapping[str, Any]] = tables
     if not tables or not all(isinstance(v, dict) for v in tables.values()):

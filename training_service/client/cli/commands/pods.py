@@ -16,7 +16,7 @@ Resources = Annotated[
         "--resource",
         "-r",
         metavar="NAME=QUANTITY",
-        help="Resources of each instance, such as cpu=2, memory=4Gi or nvidia.com/gpu=1. Repeatable.",
+        help="Resources of each instance, such as cpu=2, memory=4Gi or gpu=1 (nvidia.com/gpu). Repeatable.",
         rich_help_panel=_PANEL,
     ),
 ]
@@ -96,7 +96,7 @@ def pod_options(
     if strict_placement and not (near or apart):
         raise typer.BadParameter("it needs --near or --apart", param_hint="--strict-placement")
     return PodOptions(
-        resources=parsed(resources or (), "--resource"),
+        resources=parsed([_with_domain(text) for text in resources or ()], "--resource"),
         nproc_per_node=nproc_per_node if nproc_per_node > 1 else 0,
         node_selector=parsed(node_selector or (), "--node-selector"),
         tolerations=[_toleration(text) for text in tolerations or ()],
@@ -105,6 +105,10 @@ def pod_options(
         annotations=parsed(annotations or (), "--annotation"),
         placement=Placement(near=near, apart=apart, strict=strict_placement) if near or apart else None,
     )
+
+
+def _with_domain(assignment: str) -> str:
+    return f"nvidia.com/{assignment}" if assignment.startswith("gpu=") else assignment
 
 
 def _toleration(text: str) -> Toleration:

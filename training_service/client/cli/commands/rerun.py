@@ -14,7 +14,9 @@ from training_service.client.cli.session import session_of
 
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Another value of a parameter. Repeatable."),
+    typer.Option(
+        "--set", "--parameter", "-p", metavar="KEY=VALUE", help="Another value of a parameter. Repeatable."
+    ),
 ]
 Name = Annotated[str | None, typer.Option("--name", "-n", help="Another name.")]
 Dataset = Annotated[str | None, typer.Option("--dataset", "-d", metavar="ID", help="Another dataset.")]

@@ -11,8 +11,9 @@ from training_service.client.cli import exit_codes
 from training_service.client.cli.background import BackgroundService
 from training_service.client.cli.commands import pods, policy_options, submission
 from training_service.client.cli.commands.assignments import parsed
+from training_service.client.cli.commands.quantities import quantity
 from training_service.client.cli.following import detach_on_interrupt
-from training_service.client.cli.output import remark
+from training_service.client.cli.output import Output, remark
 from training_service.client.cli.render import lines
 from training_service.client.cli.render.ranks import RankPrefixes
 from training_service.client.cli.render.terminal import TerminalText
@@ -21,12 +22,13 @@ from training_service.client.cli.session import Session, session_of
 from training_service.client.connection import DEFAULT_ADDRESS
 from training_service.client.errors import InvalidRequest
 from training_service.client.requests import new_request_key
-from training_service.client.run.working_tree import WorkingTree, read_folder
+from training_service.client.run.working_tree import MAX_FILES, WorkingTree, read_folder
 from training_service.client.sync import TrainingClient
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """Everything after the program belongs to the program."""
 _PYTHON = "python"
+_MAX_SIZE = "1Gi"
 _SHOWN_FROM = 1_000_000  # bytes
 
 
@@ -42,6 +44,16 @@ def run(
     folder: Annotated[
         Path, typer.Option("--folder", "-C", metavar="FOLDER", help="The folder that goes along.")
     ] = Path(),
+    max_size: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="The largest folder that is sent. The service has its own limit, programs.max_bytes.",
+        ),
+    ] = _MAX_SIZE,
+    max_files: Annotated[
+        int, typer.Option(min=1, help="The most files that are sent. The service: programs.max_files.")
+    ] = MAX_FILES,
     instances: Annotated[
         int | None,
         typer.Option("--instances", "-n", min=1, help="The number of instances that train together."),
@@ -118,6 +130,9 @@ def run(
     request_key: submission.RequestKey = None,
     on_nonfinite: policy_options.OnNonfinite = "",
     nonfinite_metric: policy_options.NonfiniteMetrics = None,
+    queue: policy_options.Queue = "",
+    priority: policy_options.Priority = "",
+    expected: policy_options.Expected = None,
 ) -> None:
     """Run a program of your own: upload the working folder, run it as a job, and show its output.
 
@@ -128,7 +143,7 @@ def run(
     trainctl run -n 3 train.py -- --lr 0.1
     """
     session = session_of(context)
-    files = None if tree else read_folder(folder)
+    files = None if tree else read_folder(folder, max_bytes=_bytes(max_size), max_files=max_files)
     command = _command(program, files)
     key = request_key or new_request_key()
     if start:
@@ -169,7 +184,10 @@ def run(
                     queue_deadline, start_deadline, run_deadline, progress_deadline
                 ),
                 number_policy=policy_options.number_policy(on_nonfinite, nonfinite_metric),
-                on_progress=Progress().show,
+                queue=queue,
+                priority=priority,
+                expected=expected,
+                on_progress=Progress(session.output).show,
             )
         if detach:
             session.output.show(TrainResponse(job_id=job), lambda answer: str(answer.job_id), _submitted)
@@ -179,12 +197,19 @@ def run(
             if files
             else f"the files of tree {tree}"
         )
-        remark(f"job {job}: {sent}")
+        session.output.note(f"job {job}: {sent}")
         _follow(session, client, job, all_ranks=(instances or 1) > 1)
 
 
+def _bytes(max_size: str) -> int:
+    try:
+        return int(quantity(max_size, "--max-size"))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 def _start_service(session: Session) -> None:
-    """Start a service on this machine, if that is the usual one, and it does not run."""
+    """Start a service on this machine if the client uses the default address, and none runs there."""
     service = BackgroundService(DEFAULT_ADDRESS)
     if service.is_wanted(session.connection) and (pid := service.start()):
         remark(
@@ -208,6 +233,8 @@ def _command(program: Sequence[str], files: WorkingTree | None) -> list[str]:
     if not first.endswith(".py"):
         return [first, *arguments]
     path = Path(first).as_posix()
+    if files is not None and Path(first).is_relative_to(files.folder):  # an absolute path
+        path = Path(first).relative_to(files.folder).as_posix()
     if files is not None and path not in {file.path for file in files.files}:
         raise InvalidRequest(
             f"{first} is not among the files of {files.folder} that are sent; give a path in it, and "
@@ -225,7 +252,8 @@ def _name_of(program: str) -> str:
 class Progress:
     """Prints how much of a large upload is done, at each tenth."""
 
-    def __init__(self) -> None:
+    def __init__(self, output: Output) -> None:
+        self._output = output
         self._shown = 0
 
     def show(self, sent: int, total: int) -> None:
@@ -233,7 +261,7 @@ class Progress:
         tenths = 10 * sent // total if total else 10
         if total >= _SHOWN_FROM and tenths > self._shown:
             self._shown = tenths
-            remark(f"sent {sent / 1e6:.1f} of {total / 1e6:.1f} MB")
+            self._output.note(f"sent {sent / 1e6:.1f} of {total / 1e6:.1f} MB")
 
 
 def _follow(session: Session, client: TrainingClient, job: int, *, all_ranks: bool) -> None:
@@ -242,9 +270,13 @@ def _follow(session: Session, client: TrainingClient, job: int, *, all_ranks: bo
     with detach_on_interrupt(session, job):
         status = client.status(job)
         if status.status == TrainingStatus.queuing and status.positionInQueue:
-            remark(f"job {job}: {status.message}")
+            session.output.note(f"job {job}: {status.message}")
+        attempt = 1
         for chunk in client.logs(job, all_ranks=all_ranks, follow=True):
             text = chunk.text
+            if chunk.attempt > attempt:  # the output begins again
+                attempt = chunk.attempt
+                session.output.note(f"job {job}: attempt {attempt}; trainctl describe {job} says why")
             if session.output.on_terminal:
                 text = texts.setdefault((chunk.attempt, chunk.rank), TerminalText()).cleaned(text)
             session.output.show_text(chunk, prefixes.prefixed(chunk.rank, text) if all_ranks else text)

@@ -5,14 +5,12 @@ from typing import Annotated
 
 import typer
 
+from training_service.client.cli.commands import study_options
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.commands.sweep_options import parsed_space
 from training_service.client.cli.render import plots, scaling
 from training_service.client.cli.session import session_of
 from training_service.client.requests import INSTANCES_PARAMETER
-
-RATE = "examples_per_second"
-"""The metric by default."""
 
 
 def scale(
@@ -44,26 +42,34 @@ def scale(
     dataset: Annotated[str | None, typer.Option("--dataset", "-d", metavar="ID")] = None,
     version: Annotated[str | None, typer.Option(metavar="HASH", help="The dataset's version.")] = None,
     metric: Annotated[
-        str, typer.Option("--metric", "-m", help="The metric with the examples of a second of all instances.")
-    ] = RATE,
+        str | None,
+        typer.Option("--metric", "-m", help="The metric with the examples of a second of all instances."),
+    ] = None,
+    enough: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER", min=1, max=500, help="End each job after this many values of the metric."
+        ),
+    ] = None,
+    placements: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PLACEMENT,…",
+            help="Also try these placements, such as near:machine,near:rack,apart:machine.",
+        ),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The folder of a new study; by default ALGORITHM.scale."),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the study in FOLDER.")] = False,
-    least_efficiency: Annotated[
-        float, typer.Option(help="Share of the speed of one instance that an added one must add.")
-    ] = 0.5,
-    price: Annotated[float | None, typer.Option(help="Price of an instance and hour.")] = None,
-    value_of_time: Annotated[
-        float | None, typer.Option(help="What an hour of waiting costs, in the same money.")
-    ] = None,
+    least_efficiency: study_options.LeastEfficiency = 0.5,
+    price: study_options.Price = None,
+    value_of_time: study_options.ValueOfTime = None,
     to: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write a plot to FILE (.png, .svg or .pdf).")
     ] = None,
-    every: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.01, help="The time between two checks of the jobs.")
-    ] = 2.0,
+    every: study_options.Every = 2.0,
 ) -> None:
     """Measure how training gets faster with more instances, and how many are worth it.
 
@@ -72,9 +78,10 @@ def scale(
     """
     # Imported here, since only sweeps and studies need pydantic.
     from training_service.client.cli import sweep_folders, sweeping
-    from training_service.client.scaling.study import STEP, WAITING, series_of
+    from training_service.client.scaling.study import RATE, compared, series_of, settings_of
+    from training_service.client.sweeps.placements import PLACEMENT
 
-    _check_prices(least_efficiency, price, value_of_time)
+    prices = study_options.prices(least_efficiency, price, value_of_time)
     if to is not None:
         plots.check(to, "--to")
     if strong and weak:
@@ -87,23 +94,20 @@ def scale(
             raise typer.BadParameter(
                 "missing; give the numbers to try, such as 1,2,4,8", param_hint="--instances"
             )
-        settings = {
-            "algorithm": what,
-            "name": what[:60],
-            "dataset": dataset,
-            "version": version,
-            "parameters": parsed(parameter or (), "-p"),
-            "per_instance": _numbers(weak or ()),
-            # The number of instances changes fastest, so that the first series is complete first.
-            "space": {**parsed_space(search or (), "-s"), INSTANCES_PARAMETER: _counts(instances)},
-            "method": "grid",
-            "objective": {
-                **{"metric": metric, "direction": "maximize", "value": "median"},
-                "beside": [STEP, WAITING],
+        space = parsed_space(search or (), "-s")
+        settings = settings_of(
+            what,
+            _counts(instances),
+            {
+                "dataset": dataset,
+                "version": version,
+                "parameters": parsed(parameter or (), "-p"),
+                "per_instance": _numbers(weak or ()),
+                "space": space | ({PLACEMENT: placements.split(",")} if placements else {}),
+                "enough": enough,
             },
-            # One at a time: jobs that run beside each other share machines and links.
-            "at_once": 1,
-        }
+            metric or RATE,
+        )
         path = sweep_folders.create(
             *(None, folder or Path(f"{what}.scale"), settings, session.connection.address),
             lambda: sweeping.project_of(session),
@@ -114,9 +118,12 @@ def scale(
         sweeping.run_sweep(session, path, limits)
     record, history = sweeping.read(path)
     if INSTANCES_PARAMETER not in record.settings.space:
-        raise typer.BadParameter(f"{path} is a sweep that does not search {INSTANCES_PARAMETER}: not a study")
-    prices = scaling.Prices(least_efficiency, price, value_of_time)
-    shown = [scaling.Shown(series, prices) for series in series_of(record.settings, history.trials)]
+        raise typer.BadParameter(
+            f"{path} is not a study of scaling: its sweep does not vary {INSTANCES_PARAMETER}"
+        )
+    found = series_of(record.settings, history.trials)
+    pairs = zip(found, compared(found), strict=True)
+    shown = [scaling.Shown(series, prices, comparison) for series, comparison in pairs]
     session.output.show_all(shown, scaling.line, scaling.tables)
     if to is not None:
         scaling.save(shown, to)
@@ -145,13 +152,3 @@ def _numbers(texts: list[str] | tuple[()]) -> dict[str, int]:
                 param_hint="--weak",
             )
     return {name: int(text) for name, text in values.items()}
-
-
-def _check_prices(least: float, price: float | None, value_of_time: float | None) -> None:
-    if not 0 < least <= 1:
-        raise typer.BadParameter(f"{least:g} must be above 0 and at most 1", param_hint="--least-efficiency")
-    for option, amount in (("--price", price), ("--value-of-time", value_of_time)):
-        if amount is not None and not 0 <= amount < float("inf"):
-            raise typer.BadParameter(f"{amount:g} must be 0 or more", param_hint=option)
-    if value_of_time is not None and not price:
-        raise typer.BadParameter("needs --price above 0", param_hint="--value-of-time")

@@ -25,7 +25,9 @@ def for_each(jobs: Sequence[int], action: Callable[[int], None]) -> None:
                 error.add_note(f"Not tried: {', '.join(map(str, left))}")
             raise
         except TrainingServiceError as error:
-            remark(explanation(error) if len(wanted) == 1 else f"job {job}: {explanation(error)}")
+            text = explanation(error)
+            names_job = len(wanted) == 1 or text.lower().startswith(f"job {job} ")
+            remark(text if names_job else f"job {job}: {text}")
             first = first or error
     if first is not None:
         raise typer.Exit(exit_codes.of_error(first))

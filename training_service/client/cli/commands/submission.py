@@ -1,4 +1,4 @@
-"""What all commands that submit a job share."""
+"""The part that all commands that submit a job share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

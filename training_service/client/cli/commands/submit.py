@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from training_service.client.cli.commands import auto_options as auto
 from training_service.client.cli.commands import pods, policy_options, submission
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.session import session_of
@@ -33,8 +34,22 @@ def submit(
         typer.Option("--parameter", "-p", metavar="KEY=VALUE", help="A parameter. Repeatable."),
     ] = None,
     instances: Annotated[
-        int | None, typer.Option("--instances", min=1, help="The number of instances that train together.")
+        str | None,
+        typer.Option(
+            "--instances",
+            metavar="NUMBER|auto",
+            help="The number of instances that train together; auto: a short study chooses it.",
+        ),
     ] = None,
+    min_instances: auto.MinInstances = None,
+    max_instances: auto.MaxInstances = None,
+    least_efficiency: auto.LeastEfficiency = None,
+    price: auto.Price = None,
+    value_of_time: auto.ValueOfTime = None,
+    metric: auto.Metric = None,
+    enough: auto.Enough = None,
+    study: auto.Study = None,
+    every: auto.Every = None,
     model: Annotated[str, typer.Option(metavar="NAME", help="The name of the trained model.")] = "",
     tag: submission.Tags = None,
     request_key: submission.RequestKey = None,
@@ -59,6 +74,9 @@ def submit(
     near: pods.Near = "",
     apart: pods.Apart = "",
     strict_placement: pods.StrictPlacement = False,
+    queue: policy_options.Queue = "",
+    priority: policy_options.Priority = "",
+    expected: policy_options.Expected = None,
 ) -> None:
     """Queue a training job and print its id.
 
@@ -78,7 +96,35 @@ def submit(
         apart=apart,
         strict_placement=strict_placement,
     )
+    number = auto.number(instances)
+    wish = auto.wish(
+        algorithm,
+        wanted=instances == auto.AUTO,
+        min_instances=min_instances,
+        max_instances=max_instances,
+        least_efficiency=least_efficiency,
+        price=price,
+        value_of_time=value_of_time,
+        metric=metric,
+        enough=enough,
+        study=study,
+        every=every,
+    )
+    retries = policy_options.retry_policy(max_attempts, retry_on, backoff, max_backoff)
+    deadlines = policy_options.deadlines(queue_deadline, start_deadline, run_deadline, progress_deadline)
+    numbers = policy_options.number_policy(on_nonfinite, nonfinite_metric)
     key = request_key or new_request_key()
+    if wish is not None:
+        messages = {
+            "pod_options": pod_options,
+            "retry_policy": retries,
+            "deadlines": deadlines,
+            "number_policy": numbers,
+        }
+        waits = {"queue": queue, "priority": priority}
+        decision = auto.decided(session, algorithm, wish, dataset, version, parameters, messages, waits)
+        number, parameters = decision.instances, dict(decision.parameters)
+        key = request_key or decision.request_key
     with session.client() as client:
         with submission.repeatable(key):
             job = client.submit(
@@ -87,15 +133,16 @@ def submit(
                 version,
                 name=name,
                 parameters=parameters,
-                instances=instances,
+                instances=number,
                 output_model_name=model,
                 request_key=key,
                 pod_options=pod_options,
-                retry_policy=policy_options.retry_policy(max_attempts, retry_on, backoff, max_backoff),
-                deadlines=policy_options.deadlines(
-                    queue_deadline, start_deadline, run_deadline, progress_deadline
-                ),
-                number_policy=policy_options.number_policy(on_nonfinite, nonfinite_metric),
+                retry_policy=retries,
+                deadlines=deadlines,
+                number_policy=numbers,
+                queue=queue,
+                priority=priority,
+                expected=expected,
                 tags=tag or (),
             )
         submission.report(session, client, job, followed=follow_it)

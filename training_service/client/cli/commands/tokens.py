@@ -82,6 +82,6 @@ def revoke(
 
 
 def _id_of(text: str) -> str:
-    """The id, also of a whole token, which must not be sent on."""
+    """Return the id of a token. If the text is a whole token, its secret part must not be sent."""
     parts = text.split("_", 2)
     return parts[1] if len(parts) == 3 and parts[0] == "tst" else text

@@ -11,9 +11,8 @@ MOST_WAITING = 0.5
 def waiting(ranks: Sequence[RankStatus]) -> str:
     """Say how much the ranks of a job wait for each other and what to change; "" if they mostly compute.
 
-    If all wait, even the one that others wait for, the exchange takes the time. If one hardly waits, it is
-    late, and the status names it as slow. A rank that has not reported its steps, or does none now, leaves
-    nothing to say.
+    If even the rank that waits least waits long, the exchange of data takes the time. If one hardly waits, it
+    is the late one, and the status names it as slow. Without the steps of every rank, the answer is "".
     """
     paces = [rank.pace for rank in ranks]
     if len(paces) < 2 or not all(pace.step_seconds > 0 and pace.phase == "training" for pace in paces):

@@ -35,7 +35,7 @@ def row(status: GetTrainingStatusResponse) -> str:
 
 
 def situation(status: GetTrainingStatusResponse, now: datetime) -> str:
-    """Return how a job is now, as `label: value` lines.
+    """Return the present situation of a job, as `label: value` lines.
 
     Continuation lines are indented. Times are in UTC.
     """

@@ -64,7 +64,7 @@ def jobs_table(
 
 
 def situation(status: GetTrainingStatusResponse, now: datetime) -> RenderableType:
-    """Return how a job is now."""
+    """Return the present situation of a job."""
     shown = [*facts.identity(status), *facts.situation(status, now), *_times(status, now)]
     return Group(_title(status), *_bar(status), _grid(shown), *_explanation(status))
 

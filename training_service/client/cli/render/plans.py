@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from training_service.client.planning import reasons
+from training_service.client.planning import all_reduce, reasons
 from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Time, Training
 from training_service.client.planning.search import Choice, Decision
@@ -57,12 +57,17 @@ class Advice:
             }
         )
 
+    def parameters_of(self, choice: Choice) -> dict[str, str]:
+        """The parameters of `language-model` for a choice."""
+        chosen = all_reduce.parameters(self.training, self.cluster, choice)
+        return {**reasons.parameters(self.training, choice.layout), **chosen}
+
     def _choice(self, choice: Choice) -> dict[str, Any]:
         best = self.decision.best
         return {
             "devices": choice.layout.devices,
             "layout": asdict(choice.layout),
-            "parameters": reasons.parameters(self.training, choice.layout),
+            "parameters": self.parameters_of(choice),
             "memory_bytes": choice.memory,
             "step_seconds": choice.step,
             "seconds": {field.name: getattr(choice.time, field.name) for field in fields(Time)},
@@ -72,10 +77,10 @@ class Advice:
 
 def parameters(advice: Advice) -> str:
     """Return the options of `trainctl submit language-model` for the best layout."""
-    best = advice.decision.best.layout
-    options = reasons.parameters(advice.training, best).items()
+    best = advice.decision.best
+    options = advice.parameters_of(best).items()
     words = " ".join(f"-p {shlex.quote(f'{name}={value}')}" for name, value in options)
-    return f"--instances {best.devices} {words}"
+    return f"--instances {best.layout.devices} {words}"
 
 
 def text(advice: Advice) -> str:

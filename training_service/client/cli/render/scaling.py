@@ -12,17 +12,8 @@ from rich.text import Text
 
 from training_service.client.cli.render import plots, words
 from training_service.client.requests import as_text
-from training_service.client.scaling.study import Series
-from training_service.client.scaling.worth import by_efficiency, by_price, cost_of_example
-
-
-@dataclass(frozen=True)
-class Prices:
-    """By what the number of instances is judged."""
-
-    least_efficiency: float
-    instance_hour: float | None = None
-    hour_of_waiting: float | None = None
+from training_service.client.scaling.study import LOSS, SENT, Comparison, Series
+from training_service.client.scaling.worth import Prices, by_efficiency, by_price, cost_of_example
 
 
 @dataclass(frozen=True)
@@ -31,6 +22,7 @@ class Shown:
 
     series: Series
     prices: Prices
+    comparison: Comparison | None = None
 
     @property
     def worth(self) -> dict[str, int]:
@@ -62,6 +54,8 @@ class Shown:
         speed_up = series.speed_up(n)
         row |= {"examples_per_second": rate, "speed_up": speed_up, "efficiency": speed_up / n}
         row |= {"waiting": series.waiting.get(n)}
+        beside = series.trials[n].beside
+        row |= {"loss": beside.get(LOSS), "sent_bytes_a_step": beside.get(SENT)}
         row |= {"by_law": series.rate(n), "predicted_from_1_and_2": series.predicted(n)}
         return row | ({} if price is None else {"cost_of_example": cost_of_example(rate, n, price)})
 
@@ -75,6 +69,7 @@ class Shown:
                 "points": self.rows,
                 "law": law and {"name": law.name, **law.coefficients, "basis": law.basis},
                 "worth": self.worth,
+                "slower_than_fastest": self.comparison and self.comparison.behind,
             }
         )
 
@@ -102,6 +97,8 @@ def _drawn(shown: Shown) -> list[RenderableType]:
         "by law",
         "from 1 and 2",
         "cost",
+        "loss",
+        "sent a step",
     ):
         table.add_column(head, justify="right")
     for row in shown.rows:
@@ -112,19 +109,29 @@ def _drawn(shown: Shown) -> list[RenderableType]:
 def sentences(shown: Shown) -> list[str]:
     """Say which law the points follow, what is missing, and how many instances are worth it."""
     series, law = shown.series, shown.series.law
-    found = [f"{n} instances: no point, {words.printable(why)}" for n, why in series.missing.items()]
+    found = [
+        f"{words.count(n, 'instance')}: no point, {words.printable(why)}" for n, why in series.missing.items()
+    ]
     if law is None:
         return [*found, "No run has a throughput, so there is no law."]
+    if (against := shown.comparison) is not None:
+        found.append(_against(against))
     terms = ", ".join(f"{name} {value:.3g}" for name, value in law.coefficients.items())
     found.append(f"{series.scaling} scaling, law: {law.name} ({terms}), {law.basis}.")
+    if not series.explains:
+        found.append(
+            f"No law explains these points: this one is {law.worst:.0%} away from one of them, so what "
+            "follows is a guess. Measure again with more steps, on machines that do nothing else."
+        )
     beyond = 2 * max(series.rates)
     interval = series.interval(beyond)
     between = "" if interval is None else f" ({interval[0]:.4g} to {interval[1]:.4g} in 95 of 100 cases)"
     found.append(f"{beyond} instances would give {series.rate(beyond):.4g} examples/s{between}.")
     limit = f"of at most {series.most}"
     worth, least = shown.worth, shown.prices.least_efficiency
+    verb = "is" if worth["efficiency"] == 1 else "are"
     found.append(
-        f"{words.count(worth['efficiency'], 'instance')} {limit} are worth it if each added one must add "
+        f"{words.count(worth['efficiency'], 'instance')} {limit} {verb} worth it if each added one must add "
         f"{least:.0%} of the speed of one."
     )
     if "price" in worth:
@@ -133,6 +140,15 @@ def sentences(shown: Shown) -> list[str]:
             f"{shown.prices.hour_of_waiting:g} for an hour of waiting, {worth['price']} {limit} cost least."
         )
     return found
+
+
+def _against(comparison: Comparison) -> str:
+    on = f"On {words.count(comparison.instances, 'instance')}"
+    if not comparison.behind:
+        return f"{on}, this is the fastest of {comparison.of} series."
+    fastest = comparison.fastest
+    rate = fastest.rates[comparison.instances]
+    return f"{on}, {comparison.behind:.1%} slower than {_title(fastest)} with {rate:.4g} examples/s."
 
 
 def save(every: Sequence[Shown], path: Path) -> None:
@@ -172,8 +188,9 @@ def _title(series: Series) -> str:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     job = "" if row["job_id"] is None else str(row["job_id"])
     if "examples_per_second" not in row:
-        return str(row["instances"]), job, row["state"], "", "", "", "", "", ""
+        return str(row["instances"]), job, row["state"], *[""] * 8
     waiting, predicted, cost = row["waiting"], row["predicted_from_1_and_2"], row.get("cost_of_example")
+    loss, sent = row["loss"], row["sent_bytes_a_step"]
     return (
         str(row["instances"]),
         job,
@@ -184,4 +201,6 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{row['by_law']:.4g}",
         "" if predicted is None else f"{predicted:.4g}",
         "" if cost is None else f"{cost:.3g}",
+        "" if loss is None else f"{loss:.4g}",
+        "" if sent is None else words.size(int(sent)),
     )

@@ -29,6 +29,8 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
     else:
         words += _pairs("-p", job.parameters)
     words += _each("--tag", request.tags)
+    words += [*_given("--queue", request.queue), *_given("--priority", request.priority)]
+    words += _span(request, "expected", "--expected")
     retry = request.retry_policy
     if retry.HasField("max_attempts"):
         words += ["--max-attempts", str(retry.max_attempts)]
@@ -61,7 +63,7 @@ def _command_words(command: Sequence[str]) -> list[str]:
 
 
 def joined(words: Iterable[str]) -> str:
-    """Join words to a line for a shell. What is not printable is escaped, as bash reads it."""
+    """Join words to a line for a shell. Characters that are not printable are escaped, as bash reads them."""
     return " ".join(shlex.quote(word) if word.isprintable() else _escaped(word) for word in words)
 
 

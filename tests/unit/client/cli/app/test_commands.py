@@ -7,9 +7,12 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
+from typer.core import TyperGroup
 
 from tests.support.trainctl import SUBMIT
 from training_service._generated import training_service_pb2 as pb
+from training_service.client.cli.app import app
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,3 +105,11 @@ def test_quiet_json_is_json_without_notes(training: ServerInThread, trainctl: Tr
     training.set_job(2)
     result = trainctl("list", "--json", "--quiet", "--limit", "1")
     assert (json.loads(result.stdout)["job_id"], result.stderr) == (2, "")
+
+
+def test_the_paragraphs_of_the_help_are_wrapped_by_the_terminal() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    for name, command in group.commands.items():
+        for paragraph in (command.help or "").split("\n\n"):
+            assert "\n" not in paragraph, name

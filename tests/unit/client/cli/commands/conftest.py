@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.scaling_machines import Machines
 from tests.support.trainctl import HOSTILE_NAME
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.fake_service import ServerInThread
 
 
@@ -30,3 +33,9 @@ def trained(training: ServerInThread) -> ServerInThread:
         ]
     training.service.files[1] = {"model.pt": b"weights", "sub/labels.json": b"[]"}
     return training
+
+
+@pytest.fixture
+def machines(training: ServerInThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+    monkeypatch.chdir(tmp_path)
+    return Machines(training.service)

@@ -22,6 +22,8 @@ def test_artifacts_are_lines_in_a_pipe_and_a_table_on_a_terminal(
         "model.pt\t\t7\t\ts3://models/model.pt",
         "sub/labels.json\t\t2\t\ts3://models/sub/labels.json",
     ]
+    trained.set_job(2)
+    assert trainctl("artifacts", "2").stdout == "", "no line for no artifact"
     table = trainctl.on_terminal("artifacts", "1").stdout
     assert "model.pt" in table
     assert "Made from" in table

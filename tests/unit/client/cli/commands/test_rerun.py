@@ -79,7 +79,7 @@ def test_rerun_repeats_the_request_in_its_project_with_changes(
 ) -> None:
     trainctl(*SUBMIT, "-p", "LR=0.1", "-p", "EPOCHS=5", "--tag", "best", "--request-key", "k")
     training.set_job(1, project="vision")
-    result = trainctl("rerun", "1", "--set", "LR=0.2", "--set", "NEW=a=b", "--name", "again")
+    result = trainctl("rerun", "1", "--set", "LR=0.2", "-p", "NEW=a=b", "--name", "again")
     assert (result.exit_code, result.stdout) == (0, "2\n")
     first, second = (training.service.submitted[job] for job in (1, 2))
     assert dict(second.metadata.parameters) == {"LR": "0.2", "EPOCHS": "5", "NEW": "a=b"}

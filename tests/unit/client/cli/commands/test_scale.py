@@ -7,65 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.fake_service import ENDED
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.fake_service import FakeService, ServerInThread
+    from tests.support.scaling_machines import Machines
     from tests.support.trainctl import Trainctl
 
 FAST = ("--every", "0.01")
 STUDY = ("scale", "sums", "--instances", "1,2,4,8", "--folder", "sums.scale", *FAST)
-
-
-class Machines:
-    """A service whose jobs follow Amdahl's law: a serial part of 5 %, 100 examples/s on one instance."""
-
-    def __init__(self, service: FakeService) -> None:
-        self.service = service
-        self.most_at_once = 0
-        self.failing: set[int] = set()
-        service.on_request = self._on_request
-
-    @property
-    def keys(self) -> list[str]:
-        return list(self.service._keys)
-
-    def _on_request(self, request: Any, after_effect: bool) -> None:
-        jobs = self.service.jobs
-        if isinstance(request, pb.TrainRequest) and after_effect:
-            live = sum(job.status not in ENDED for job in jobs.values())
-            self.most_at_once = max(self.most_at_once, live)
-        if isinstance(request, pb.GetTrainingStatusRequest) and request.job_id in jobs:
-            self._train(jobs[request.job_id])
-
-    def _train(self, job: pb.GetTrainingStatusResponse) -> None:
-        parameters = job.metadata.parameters
-        count = int(parameters["PARALLEL_INSTANCES"])
-        if count in self.failing:
-            job.status, job.diagnosis.summary = pb.failure, "rank 1 was preempted"
-            return
-        batch = int(parameters.get("BATCH_SIZE", "100"))
-        seconds = 0.05 + batch / 100 * 0.95 / count
-        rates = [batch / seconds * noise for noise in (0.2, 1.0, 1.0, 1.0, 3.0)]
-        points = [pb.MetricPoint(step=n, value=rate, attempt=1) for n, rate in enumerate(rates, 1)]
-        series = pb.MetricSeries(job_id=job.job_id, name="examples_per_second", points=points)
-        self.service.series[job.job_id] = [series]
-        if count > 1:  # a group waits for a tenth of each step per other instance
-            for name, each in (("step_seconds", seconds), ("waiting_seconds", seconds * (count - 1) / 10)):
-                found = [pb.MetricPoint(step=n, value=each, attempt=1) for n in range(1, 4)]
-                self.service.series[job.job_id].append(
-                    pb.MetricSeries(job_id=job.job_id, name=name, points=found)
-                )
-        job.status = pb.succeed
-
-
-@pytest.fixture
-def machines(training: ServerInThread, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
-    monkeypatch.chdir(tmp_path)
-    return Machines(training.service)
 
 
 def shown(printed: str) -> list[dict[str, Any]]:
@@ -112,6 +63,48 @@ def test_a_series_for_each_other_value_has_a_law(trainctl: Trainctl, machines: M
     result = trainctl("--json", *STUDY, "-s", "BUCKET_MB=1,25")
     assert [series["parameters"] for series in shown(result.stdout)] == [{"BUCKET_MB": 1}, {"BUCKET_MB": 25}]
     assert len(machines.keys) == 8
+
+
+def test_series_are_compared_on_the_most_instances_of_all(trainctl: Trainctl, machines: Machines) -> None:
+    result = trainctl("--json", *STUDY, "-s", "BUCKET_MB=1,25")
+    assert [series["slower_than_fastest"] for series in shown(result.stdout)] == [pytest.approx(0.2), 0.0]
+    words = trainctl("scale", "sums.scale").stdout
+    assert "On 8 instances, 20.0% slower than BUCKET_MB=25 with 592.6 examples/s." in words
+    assert "On 8 instances, this is the fastest of 2 series." in words
+
+
+def test_the_last_loss_and_the_bytes_of_a_step_are_shown(trainctl: Trainctl, machines: Machines) -> None:
+    [series] = shown(trainctl("--json", *STUDY).stdout)
+    assert [row["loss"] for row in series["points"]] == [4.0] * 4
+    assert [row["sent_bytes_a_step"] for row in series["points"]] == [None, 2e6, 2e6, 2e6]
+    assert trainctl("scale", "sums.scale").stdout.splitlines()[1].split("\t")[-2:] == ["4", "2.0 MB"]
+
+
+def test_each_placement_is_a_series(trainctl: Trainctl, machines: Machines) -> None:
+    result = trainctl("--json", *STUDY, "--placements", "any,near:zone+apart:machine+strict")
+    assert [series["parameters"] for series in shown(result.stdout)] == [
+        {"placement": "any"},
+        {"placement": "near:zone+apart:machine+strict"},
+    ]
+    requests = [request for request in machines.service.requests if isinstance(request, pb.TrainRequest)]
+    assert all("placement" not in request.metadata.parameters for request in requests)
+    assert not any(request.HasField("pod_options") for request in requests[:4])
+    assert {request.pod_options.placement.SerializeToString() for request in requests[4:]} == {
+        pb.Placement(near="zone", apart="machine", strict=True).SerializeToString()
+    }
+
+
+def test_an_endless_job_ends_once_it_has_reported_enough(trainctl: Trainctl, machines: Machines) -> None:
+    machines.endless = True
+    [series] = shown(trainctl("--json", *STUDY, "--enough", "5").stdout)
+    assert series["law"]["name"] == "amdahl"
+    assert [row["state"] for row in series["points"]] == ["complete"] * 4
+    assert {job.status for job in machines.service.jobs.values()} == {pb.cancelled}
+
+
+def test_a_law_that_explains_nothing_is_named_as_a_guess(trainctl: Trainctl, machines: Machines) -> None:
+    machines.noise = {1: 10.0}
+    assert "so what follows is a guess" in trainctl(*STUDY).stdout
 
 
 def test_weak_scaling_multiplies_a_parameter_by_the_instances(trainctl: Trainctl, machines: Machines) -> None:
@@ -170,6 +163,8 @@ def test_a_study_is_plotted(trainctl: Trainctl, machines: Machines, tmp_path: Pa
         (("--instances", "1", "--price", "-1"), "-1 must be 0 or more"),
         (("--instances", "1", "--value-of-time", "1"), "needs --price above 0"),
         (("--instances", "1", "--least-efficiency", "0"), "must be above 0 and at most 1"),
+        (("--instances", "1", "--placements", "near:town"), "the placement 'near:town' is not allowed"),
+        (("--instances", "1", "--placements", "strict"), "the placement 'strict' is not allowed"),
     ],
 )
 def test_wrong_options_are_refused_before_anything_is_submitted(
@@ -187,4 +182,4 @@ def test_a_sweep_of_other_parameters_is_not_a_study(trainctl: Trainctl, machines
     trainctl("sweep", *sweep, "--folder", "lr.sweep", *FAST)
     result = trainctl("scale", "lr.sweep")
     assert result.exit_code == 2
-    assert "does not search PARALLEL_INSTANCES" in " ".join(result.stderr.replace("│", " ").split())
+    assert "does not vary PARALLEL_INSTANCES" in " ".join(result.stderr.replace("│", " ").split())

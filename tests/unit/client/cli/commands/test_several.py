@@ -22,7 +22,7 @@ def test_each_outcome_is_reported_and_one_failure_is_the_exit_code(
     training.set_job(3, status=pb.running)
     result = trainctl("cancel", "1", "2", "3", "1")
     assert result.stdout == "job 1: cancelled\njob 3: cancelled\n"
-    assert (result.exit_code, result.stderr) == (3, "trainctl: job 2: Job 2 doesn't exist\n")
+    assert (result.exit_code, result.stderr) == (3, "trainctl: Job 2 doesn't exist\n")
 
 
 def test_the_jobs_after_a_lost_service_are_not_tried(
@@ -45,7 +45,7 @@ def test_rm_deletes_ended_jobs_and_refuses_others(training: ServerInThread, trai
     training.set_job(5, status=pb.failure)
     result = trainctl("rm", "1", "2", "3")
     assert result.stdout == "job 1: deleted\njob 3: deleted\n"
-    assert (result.exit_code, result.stderr) == (7, "trainctl: job 2: job 2 is running\n")
+    assert (result.exit_code, result.stderr) == (7, "trainctl: job 2 is running\n")
     assert list(training.service.jobs) == [2, 4, 5]
     assert json.loads(trainctl("rm", "4", "--json").stdout) == {"job_id": 4}
     assert trainctl.on_terminal("rm", "5").stdout == "Job 5 is deleted.\n"

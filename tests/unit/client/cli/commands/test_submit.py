@@ -62,7 +62,7 @@ def test_submit_needs_no_dataset(training: ServerInThread, trainctl: Trainctl) -
 
 
 def test_submit_sends_pod_options(training: ServerInThread, trainctl: Trainctl) -> None:
-    given = ("-r", "cpu=2", "-r", "nvidia.com/gpu=1", "--nproc-per-node", "2", "--node-selector", "zone=a")
+    given = ("-r", "cpu=2", "-r", "gpu=1", "--nproc-per-node", "2", "--node-selector", "zone=a")
     more = ("--priority-class", "high", "--label", "team=nlp", "--annotation", "note=x=y")
     places = ("--near", "zone", "--apart", "machine", "--strict-placement")
     taints = ("--toleration", "gpu=true:NoSchedule", "--toleration", "spot", "--toleration", "old:NoExecute")

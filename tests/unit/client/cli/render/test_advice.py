@@ -7,7 +7,7 @@ def ranks(*times: tuple[float, float], phase: str = "training") -> list[RankStat
     return [RankStatus(rank=rank, pace=pace) for rank, pace in enumerate(paces)]
 
 
-def test_ranks_that_all_wait_more_than_they_compute_are_told_what_to_change() -> None:
+def test_the_advice_for_ranks_that_all_wait_more_than_they_compute_says_what_to_change() -> None:
     said = advice.waiting(ranks((0.5, 0.4), (0.5, 0.3)))
     assert said.startswith("each of the 2 ranks waits for others for 60% of a step or more (0.3 of 0.5 s)")
     for change in ("batch", "BUCKET_MB", "GRADIENT_COMPRESSION", "fewer instances"):

@@ -1,4 +1,4 @@
-"""What is marked on the plots of curves."""
+"""Marks on the plots of curves."""
 
 import math
 from collections.abc import Sequence

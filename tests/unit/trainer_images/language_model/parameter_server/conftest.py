@@ -16,6 +16,6 @@ SIZES = [1, 2, 3, 4]
 def trained(
     tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer]
 ) -> dict[int, list[dict[str, Any]]]:
-    """What each rank of a group of so many processes tells of its trainings."""
+    """The results that each rank prints, by the number of processes of its group."""
     with Launcher(tmp_path_factory.mktemp("parameter-server"), forks=forks) as launcher:
         return dict(zip(SIZES, outcome_of(launcher, PROGRAM, *SIZES), strict=True))

@@ -1,4 +1,4 @@
-"""What a server makes of gradients, in orders that a network would not repeat."""
+"""A server applies gradients in orders that a network would not repeat."""
 
 import random
 
@@ -130,7 +130,7 @@ def test_softsync_divides_a_gradient_by_its_staleness() -> None:
     assert torch.equal(play.gradient_applied, gradient / 3)
 
 
-def test_softsync_with_n_1_is_not_synchronous_since_nobody_waits() -> None:
+def test_softsync_with_n_1_is_not_synchronous_since_no_worker_waits() -> None:
     play = Play(rule_of(Synchrony.SOFTSYNC, 2, softsync=1), 2)
     play.push(1, 1)  # twice from the same weights, and enough for an update
     assert play.server.version == 1

@@ -1,0 +1,17 @@
+"""How the parts of a SQLite store read: the store gives each its function."""
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Read(Protocol):
+    """Reads rows in a thread."""
+
+    def __call__(
+        self, parse: Callable[[list[sqlite3.Row]], list[T]], query: str, *values: Any
+    ) -> Awaitable[list[T]]:
+        """Return the rows as `parse` makes them."""
+        ...

@@ -1,0 +1,116 @@
+"""Compares ways to sum gradients on given links, and chooses ALL_REDUCE of `language-model`.
+
+The bytes and messages are those of docs/parallelism-data.md; a group of ranks uses the links that
+`Cluster.link` gives it. The ranks are numbered machine by machine.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from training_service.client.planning.cluster import Cluster
+from training_service.client.planning.costs import OVERLAP, Training
+from training_service.client.planning.search import Choice
+
+BUCKET = 25 << 20
+"""Bytes of gradients that are averaged together: PyTorch's default."""
+LIBRARY = "library"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The seconds of a step for summing the gradients."""
+
+    sent: float
+    """Bytes of the gradients."""
+    buckets: int
+    alone: Mapping[str, float]
+    """Of each algorithm, without any computation."""
+    waiting: Mapping[str, float]
+    """What a step waits for: the backward pass hides messages of the library, but not those of the others."""
+
+    @property
+    def best(self) -> str:
+        """The one that a step waits for the least; the library if none is better."""
+        return min(self.waiting, key=lambda name: (self.waiting[name], name != LIBRARY))
+
+
+def compared(training: Training, cluster: Cluster, choice: Choice) -> Comparison | None:
+    """Compare all algorithms for a layout; None if DistributedDataParallel does not sum its gradients."""
+    at = choice.layout
+    if at.data == 1 or at.strategy != "ddp" or at.tensor * at.pipeline * at.context > 1:
+        return None
+    sent = training.model.parameters * training.states[1]
+    buckets = max(1, math.ceil(sent / BUCKET))
+    alone = {
+        name: messages + of_bytes
+        for name, (messages, of_bytes) in _algorithms(cluster, at.data, sent, buckets).items()
+    }
+    # The sums are sent during the last backward pass, which is two thirds of its work.
+    hidden = OVERLAP * (choice.time.work + choice.time.recomputed) / at.micro_batches * 2 / 3
+    waiting = {name: seconds for name, seconds in alone.items() if name != LIBRARY}
+    return Comparison(sent, buckets, alone, {LIBRARY: max(0.0, alone[LIBRARY] - hidden), **waiting})
+
+
+def _algorithms(cluster: Cluster, n: int, sent: float, buckets: int) -> dict[str, tuple[float, float]]:
+    """Return the seconds of latencies and those of bytes."""
+    ring = _ring(cluster, n, 1, sent, buckets)
+    return {
+        LIBRARY: ring,  # gloo and NCCL take a ring for large sums
+        "ring": ring,
+        "halving_doubling": _halving_doubling(cluster, n, sent, buckets),
+        "hierarchical": _hierarchical(cluster, n, sent, buckets),
+        "torus": _torus(cluster, n, sent, buckets),
+    }
+
+
+def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> tuple[float, float]:
+    latency, bandwidth = cluster.link(n, stride)
+    return 2 * (n - 1) * latency * buckets, 2 * (n - 1) / n * sent / bandwidth
+
+
+def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
+    """Return the time of exchanges with ranks half as far each time; ranks beyond a power of two send all."""
+    core = 1 << (n.bit_length() - 1)
+    distance, part, latencies, seconds = core // 2, sent / 2, 0.0, 0.0
+    while distance:
+        latency, bandwidth = cluster.link(2, distance)
+        latencies, seconds = latencies + 2 * latency, seconds + 2 * part / bandwidth
+        distance, part = distance // 2, part / 2
+    if n > core:
+        latency, bandwidth = cluster.link(2, 1)
+        latencies, seconds = latencies + 2 * latency, seconds + 2 * sent / bandwidth
+    return latencies * buckets, seconds
+
+
+def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
+    """Return the time of a tree in each machine and a ring of one rank of each."""
+    node = min(n, cluster.per_machine)
+    machines = math.ceil(n / node)
+    latency, bandwidth = cluster.link(node, 1) if node > 1 else (0.0, math.inf)
+    depth = math.ceil(math.log2(node)) if node > 1 else 0
+    latencies, seconds = 2 * depth * latency, 2 * depth * sent / bandwidth
+    if machines > 1:  # alone on the links of its machine
+        outer = min(cluster.inner_bandwidth, cluster.outer_bandwidth) * cluster.link_efficiency
+        latencies += 2 * (machines - 1) * cluster.outer_latency
+        seconds += 2 * (machines - 1) / machines * sent / outer
+    return latencies * buckets, seconds
+
+
+def _torus(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
+    """Return the time of rings in rows and columns of the squarest grid."""
+    rows = max(rows for rows in range(1, math.isqrt(n) + 1) if n % rows == 0)
+    columns = n // rows
+    row = _ring(cluster, columns, 1, sent, buckets)
+    column = _ring(cluster, rows, columns, sent / columns, buckets) if rows > 1 else (0.0, 0.0)
+    return row[0] + column[0], row[1] + column[1]
+
+
+def parameters(training: Training, cluster: Cluster, choice: Choice) -> dict[str, str]:
+    """Return the parameters of `language-model` that choose the algorithm; none for the library's."""
+    comparison = compared(training, cluster, choice)
+    if comparison is None or comparison.best == LIBRARY:
+        return {}
+    node = min(choice.layout.data, cluster.per_machine)
+    of_node = {"NODE_SIZE": str(node)} if comparison.best == "hierarchical" else {}
+    return {"ALL_REDUCE": comparison.best, **of_node}

@@ -1,0 +1,27 @@
+"""Places of instances as values of a search: any, near:rack, near:zone+apart:machine+strict."""
+
+from collections.abc import Mapping
+from typing import Any
+
+PLACEMENT = "placement"
+"""The key in a space. Parameters of algorithms that ship are in upper case, and none has this name."""
+ANY = "any"
+_PLACES = ("machine", "rack", "zone")
+_FORM = (
+    "write any, near:PLACE or apart:PLACE with a PLACE of machine, rack or zone, or both joined by +; "
+    "+strict makes it a condition"
+)
+
+
+def parsed_placement(text: str) -> Mapping[str, Any]:
+    """Return the JSON form of the message Placement, empty for `any`. Raises ValueError."""
+    found: dict[str, Any] = {}
+    for part in text.split("+") if text != ANY else ():
+        name, _, place = part.partition(":")
+        is_place = name in ("near", "apart") and place in _PLACES
+        if name in found or not (is_place or part == "strict"):
+            raise ValueError(f"the placement {text!r} is not allowed: {_FORM}")
+        found[name] = place if is_place else True
+    if found.keys() == {"strict"}:
+        raise ValueError(f"the placement {text!r} is not allowed: {_FORM}")
+    return found
