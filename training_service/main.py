@@ -9,6 +9,7 @@ import signal
 import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 
 from job_tracker.access.audit import AuditTrail
 from job_tracker.access.audit_export import AuditExport
@@ -34,6 +35,7 @@ from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
 from job_tracker.scheduling.board import Pool
+from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -267,6 +269,7 @@ def make_leadership(
             options,
             tenure,
             reports,
+            planner=partial(plan, options=planner_options(settings)),
             pool=pool,
             on_save=saved,
             models=models,
@@ -283,6 +286,15 @@ def make_leadership(
         holder=f"{socket.gethostname()}/{os.getpid()}",
         lifetime=timedelta(seconds=settings.store.lease_seconds),
         on_change=metrics.observe_leading,
+    )
+
+
+def planner_options(settings: Settings) -> PlannerOptions:
+    """The settings of the planner."""
+    return PlannerOptions(
+        reservations=settings.scheduling.reservations,
+        overtake_limit=settings.scheduling.overtake_limit,
+        half_life=settings.scheduling.usage_half_life.total_seconds(),
     )
 
 

@@ -1,9 +1,10 @@
 """The notes of scheduling: what a later leader continues with, and what every replica answers from."""
 
 import asyncio
+import json
 from typing import Final, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Plan, Reserve, Usage
@@ -89,12 +90,13 @@ async def reservation_of(store: SchedulingStore, job_id: int) -> Reserve | None:
 
 
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:
-    return adapter.dump_json(value, exclude_defaults=True).decode()
+    # Not `dump_json`, which has no text for a start that cannot be promised: infinity.
+    return json.dumps(adapter.dump_python(value, mode="json", exclude_defaults=True))
 
 
 def _read(adapter: TypeAdapter[T], text: str) -> T | None:
     """Return the value; None if another version has written it."""
     try:
-        return adapter.validate_json(text)
-    except ValidationError:
+        return adapter.validate_python(json.loads(text))
+    except ValueError:
         return None

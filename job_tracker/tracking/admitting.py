@@ -19,6 +19,7 @@ from job_tracker.store.queue import QueueView
 _PAGE = 1000
 _READ_AT_ONCE = 256
 _MOVED_AT_ONCE = 512
+_MANY = 1000
 _LONGEST_PAUSE = 1.0  # seconds
 _SHARE_OF_TIME = 0.2
 _SHORTEST_PASS = 0.005  # seconds
@@ -86,8 +87,9 @@ class Admitting:
                 self._board.snapshot(now.timestamp(), is_open=not self._without_room), now.timestamp()
             )
             self._pause = _pause_after(time.monotonic() - began)
-            if not await self._apply(plan, now):
-                break  # otherwise a job was changed in the meantime, so there may be room for others
+            # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
+            if not await self._apply(plan, now) and len(plan.admitted) < _MANY:
+                break
         self._notes.decided(plan, self._board)
         if self._notes.has_changed():
             self._keep_notes_soon()

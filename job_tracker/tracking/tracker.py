@@ -36,10 +36,10 @@ from job_tracker.domain.tags import HELD
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import LogFollower, ReportBuffer
-from job_tracker.scheduling import fifo
 from job_tracker.scheduling.board import Board, Pool
 from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Queue
 from job_tracker.scheduling.notes import NoteKeeper
+from job_tracker.scheduling.planner import plan
 from job_tracker.store.audit import AuditStore
 from job_tracker.store.jobs import Changes, JobFilter, JobStore
 from job_tracker.store.queue import QueueView
@@ -126,7 +126,7 @@ class Tracker:
         options: TrackerOptions,
         tenure: Tenure,
         reports: ReportBuffer,
-        planner: Planner = fifo.plan,
+        planner: Planner = plan,
         pool: Callable[[], Pool] | None = None,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,

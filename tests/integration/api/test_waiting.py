@@ -15,7 +15,7 @@ async def explained(service: Service, job_id: int) -> pb.ExplainTrainingResponse
 async def test_a_waiting_job_is_explained(service: Service) -> None:
     large = {"RUN_SECONDS": "forever", "PARALLEL_INSTANCES": str(CAPACITY)}
     running = await service.train(large)
-    await service.seen(running, pb.training)
+    await service.seen(running, pb.running)
     assert list((await explained(service, running)).reasons) == []
     first = await service.train(large)
     second = await service.train(large)
@@ -24,7 +24,7 @@ async def test_a_waiting_job_is_explained(service: Service) -> None:
             await asyncio.sleep(0.05)  # the leader writes its reasons once a second
     assert found.reasons[0].message == "Other jobs use what it needs."
     assert (found.queue, found.position) == ("default", 0)
-    assert found.HasField("promised_start")
+    assert not found.HasField("promised_start"), "the running job may run for ever"
     assert [(each.job_id, each.instances) for each in found.holders] == [(running, CAPACITY)]
     assert found.holders[0].HasField("admitted_at")
     assert found.other_holders == 0

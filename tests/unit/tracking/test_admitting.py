@@ -1,6 +1,7 @@
 """Admission of queued jobs: the snapshot for the planner, and its decisions."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from job_tracker.domain.allocation import Allocation
-from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.policies import Elastic
-from job_tracker.scheduling import fifo
 from job_tracker.scheduling.board import Board
-from job_tracker.scheduling.model import Admit, Flavor, Plan, Promise, Queue, Reason, Snapshot
+from job_tracker.scheduling.model import Admit, Flavor, Plan, Promise, Queue, Reason, Refuse, Snapshot
 from job_tracker.scheduling.notes import NoteKeeper, reservation_of
+from job_tracker.scheduling.planner import plan
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.admitting import Admitting
 from tests.support.jobs import NOON, spec
@@ -43,6 +44,7 @@ class Cluster:
         self.refuses: dict[int, Exception] = {}
         self.cancelled_meanwhile: set[int] = set()
         self.elastic_size = 0
+        self.answer: Plan | None = None
         self.now = NOON
         self.lead()
 
@@ -85,9 +87,11 @@ class Cluster:
         queues = snapshot.waiting.queues()
         waiting = [gang.job_id for queue in queues for gang in snapshot.waiting.in_order(queue)]
         self.passes.append(Seen(waiting, set(snapshot.running), snapshot.is_open))
+        if self.answer is not None:
+            return self.answer
         if self.elastic_size:
             return Plan(tuple(Admit(job_id, Allocation(trainers=self.elastic_size)) for job_id in waiting))
-        return fifo.plan(snapshot, now)
+        return plan(snapshot, now)
 
     async def _save(self, before: Job, after: Job) -> Job:
         if before.id in self.refuses:
@@ -154,14 +158,24 @@ async def test_changes_that_free_nothing_do_not_wake_admission(cluster: Cluster)
     assert cluster.wakes(running, JobState.SUCCEEDED)
 
 
-async def test_a_job_that_can_never_fit_fails_and_later_jobs_start(cluster: Cluster) -> None:
+async def test_a_job_that_no_longer_fits_waits_and_says_so_and_later_jobs_start(cluster: Cluster) -> None:
     large, small = await cluster.submit(CAPACITY + 1, 1)
     await cluster.admitting.run()
-    assert await cluster.states(large, small) == [JobState.FAILED, LAUNCHING]
-    diagnosis = (await cluster.store.get(large)).diagnosis
-    assert diagnosis is not None
-    assert diagnosis.category is Category.EXCEEDS_CAPACITY
-    assert f"needs {CAPACITY + 1} instances" in diagnosis.summary
+    assert await cluster.states(large, small) == [QUEUED, LAUNCHING]
+    await cluster.admitting.keep_notes()
+    kept = await reservation_of(cluster.store, large)
+    assert kept is not None
+    assert kept.reasons == (Reason.LOST_CAPACITY,)
+    assert kept.promise.at == math.inf
+
+
+async def test_a_job_that_the_planner_refuses_fails(cluster: Cluster) -> None:
+    diagnosis = Diagnosis(category=Category.EXCEEDS_CAPACITY, summary="Too large.", resolution="-")
+    (job_id,) = await cluster.submit(1)
+    cluster.answer = Plan(refused=(Refuse(job_id, diagnosis),))
+    await cluster.admitting.run()
+    job = await cluster.store.get(job_id)
+    assert (job.state, job.diagnosis) == (JobState.FAILED, diagnosis)
 
 
 async def test_the_next_job_starts_in_place_of_one_that_was_cancelled_meanwhile(cluster: Cluster) -> None:
@@ -252,7 +266,7 @@ async def test_reservations_are_kept_until_the_job_leaves_the_queue(cluster: Clu
     kept = await reservation_of(cluster.store, waiting)
     assert kept is not None
     assert kept.reasons == (Reason.CAPACITY,)
-    assert kept.promise == Promise(NOON.timestamp(), "default")
+    assert kept.promise == Promise(math.inf, "")
 
     cluster.now = NOON + timedelta(minutes=1)
     cluster.lead()
