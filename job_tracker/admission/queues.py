@@ -40,9 +40,9 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
     Raises UnknownReference and InvalidField. A queue that only other projects may use does not exist.
     """
     wanted = name or tree.default_of(project)
-    allowed = tree.of_project(project)
-    may_use = f"project {project} may use: {listed(allowed)}"
-    if wanted not in allowed:
+    if wanted not in tree.queues or not tree.allows(wanted, project):
+        allowed = tree.of_project(project)
+        may_use = f"project {project} may use: {listed(allowed)}"
         if any(wanted in tree.up_from(each) for each in allowed):
             raise InvalidField(
                 "queue", f"{quoted(wanted)} is not allowed: it is the parent of other queues; {may_use}"

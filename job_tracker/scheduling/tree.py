@@ -87,11 +87,12 @@ class Tree:
 
     def projects_of(self, name: str) -> frozenset[str] | None:
         """Return the projects that may use the queue; None: all."""
-        for each in self.up_from(name):
-            recipe = self.recipes.get(each)
-            if recipe is not None and recipe.projects:
-                return frozenset(recipe.projects)
-        return None
+        return next((self._listed[each] for each in self.up_from(name) if each in self._listed), None)
+
+    @cached_property
+    def _listed(self) -> Mapping[str, frozenset[str]]:
+        """The projects that queues list, by queue."""
+        return {name: frozenset(each.projects) for name, each in self.recipes.items() if each.projects}
 
     def allows(self, name: str, project: str) -> bool:
         """Return whether jobs of the project may wait in the queue."""
