@@ -1,0 +1,139 @@
+"""What is free by flavor and machine, now and later, and where a gang fits."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from job_tracker.scheduling.model import INSTANCES, Flavor, Part, Running
+from job_tracker.scheduling.profile import Profile, Vector
+from job_tracker.scheduling.shapes import held_parts, vector
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """When a gang fits, and on which machines if they are known."""
+
+    at: float
+    nodes: tuple[str, ...] = ()
+
+
+NEVER = Slot(math.inf)
+
+
+class FlavorCapacity:
+    """The free resources of one flavor over time."""
+
+    def __init__(self, flavor: Flavor, now: float, running: Iterable[tuple[Running, float]]) -> None:
+        """Start with the running gangs of the flavor, and when each is expected to end."""
+        self.flavor = flavor
+        names = dict.fromkeys(flavor.capacity)
+        for node in flavor.nodes:
+            names.update(dict.fromkeys(node.capacity))
+        self.names = tuple(names)
+        by_node: dict[str, list[tuple[float, Vector]]] = {node.name: [] for node in flavor.nodes}
+        held: list[tuple[float, Vector]] = []
+        for run, end in running:
+            rank = 0
+            for part in held_parts(run.gang, run.allocation):
+                each = vector(part.each, self.names)
+                held.append((end, tuple(amount * part.count for amount in each)))
+                for node_name in run.allocation.nodes[rank : rank + part.count]:
+                    if node_name in by_node:
+                        by_node[node_name].append((end, each))
+                rank += part.count
+        self._all = Profile(now, self._capacity(flavor), held)
+        self._nodes = {
+            node.name: Profile(
+                now, tuple(node.capacity.get(name, _UNLIMITED) for name in self.names), by_node[node.name]
+            )
+            for node in flavor.nodes
+        }
+
+    def has_free(self, now: float) -> bool:
+        """Return whether another instance may fit now."""
+        if INSTANCES not in self.names:
+            return True
+        return self._all.lowest(now, now)[self.names.index(INSTANCES)] > 0
+
+    def find(self, parts: tuple[Part, ...], length: float, after: float) -> Slot:
+        """Return the first time from which the parts fit for a length of time."""
+        need = self._need(parts)
+        at = self._all.earliest(need, length, after)
+        if not self._nodes or at == math.inf:
+            return Slot(at)
+        times = sorted({t for node in self._nodes.values() for t in node.times if t > at})
+        for start in (at, *times):
+            if start > at and self._all.earliest(need, length, start) != start:
+                continue
+            nodes = self._pack(parts, start, start + length)
+            if nodes is not None:
+                return Slot(start, nodes)
+        return NEVER
+
+    def fits_at(self, parts: tuple[Part, ...], length: float, at: float) -> Slot | None:
+        """Return where the parts fit from exactly this time, if they do."""
+        if self._all.earliest(self._need(parts), length, at) != at:
+            return None
+        if not self._nodes:
+            return Slot(at)
+        nodes = self._pack(parts, at, at + length)
+        return None if nodes is None else Slot(at, nodes)
+
+    def is_fragmented(self, parts: tuple[Part, ...], now: float) -> bool:
+        """Return whether enough is free in all, but not on single machines."""
+        if not self._nodes or self._all.earliest(self._need(parts), 0.0, now) != now:
+            return False
+        return self._pack(parts, now, now) is None
+
+    def take(self, parts: tuple[Part, ...], slot: Slot, length: float) -> None:
+        """Take what parts need in a slot."""
+        end = slot.at + length
+        self._all.take(self._need(parts), slot.at, end)
+        rank = 0
+        for part in parts if slot.nodes else ():
+            each = vector(part.each, self.names)
+            for name in slot.nodes[rank : rank + part.count]:
+                self._nodes[name].take(each, slot.at, end)
+            rank += part.count
+
+    def _capacity(self, flavor: Flavor) -> Vector:
+        return tuple(flavor.capacity.get(name, _UNLIMITED) for name in self.names)
+
+    def _need(self, parts: tuple[Part, ...]) -> Vector:
+        if len(parts) == 1:
+            count = parts[0].count
+            return tuple(amount * count for amount in vector(parts[0].each, self.names))
+        rows = [vector(part.each, self.names) for part in parts]
+        counts = [part.count for part in parts]
+        return tuple(
+            sum(row[i] * count for row, count in zip(rows, counts, strict=True))
+            for i in range(len(self.names))
+        )
+
+    def _pack(self, parts: tuple[Part, ...], start: float, end: float) -> tuple[str, ...] | None:
+        """Put the largest instances first, each on the machine with the least room that is enough."""
+        free = {name: list(node.lowest(start, end)) for name, node in self._nodes.items()}
+        rows = [(vector(part.each, self.names), part.count, i) for i, part in enumerate(parts)]
+        placed: list[list[str]] = [[] for _ in parts]
+        for each, count, part in sorted(rows, reverse=True):
+            left = count
+            fitting = sorted((_times(room, each), name) for name, room in free.items())
+            for fits, name in fitting:
+                taken = min(fits, left)
+                if taken <= 0:
+                    continue
+                placed[part] += [name] * taken
+                free[name] = [a - b * taken for a, b in zip(free[name], each, strict=True)]
+                left -= taken
+                if not left:
+                    break
+            if left:
+                return None
+        return tuple(name for names in placed for name in names)
+
+
+_UNLIMITED = 1 << 80
+
+
+def _times(room: list[int], each: Vector) -> int:
+    return min((a // b for a, b in zip(room, each, strict=True) if b), default=_UNLIMITED)

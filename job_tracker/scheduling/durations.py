@@ -1,0 +1,26 @@
+"""How long gangs are planned to run."""
+
+import math
+
+from job_tracker.scheduling.model import Expected, Running
+
+
+def planned_length(expected: Expected | None) -> float:
+    """Return for how long a gang is planned to hold its resources. Infinite: unknown.
+
+    It is the high estimate, so that most promises are kept: a job that ends early only moves others forward.
+    """
+    if expected is None:
+        return math.inf
+    return expected.high if expected.high > 0 else 1.0
+
+
+def planned_end(run: Running, now: float) -> float:
+    """Return when a running gang is planned to end, later than now.
+
+    One that runs longer than planned is given twice as long, again and again: it is assumed to end soon.
+    """
+    length = planned_length(run.gang.expected)
+    while run.started_at + length <= now:
+        length *= 2
+    return run.started_at + length

@@ -1,0 +1,21 @@
+"""The settings of the planner."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannerOptions:
+    """How far the planner looks, and what it holds against a queue."""
+
+    reservations: int = 100
+    """How many waiting jobs hold a reservation."""
+    overtake_limit: int = 8
+    """How many jobs may start before the first waiting job while no start can be promised to it."""
+    half_life: float = 86_400.0
+    """After this many seconds, past usage counts half."""
+    entry_penalty: float = 600.0
+    """What a queue holds counts as if it had been used for this many seconds more."""
+    default_duration: float = 3_600.0
+    """The length that estimates assume for jobs of unknown length. Promises never rest on it."""
+    scan: int = 5_000
+    """How many waiting jobs a pass looks at."""

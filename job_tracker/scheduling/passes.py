@@ -1,0 +1,272 @@
+"""One pass of the planner over the waiting jobs."""
+
+import math
+from dataclasses import dataclass
+
+from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
+from job_tracker.scheduling.checks import fits_ever
+from job_tracker.scheduling.durations import planned_end, planned_length
+from job_tracker.scheduling.model import (
+    Admit,
+    Allocation,
+    Gang,
+    Part,
+    Plan,
+    Promise,
+    Reason,
+    Reserve,
+    Running,
+    Snapshot,
+)
+from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.order import Order
+from job_tracker.scheduling.quotas import QuotaTree
+from job_tracker.scheduling.shapes import (
+    PartsKey,
+    fewest_trainers,
+    held_parts,
+    parts_key,
+    total,
+    with_trainers,
+)
+from job_tracker.scheduling.shares import Shares
+
+_Shape = tuple[PartsKey, int, tuple[str, ...], float]
+_EXACT = 1e-6
+
+
+@dataclass(slots=True)
+class _Blocker:
+    """A waiting job to which no start can be promised."""
+
+    index: int
+    """Its place in the list of reservations."""
+    overtaken: int
+
+
+class Pass:
+    """The state of one pass."""
+
+    def __init__(self, snapshot: Snapshot, now: float, options: PlannerOptions) -> None:
+        """Count what runs."""
+        self._snapshot, self._now, self._options = snapshot, now, options
+        self._tree = QuotaTree(snapshot.queues, snapshot.flavors)
+        self._shares = Shares(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life)
+        self._order = Order(snapshot, self._shares)
+        self._started: dict[str, int] = {}
+        by_flavor: dict[str, list[tuple[Running, float]]] = {flavor.name: [] for flavor in snapshot.flavors}
+        for run in snapshot.running.values():
+            flavor = run.allocation.flavor
+            if flavor in by_flavor:
+                by_flavor[flavor].append((run, planned_end(run, now)))
+            self._count(run.gang.queue, flavor, held_parts(run.gang, run.allocation))
+        self._flavors = {f.name: FlavorCapacity(f, now, by_flavor[f.name]) for f in snapshot.flavors}
+        self._overrun = any(
+            run.started_at + planned_length(run.gang.expected) <= now for run in snapshot.running.values()
+        )
+        self._admitted: list[Admit] = []
+        self._reserved: list[Reserve] = []
+        self._blockers: dict[tuple[str, str], list[_Blocker]] = {}
+        self._earliest: dict[tuple[_Shape, str], float] = {}
+        self._failed: set[tuple[str, _Shape]] = set()
+        self._keys: dict[int, PartsKey] = {}
+        self._waits_in: set[str] = set()
+        self._overtaken: dict[int, _Blocker] = {}
+        self._top: dict[str, int] = {}
+
+    def run(self) -> Plan:
+        """Return the plan."""
+        for seen, gang in enumerate(self._order):
+            if seen >= self._options.scan or self._is_done():
+                break
+            self._look_at(gang)
+        for blocker in self._overtaken.values():
+            reserve = self._reserved[blocker.index]
+            promise = Promise(reserve.promise.at, reserve.promise.flavor, blocker.overtaken)
+            self._reserved[blocker.index] = Reserve(
+                reserve.job_id, promise, reserve.reasons, reserve.moved_because
+            )
+        reserved = sorted(self._reserved, key=lambda reserve: reserve.promise.at)
+        starts = [r.promise.at for r in reserved if self._now < r.promise.at < math.inf]
+        return Plan(tuple(self._admitted), (), tuple(reserved), min(starts, default=None))
+
+    def _is_done(self) -> bool:
+        if len(self._reserved) < self._options.reservations and not self._is_shut():
+            return False
+        return self._is_shut() or not (
+            self._snapshot.is_open and any(flavor.has_free(self._now) for flavor in self._flavors.values())
+        )
+
+    def _is_shut(self) -> bool:
+        """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
+        limit = self._options.overtake_limit
+        return all(
+            any(b.overtaken >= limit for b in self._blockers.get(("", name), ())) for name in self._flavors
+        )
+
+    def _look_at(self, gang: Gang) -> None:
+        shape = self._shape(gang)
+        if (gang.queue, shape) in self._failed:
+            self._waits_in.add(gang.queue)
+            return
+        full = self._full_node(gang.queue)
+        if full is not None:
+            if len(self._reserved) < self._options.reservations:
+                self._wait(gang, NEVER, "", (Reason.MAX_RUNNING,))
+            self._order.close(gang.queue)
+            return
+        reason = Reason.CAPACITY
+        scope: str | None = None
+        best, best_flavor = NEVER, ""
+        for name in gang.flavors or tuple(self._flavors):
+            flavor = self._flavors.get(name)
+            if flavor is None:
+                continue
+            least = with_trainers(gang.parts, fewest_trainers(gang))
+            blocked = self._tree.blocker(gang.queue, name, total(least))
+            if blocked is not None:
+                scope = blocked if scope is None else scope
+                continue
+            length = planned_length(gang.expected)
+            after = self._earliest.get((shape, name), self._now)
+            if after <= self._now:
+                slot = flavor.fits_at(least, length, self._now)
+                if slot is not None:
+                    barred = self._bar(gang.queue, name)
+                    if barred is not None:
+                        reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
+                        continue
+                    if self._snapshot.is_open:
+                        self._admit(gang, name, flavor, slot, length)
+                        return
+                    reason = Reason.ROOM
+                else:
+                    self._earliest[shape, name] = after = math.nextafter(self._now, math.inf)
+            if len(self._reserved) < self._options.reservations:
+                slot = flavor.find(least, length, after)
+                self._earliest[shape, name] = slot.at
+                if reason is Reason.CAPACITY:
+                    reason = self._capacity_reason(flavor, least)
+                if slot.at < best.at:
+                    best, best_flavor = slot, name
+        if len(self._reserved) >= self._options.reservations:
+            self._failed.add((gang.queue, shape))
+            return
+        if best.at < math.inf:
+            self._reserve(gang, best_flavor, best, reason)
+        else:
+            self._failed.add((gang.queue, shape))
+            self._hold(gang, reason, scope)
+
+    def _admit(self, gang: Gang, name: str, flavor: FlavorCapacity, slot: Slot, length: float) -> None:
+        least, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
+        low, high = least, asked
+        while low < high:
+            trainers = (low + high + 1) // 2
+            parts = with_trainers(gang.parts, trainers)
+            more = None
+            if self._tree.blocker(gang.queue, name, total(parts)) is None:
+                more = flavor.fits_at(parts, length, self._now)
+            if more is None:
+                high = trainers - 1
+            else:
+                low, slot = trainers, more
+        parts = with_trainers(gang.parts, low)
+        flavor.take(parts, slot, length)
+        self._count(gang.queue, name, parts)
+        for blocker in self._ahead(gang.queue, name):
+            blocker.overtaken += 1
+            self._overtaken[blocker.index] = blocker
+        self._admitted.append(
+            Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
+        )
+
+    def _reserve(self, gang: Gang, name: str, slot: Slot, reason: Reason) -> None:
+        least = with_trainers(gang.parts, fewest_trainers(gang))
+        reasons = [reason]
+        if self._tree.is_guaranteed(gang.queue, name, total(least)):
+            reasons.append(Reason.LENT)
+        self._flavors[name].take(least, slot, planned_length(gang.expected))
+        self._wait(gang, slot, name, tuple(reasons))
+        self._count(gang.queue, name, least)
+
+    def _hold(self, gang: Gang, reason: Reason, scope: str | None) -> None:
+        """Let a gang wait for which no start can be promised."""
+        if fits_ever(self._snapshot.queues, self._snapshot.flavors, gang) is not None:
+            self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
+            return
+        names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
+        needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
+        if scope is not None:
+            reason = Reason.QUOTA
+            if any(self._tree.is_guaranteed(gang.queue, name, needs) for name in names):
+                reason = Reason.LENT
+        node = scope or ""
+        new = [name for name in names if (node, name) not in self._blockers]
+        blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
+        for name in new:
+            self._blockers[node, name] = [blocker]
+        self._wait(gang, NEVER, "", (reason,))
+        if names and reason is Reason.LENT:
+            self._tree.use(gang.queue, names[0], needs)
+
+    def _wait(self, gang: Gang, slot: Slot, flavor: str, reasons: tuple[Reason, ...]) -> None:
+        if gang.queue in self._waits_in:
+            reasons = (*reasons, Reason.ORDER)
+        elif self._waits_in:
+            reasons = (*reasons, Reason.SHARE)
+        self._waits_in.add(gang.queue)
+        old = self._snapshot.promises.get(gang.job_id)
+        moved = self._moved_because(gang) if old is not None and slot.at > old.at + _EXACT else ""
+        promise = Promise(slot.at, flavor, 0 if old is None else old.overtaken)
+        self._reserved.append(Reserve(gang.job_id, promise, reasons, moved))
+        if old is None:
+            self._top[gang.queue] = max(gang.priority, self._top.get(gang.queue, gang.priority))
+
+    def _moved_because(self, gang: Gang) -> str:
+        if self._top.get(gang.queue, gang.priority) > gang.priority:
+            return "A job with a higher priority goes first."
+        if self._overrun:
+            return "A running job takes longer than expected."
+        return "The capacity, the quotas or the running jobs have changed."
+
+    def _capacity_reason(self, flavor: FlavorCapacity, parts: tuple[Part, ...]) -> Reason:
+        if flavor.fits_at(parts, 0.0, self._now) is not None:
+            return Reason.RESERVED
+        return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
+
+    def _ahead(self, queue: str, flavor: str) -> list[_Blocker]:
+        """Return the jobs that a job of a queue would overtake."""
+        if not self._blockers:
+            return []
+        found = (self._blockers.get((node, flavor), ()) for node in self._tree.path(queue))
+        return [blocker for blockers in found for blocker in blockers]
+
+    def _bar(self, queue: str, flavor: str) -> _Blocker | None:
+        limit = self._options.overtake_limit
+        return next((b for b in self._ahead(queue, flavor) if b.overtaken >= limit), None)
+
+    def _past(self, job_id: int) -> int:
+        promise = self._snapshot.promises.get(job_id)
+        return 0 if promise is None else promise.overtaken
+
+    def _count(self, queue: str, flavor: str, parts: tuple[Part, ...]) -> None:
+        needs = total(parts)
+        self._tree.use(queue, flavor, needs)
+        self._shares.charge(queue, flavor, needs, self._options.entry_penalty)
+        for node in self._tree.path(queue):
+            self._started[node] = self._started.get(node, 0) + 1
+
+    def _full_node(self, queue: str) -> str | None:
+        for node in self._tree.path(queue):
+            known = self._snapshot.queues.get(node)
+            limit = None if known is None else known.max_running
+            if limit is not None and self._started.get(node, 0) >= limit:
+                return node
+        return None
+
+    def _shape(self, gang: Gang) -> _Shape:
+        key = self._keys.get(id(gang.parts))
+        if key is None:
+            key = self._keys[id(gang.parts)] = parts_key(gang.parts)
+        return (key, gang.least, gang.flavors, planned_length(gang.expected))

@@ -1,0 +1,17 @@
+"""The planner: which waiting jobs start now, and when the next ones are to start."""
+
+from job_tracker.scheduling.model import Plan, Snapshot
+from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.passes import Pass
+
+__all__ = ["PlannerOptions", "plan"]
+
+
+def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) -> Plan:
+    """Return the decisions for a snapshot. It is pure: the same input gives the same plan.
+
+    The first `reservations` waiting jobs hold a reservation. A job starts before others only if it delays
+    none of them. Where no start can be promised, since a job of unknown length runs, at most `overtake_limit`
+    jobs start before the first that waits.
+    """
+    return Pass(snapshot, now, options or PlannerOptions()).run()

@@ -1,0 +1,46 @@
+"""What makes two gangs alike for a planner, and what gangs need in all."""
+
+from typing import TypeAlias
+
+from job_tracker.scheduling.model import INSTANCES, Allocation, Gang, Part, Resources
+
+PartsKey: TypeAlias = tuple[tuple[int, tuple[tuple[str, int], ...]], ...]
+
+
+def parts_key(parts: tuple[Part, ...]) -> PartsKey:
+    """Return a value that is equal for alike parts and can be hashed."""
+    return tuple((part.count, tuple(sorted(part.each.items()))) for part in parts)
+
+
+def with_trainers(parts: tuple[Part, ...], trainers: int) -> tuple[Part, ...]:
+    """Return the parts with another number of trainers. 0: as they are."""
+    if not parts or trainers in (0, parts[0].count):
+        return parts
+    return (Part(trainers, parts[0].each), *parts[1:])
+
+
+def held_parts(gang: Gang, allocation: Allocation) -> tuple[Part, ...]:
+    """Return the parts that a gang with an allocation holds."""
+    return with_trainers(gang.parts, allocation.trainers)
+
+
+def fewest_trainers(gang: Gang) -> int:
+    """Return the smallest number of trainers with which a gang starts."""
+    asked = gang.parts[0].count if gang.parts else 0
+    return min(gang.least, asked) if gang.least > 0 else asked
+
+
+def total(parts: tuple[Part, ...]) -> dict[str, int]:
+    """Return what parts need in all. Each instance takes one of `instances`."""
+    needs = {INSTANCES: 0}
+    for part in parts:
+        if INSTANCES not in part.each:
+            needs[INSTANCES] += part.count
+        for name, amount in part.each.items():
+            needs[name] = needs.get(name, 0) + amount * part.count
+    return needs
+
+
+def vector(each: Resources, names: tuple[str, ...]) -> tuple[int, ...]:
+    """Return what an instance takes of the named resources."""
+    return tuple(each.get(name, 1 if name == INSTANCES else 0) for name in names)
