@@ -74,7 +74,10 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def run_alone(measure: Callable[[bool], list[Row]]) -> None:
-    """Run one benchmark: `python -m benchmarks.NAME [--quick]`."""
+    """Run one benchmark: `python -m benchmarks.NAME [--quick]`. With `--help`, print its docstring instead."""
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(sys.modules["__main__"].__doc__)
+        return
     clean_up_on_sigterm()
     print_table(measure("--quick" in sys.argv[1:]))
 
