@@ -74,7 +74,7 @@ def print_table(rows: Sequence[Row]) -> None:
 
 
 def run_alone(measure: Callable[[bool], list[Row]]) -> None:
-    """Run one benchmark: `python -m benchmarks.NAME [--quick]`. With `--help`, print its docstring instead."""
+    """Run one benchmark: `python -m benchmarks.NAME [--quick]`. With `--help`, print its docstring."""
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(sys.modules["__main__"].__doc__)
         return
