@@ -128,13 +128,12 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
         programs = open_programs(settings, access.projects.limits_of, trail.note)
-        stack.push_async_callback(
-            end, background(tree_sweeper(settings, store).run(), "removal of unused programs")
-        )
+        sweeper = tree_sweeper(settings, store)
+        stack.push_async_callback(end, background(sweeper.run(), "removal of unused programs"))
         jobs = make_jobs(
             *(settings, store, store_id, opened, metrics, access.projects, trail.note, catalog, programs)
         )
-        stack.push_async_callback(end, background(catalog.follow(), "changes of algorithms and datasets"))
+        stack.push_async_callback(end, background(catalog.follow(), "changes of the catalog"))
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
         stack.push_async_callback(end, background(access.callers.follow(), "changes of tokens and roles"))

@@ -1,7 +1,8 @@
 """In which queue a requested job waits, and with which priority."""
 
+from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 from job_tracker.catalog.entries import listed
 from job_tracker.catalog.job_defaults import duration
@@ -9,12 +10,12 @@ from job_tracker.catalog.parameters import INSTANCES_PARAMETER
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField, UnknownReference
 from job_tracker.domain.job import JobSpec
-from job_tracker.scheduling.fitting import Misfit, misfit_of
+from job_tracker.scheduling.checks import fits_ever
 from job_tracker.scheduling.gangs import gang_of
-from job_tracker.scheduling.model import INSTANCES
+from job_tracker.scheduling.model import Gang
 from job_tracker.scheduling.tree import Tree, pool_of, tree_of
 
-_CPU = "cpu"
+_MOST_VERDICTS: Final = 1024
 
 
 class Queues(Protocol):
@@ -40,9 +41,9 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
     Raises UnknownReference and InvalidField. A queue that only other projects may use does not exist.
     """
     wanted = name or tree.default_of(project)
-    allowed = tree.of_project(project)
-    may_use = f"project {project} may use: {listed(allowed)}"
-    if wanted not in allowed:
+    if wanted not in tree.queues or not tree.allows(wanted, project):
+        allowed = tree.of_project(project)
+        may_use = f"project {project} may use: {listed(allowed)}"
         if any(wanted in tree.up_from(each) for each in allowed):
             raise InvalidField(
                 "queue", f"{quoted(wanted)} is not allowed: it is the parent of other queues; {may_use}"
@@ -90,30 +91,22 @@ def expected_of(seconds: float | None) -> timedelta | None:
 
 
 def check_fit(tree: Tree, spec: JobSpec) -> None:
-    """Raise InvalidField if the job can never start, since it is larger than every flavor or its quotas."""
+    """Raise InvalidField, with the largest job that could, if the job can never start."""
     gang = gang_of(0, spec, None)
-    misfit = misfit_of(tree, gang)
-    if misfit is None:
-        return
-    trainers = gang.parts[0].count
-    field = f"parameters.{INSTANCES_PARAMETER}" if misfit.trainers else _field_of(spec, misfit)
-    largest = (
-        f"the largest job that would fit has {misfit.trainers} of its {trainers} training instances"
-        if misfit.trainers
-        else "not even one training instance would fit"
-    )
-    raise InvalidField(
-        field,
-        f"the job needs {_shown(misfit.resource, misfit.needed)} {misfit.resource}, but queue {spec.queue} "
-        f"can have at most {_shown(misfit.resource, misfit.most)} of flavor {misfit.flavor}; {largest}",
-    )
+    # With many queues, the check takes milliseconds; most jobs ask for the same as others.
+    key = (gang.queue, gang.least, *((part.count, *part.each.items()) for part in gang.parts))
+    if key not in tree.verdicts:
+        if len(tree.verdicts) >= _MOST_VERDICTS:
+            tree.verdicts.clear()
+        tree.verdicts[key] = fits_ever(tree.queues, tree.pool.flavors, gang)
+    if (problem := tree.verdicts[key]) is not None:
+        raise InvalidField(_field_of(tree, spec, gang), f"{problem.summary} {problem.resolution}")
 
 
-def _field_of(spec: JobSpec, misfit: Misfit) -> str:
-    if misfit.resource in spec.pod_options.resources:
-        return f"pod_options.resources.{misfit.resource}"
-    return f"parameters.{INSTANCES_PARAMETER}" if misfit.resource == INSTANCES else "queue"
-
-
-def _shown(resource: str, number: int) -> str:
-    return f"{number / 1000:g}" if resource == _CPU else str(number)
+def _field_of(tree: Tree, spec: JobSpec, gang: Gang) -> str:
+    """Return the field that makes the job too large."""
+    trainers, *others = gang.parts
+    smallest = replace(gang, parts=(replace(trainers, count=1), *others), least=0)
+    if fits_ever(tree.queues, tree.pool.flavors, smallest) is None:
+        return f"parameters.{INSTANCES_PARAMETER}"
+    return "pod_options.resources" if spec.pod_options.resources else "queue"

@@ -1,12 +1,13 @@
 """The tree of queues, as declared: checked against the flavors, and turned into what the planner sees."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 from job_tracker.catalog.entries import listed
 from job_tracker.common.printable import quoted
+from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.naming import DEFAULT_QUEUE
 from job_tracker.scheduling.gangs import units, units_of
 from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Limit, Queue
@@ -48,16 +49,8 @@ class Tree:
     """Why queues cannot take jobs, by name."""
 
     @cached_property
-    def children(self) -> Mapping[str, Sequence[str]]:
-        """The queues below each queue; below "", those at the top."""
-        found: dict[str, list[str]] = {}
-        for queue in self.queues.values():
-            found.setdefault(queue.parent, []).append(queue.name)
-        return found
-
-    @cached_property
-    def ceilings(self) -> dict[str, Mapping[str, Mapping[str, int]]]:
-        """What `fitting.py` has computed, by queue."""
+    def verdicts(self) -> dict[Hashable, Diagnosis | None]:
+        """Why jobs can never start in this tree, as callers have found; None: they can."""
         return {}
 
     @cached_property
@@ -87,11 +80,12 @@ class Tree:
 
     def projects_of(self, name: str) -> frozenset[str] | None:
         """Return the projects that may use the queue; None: all."""
-        for each in self.up_from(name):
-            recipe = self.recipes.get(each)
-            if recipe is not None and recipe.projects:
-                return frozenset(recipe.projects)
-        return None
+        return next((self._listed[each] for each in self.up_from(name) if each in self._listed), None)
+
+    @cached_property
+    def _listed(self) -> Mapping[str, frozenset[str]]:
+        """The projects that queues list, by queue."""
+        return {name: frozenset(each.projects) for name, each in self.recipes.items() if each.projects}
 
     def allows(self, name: str, project: str) -> bool:
         """Return whether jobs of the project may wait in the queue."""

@@ -63,14 +63,14 @@ class SchedulingSettings(Config):
         "With a higher number, plans take longer.",
     )
     overtake_limit: int = Field(
-        default=10,
+        default=8,
         ge=0,
         le=1_000_000,
         description="Number of jobs of unknown duration that may start before the first waiting job, which "
         "came earlier. 0: none overtakes it.",
     )
     usage_half_life: Duration = Field(
-        default=timedelta(days=7),
+        default=timedelta(days=1),
         ge=timedelta(minutes=1),
         le=timedelta(days=3650),
         description="Time after which what a queue has used counts half as much for the order of queues.",

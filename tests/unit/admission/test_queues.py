@@ -1,5 +1,6 @@
 """In which queue a requested job waits, and with which priority."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from job_tracker.admission.queues import OneQueue, check_fit, expected_of, priority_of, queue_of
 from job_tracker.domain.errors import InvalidField, UnknownReference
+from job_tracker.domain.group import InstanceOptions
 from job_tracker.scheduling.recipes import QueueRecipe
 from job_tracker.scheduling.tree import Tree, pool_of, tree_of
 from tests.support.jobs import spec
@@ -108,10 +110,25 @@ def test_a_job_that_can_never_start_is_refused_with_the_largest_that_can() -> No
     check_fit(made, spec(instances=4, queue="a"))
     with pytest.raises(InvalidField) as refused:
         check_fit(made, spec(instances=5, queue="a"))
-    assert str(refused.value) == (
-        "parameters.PARALLEL_INSTANCES: the job needs 5 instances, but queue a can have at most 4 of flavor "
-        "default; the largest job that would fit has 4 of its 5 training instances"
+    message = str(refused.value)
+    assert message.startswith(
+        "parameters.PARALLEL_INSTANCES: The job needs 5 instances for 5 trainers. The largest"
     )
+    assert "queue a is 4 trainers" in message
+    with pytest.raises(InvalidField, match="is 4 trainers"):
+        check_fit(made, spec(instances=5, queue="a"))
+
+
+def test_a_job_of_which_nothing_fits_is_refused_with_what_it_asked_for() -> None:
+    flavor = pool_of({"a100": {"instances": "8", "nvidia.com/gpu": "4"}}, 8)
+    asked = {"resources": {"nvidia.com/gpu": "8"}}
+    large = spec(pod_options=asked)
+    trainers = replace(large.group.trainers, resources=asked["resources"])
+    large = replace(large, group=replace(large.group, trainers=trainers))
+    with pytest.raises(InvalidField, match=r"^pod_options\.resources: .* not even one trainer of it fits"):
+        check_fit(tree_of(flavor, {}), large)
+    with pytest.raises(InvalidField, match=r"^queue: "):
+        check_fit(tree_of(flavor, {}), replace(large, pod_options=InstanceOptions()))
 
 
 def test_without_queues_there_is_one_with_the_capacity() -> None:

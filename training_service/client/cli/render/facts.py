@@ -51,6 +51,8 @@ def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
         yield "Parameters", words.assignments(job.parameters)
     if status.instances:
         yield "Instances", str(status.instances)
+    if status.queue and status.queue != "default":
+        yield "In queue", words.printable(status.queue)
     if status.HasField("expected"):
         yield "Expected", words.duration(status.expected.ToTimedelta().total_seconds())
     if status.priority:

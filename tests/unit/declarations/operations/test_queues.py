@@ -13,7 +13,6 @@ import pytest
 from job_tracker.access.projects import Projects
 from job_tracker.catalog import Origin
 from job_tracker.declarations.catalog import DeclaredCatalog, Files
-from job_tracker.declarations.occupied import Occupied
 from job_tracker.declarations.operations import Declarations
 from job_tracker.declarations.reading import Reader
 from job_tracker.domain.caller import BUILT_IN, Role
@@ -24,7 +23,6 @@ from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.callers import caller_with
 from tests.support.catalog import ALGORITHM, SETTINGS
-from tests.support.jobs import NOON, spec
 
 READER = Reader(algorithm_model=ALGORITHM, check_algorithm=SETTINGS().check_algorithm)
 VIEWER = caller_with(Role.VIEWER)
@@ -224,10 +222,3 @@ async def test_a_queue_that_a_changed_capacity_made_impossible_takes_no_jobs(ser
     assert not own.takes_jobs
     await service.operations.remove_queue(BUILT_IN, "own")
     assert not service.catalog.tree.problems
-
-
-async def test_queues_are_occupied_by_jobs_that_have_not_ended(store: Store) -> None:
-    for queue in ("a", "b", "a"):
-        await store.submit(spec(queue=queue), NOON, None, 10)
-    assert await Occupied(store)(["a", "b", "c"]) == {"a", "b"}
-    assert await Occupied(store)(["c"]) == frozenset()
