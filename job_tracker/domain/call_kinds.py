@@ -26,7 +26,6 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "Train": CallKind.SUBMIT,
     "GetTrainingStatus": CallKind.READ,
     "ListTrainingJobs": CallKind.LIST,
-    "ExplainTraining": CallKind.LIST,
     "CancelTraining": CallKind.CHANGE,
     "AnnotateTraining": CallKind.CHANGE,
     "DeleteTraining": CallKind.CHANGE,
@@ -58,9 +57,6 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "RemoveAlgorithm": CallKind.CHANGE,
     "SetDataset": CallKind.CHANGE,
     "RemoveDataset": CallKind.CHANGE,
-    "ListQueues": CallKind.LIST,
-    "SetQueue": CallKind.CHANGE,
-    "RemoveQueue": CallKind.CHANGE,
     "Report": CallKind.REPORT,
     "FetchProgram": CallKind.STREAM,
 }

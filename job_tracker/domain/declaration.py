@@ -1,4 +1,4 @@
-"""Declarations: algorithms, datasets and queues that were declared by the API, as stores keep them."""
+"""Declarations: algorithms and datasets that were declared by the API, as stores keep them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,17 +14,16 @@ class Kind(StrEnum):
 
     ALGORITHM = "algorithm"
     DATASET = "dataset"
-    QUEUE = "queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """A declared algorithm, dataset or queue."""
+    """A declared algorithm or dataset."""
 
     kind: Kind
     name: str
     project: str = ""
-    """The only project that has it; empty: all, and for queues, whose definitions name projects."""
+    """The only project that has it; empty: all."""
     definition: str
     """The fields as in the configuration, as JSON."""
     version: int = 0
@@ -35,7 +34,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclarationLimits:
-    """The largest numbers of stored declarations, of all kinds together."""
+    """The largest numbers of stored declarations, of both kinds together."""
 
     in_all: int = 1000
     of_project: int = 100

@@ -37,7 +37,6 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         # Jobs that never had any lack these.
         tags=encoding.TAGS.validate_json(row.get("tags", b"[]")),
         note=row.get("note", b"").decode(),
-        allocation=encoding.ALLOCATION.validate_json(row["allocation"]) if row.get("allocation") else None,
     )
 
 
@@ -68,8 +67,6 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         *due_fields(job),
         encoding.text_of(encoding.MOVES, job.history),
         job.program,
-        str(job.instances),
-        encoding.text_of(encoding.ALLOCATION, job.allocation) if job.allocation else "",
     )
 
 

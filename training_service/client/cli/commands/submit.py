@@ -74,9 +74,6 @@ def submit(
     near: pods.Near = "",
     apart: pods.Apart = "",
     strict_placement: pods.StrictPlacement = False,
-    queue: policy_options.Queue = "",
-    priority: policy_options.Priority = "",
-    expected: policy_options.Expected = None,
 ) -> None:
     """Queue a training job and print its id.
 
@@ -121,8 +118,7 @@ def submit(
             "deadlines": deadlines,
             "number_policy": numbers,
         }
-        waits = {"queue": queue, "priority": priority}
-        decision = auto.decided(session, algorithm, wish, dataset, version, parameters, messages, waits)
+        decision = auto.decided(session, algorithm, wish, dataset, version, parameters, messages)
         number, parameters = decision.instances, dict(decision.parameters)
         key = request_key or decision.request_key
     with session.client() as client:
@@ -140,9 +136,6 @@ def submit(
                 retry_policy=retries,
                 deadlines=deadlines,
                 number_policy=numbers,
-                queue=queue,
-                priority=priority,
-                expected=expected,
                 tags=tag or (),
             )
         submission.report(session, client, job, followed=follow_it)

@@ -1,2 +1,0 @@
--- ARGV: store, kind
-return {'notes', redis.call('HGETALL', key('notes:' .. ARGV[2]))}

@@ -1,2 +1,0 @@
--- ARGV: store
-return {'queues', redis.call('HGETALL', key('queues'))}
