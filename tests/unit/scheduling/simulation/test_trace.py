@@ -70,7 +70,9 @@ def test_a_bad_trace_is_refused_with_the_place(tmp_path: Path, text: str, proble
 
 
 @pytest.mark.parametrize(
-    "content", [b"\x1f\x8b\x08\x00nonsense", gzip.compress(b"submit_s", mtime=0)[:-9]], ids=["nonsense", "cut"]
+    "content",
+    [b"\x1f\x8b\x08\x00nonsense", gzip.compress(b"submit_s", mtime=0)[:-9]],
+    ids=["nonsense", "cut"],
 )
 def test_a_broken_archive_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.csv.gz"
