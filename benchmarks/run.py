@@ -5,6 +5,7 @@ import sys
 from rich.progress import Progress
 
 from benchmarks import (
+    admissions,
     all_reduce,
     audit,
     auth,
@@ -44,6 +45,7 @@ BENCHMARKS = {
     "status": status.measure,
     "train": train.measure,
     "launch": launch.measure,
+    "admissions": admissions.measure,
     "throughput": throughput.measure,
     "logs": logs.measure,
     "uploads": uploads.measure,

@@ -20,7 +20,7 @@ from job_tracker.domain.audit import (
     target_of_job,
 )
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import NotPossible, StaleJob, UnknownProject, UnknownReference
+from job_tracker.domain.errors import NotPossible, QueueFull, StaleJob, UnknownProject, UnknownReference
 from job_tracker.domain.guard import Guard
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
@@ -30,10 +30,12 @@ from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
+from job_tracker.scheduling.waiting_view import Explanation, explain
 from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
 from job_tracker.store.queue_moves import QueueMoves
 from job_tracker.store.reports import ReportStore
+from job_tracker.store.scheduling import SchedulingStore
 
 T = TypeVar("T")
 
@@ -54,7 +56,7 @@ class Page:
     next_before: int | None
 
 
-class _Store(JobStore, QueueView, ReportStore, Protocol):
+class _Store(JobStore, QueueView, ReportStore, SchedulingStore, Protocol):
     """The parts of a store that the operations use."""
 
 
@@ -134,6 +136,12 @@ class Jobs:
             await self._parameter_check.check(caller, spec)
         for preflight in self._preflights:
             await preflight.check(spec)
+        most = self._admission.max_queued_of(spec.queue)
+        if most is not None:
+            # Not in one transaction with the submission: calls at the same moment may go beyond it.
+            queued = (await self._store.queued_by_queue()).get(spec.queue, 0)
+            if queued >= most:
+                raise QueueFull(queued, queue=spec.queue)
         now = self._clock()
         # An algorithm may be called "program", too.
         detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
@@ -162,6 +170,10 @@ class Jobs:
         found = await self._store.list_jobs(where, limit=limit, before=before)
         views = await asyncio.gather(*map(self._view, found.jobs))  # concurrently: the store may be remote
         return Page(views, found.jobs[-1].id if found.has_more else None)
+
+    async def explain(self, caller: Caller, job_id: int) -> Explanation:
+        """Return why the job waits. Raises JobNotFound."""
+        return await explain(self._store, caller, await self._visible(caller, "explain", job_id))
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its outcome is decided. May be repeated.

@@ -1,4 +1,4 @@
-"""Opens the catalog of algorithms and datasets, as the settings want it."""
+"""Opens the catalog of algorithms, datasets and queues, as the settings want it."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from job_tracker.access.projects import Projects
-from job_tracker.declarations.catalog import DeclaredCatalog, Files
+from job_tracker.declarations.catalog import DeclaredCatalog, Files, command_of
+from job_tracker.declarations.occupied import Occupied
 from job_tracker.declarations.operations import Declarations
 from job_tracker.declarations.reading import Reader
 from job_tracker.domain.audit import EventObserver, ignore_event
@@ -17,7 +18,7 @@ from training_service.settings import Settings
 from training_service.settings.loading import SettingsError
 from training_service.settings.protection import may_send_code
 
-_TABLES: Final = {Kind.ALGORITHM: "algorithms", Kind.DATASET: "datasets"}
+_TABLES: Final = {Kind.ALGORITHM: "algorithms", Kind.DATASET: "datasets", Kind.QUEUE: "scheduling.queues"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ConfigurationFile:
 
 @dataclass(frozen=True, slots=True)
 class OpenedCatalog:
-    """Which algorithms and datasets there are, and the operations on them."""
+    """Which algorithms, datasets and queues there are, and the operations on them."""
 
     catalog: DeclaredCatalog
     operations: Declarations
@@ -48,7 +49,7 @@ async def open_catalog(
 
     Raises Unusable if a name is in the file, and was declared by the API, too.
     """
-    catalog = DeclaredCatalog(store, reader_of(settings))
+    catalog = DeclaredCatalog(store, reader_of(settings), occupied=(occupied := Occupied(store)))
     await catalog.refresh()
     configured = files_of(settings)
     _refuse_both(configured, catalog.stored)
@@ -56,7 +57,7 @@ async def open_catalog(
     is_watched = file is not None and not is_special(file.path)
     catalog.declare(_watched(file, catalog) if file and is_watched else lambda: configured)
     await catalog.refresh()
-    return OpenedCatalog(catalog, Declarations(store, catalog, projects, note=note))
+    return OpenedCatalog(catalog, Declarations(store, catalog, projects, note=note, occupied=occupied))
 
 
 def files_of(settings: Settings) -> Files:
@@ -64,6 +65,8 @@ def files_of(settings: Settings) -> Files:
     return Files(
         algorithms=settings.algorithms,
         datasets=settings.datasets,
+        queues=settings.scheduling.queues,
+        pool=settings.scheduling.pool,
         shipped={
             Kind.ALGORITHM: _equal(settings.algorithms, settings.shipped_algorithms()),
             Kind.DATASET: _equal(settings.datasets, settings.shipped_datasets),
@@ -105,11 +108,11 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], 
         try:
             files = files_of(file.load())
         except SettingsError as error:
-            raise Unusable(f"algorithms and datasets: {error}".replace("\n", "; ")) from None
+            raise Unusable(f"the catalog: {error}".replace("\n", "; ")) from None
         _refuse_both(files, catalog.stored)
         return files
 
-    live = Live("algorithms and datasets", [file.path], read)
+    live = Live("the catalog", [file.path], read)
     return live.get
 
 
@@ -126,5 +129,5 @@ def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:
             raise Unusable(
                 f"{table}.{name}: {kind} {other.name} was declared by the API{where}, too. Remove {name} "
                 f"from the configuration; or, while the service runs without it, remove {other.name} with "
-                f"`trainctl {kind} rm {other.name}{in_project}`"
+                f"`trainctl {command_of(kind)} rm {other.name}{in_project}`"
             )

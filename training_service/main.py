@@ -9,6 +9,7 @@ import signal
 import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 
 from job_tracker.access.audit import AuditTrail
 from job_tracker.access.audit_export import AuditExport
@@ -21,6 +22,7 @@ from job_tracker.backends.registry import Opened
 from job_tracker.catalog import Catalog
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
+from job_tracker.declarations.catalog import DeclaredCatalog
 from job_tracker.domain.audit import EventObserver
 from job_tracker.domain.call_kinds import CallKind
 from job_tracker.domain.errors import StoreLost
@@ -32,7 +34,8 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
-from job_tracker.scheduling.fifo import Fifo
+from job_tracker.scheduling.board import Pool
+from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -104,7 +107,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         access = await _access(settings, store, trail.note)
         opened_catalog = await _catalog(settings, store, access.projects, trail.note, file)
         catalog = opened_catalog.catalog
-        metrics.observe_store(store, settings.scheduling.capacity, access.projects.names)
+        metrics.observe_store(store, settings.scheduling.instances, access.projects.names)
         store_id = await store.store_id()
         keys = await ReportKeys.open(store)
         stack.push_async_callback(end, background(keys.follow(), "keys of report tokens"))
@@ -125,13 +128,12 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
         programs = open_programs(settings, access.projects.limits_of, trail.note)
-        stack.push_async_callback(
-            end, background(tree_sweeper(settings, store).run(), "removal of unused programs")
-        )
+        sweeper = tree_sweeper(settings, store)
+        stack.push_async_callback(end, background(sweeper.run(), "removal of unused programs"))
         jobs = make_jobs(
             *(settings, store, store_id, opened, metrics, access.projects, trail.note, catalog, programs)
         )
-        stack.push_async_callback(end, background(catalog.follow(), "changes of algorithms and datasets"))
+        stack.push_async_callback(end, background(catalog.follow(), "changes of the catalog"))
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
         stack.push_async_callback(end, background(access.callers.follow(), "changes of tokens and roles"))
@@ -191,20 +193,21 @@ def make_jobs(
     metrics: Metrics,
     projects: Projects,
     note: EventObserver,
-    catalog: Catalog,
+    catalog: DeclaredCatalog,
     programs: Programs | None = None,
 ) -> Jobs:
     """The operations behind the API. `note` gets an event of each denial and read."""
     admission = Admission(
         catalog,
         make_resolver(settings, catalog),
-        capacity=settings.scheduling.capacity,
+        capacity=settings.scheduling.most_instances,
         max_processes=settings.scheduling.most_processes,
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
         store_id=store_id,
         defaults=settings.job_defaults,
         trees=programs,
+        queues=catalog,
     )
     return Jobs(
         store,
@@ -243,7 +246,7 @@ def make_leadership(
     reports: ReportBuffer,
     metrics: Metrics,
     keys: ReportKeys,
-    catalog: Catalog,
+    catalog: DeclaredCatalog,
 ) -> Leadership:
     """The leadership of this replica, which runs the tracker during its terms."""
     options, resolver = tracker_options(settings), make_resolver(settings, catalog)
@@ -251,6 +254,10 @@ def make_leadership(
     def saved(before: Job, after: Job) -> None:
         metrics.observe_job(before, after)
         opened.on_save(before, after)
+
+    def pool() -> Pool:
+        tree = catalog.tree  # it may change at any time
+        return tree.pool.flavors, tree.queues
 
     async def track(tenure: Tenure) -> None:
         models = ModelFiles(settings.storage.root)
@@ -261,7 +268,8 @@ def make_leadership(
             options,
             tenure,
             reports,
-            Fifo(),
+            planner=partial(plan, options=planner_options(settings)),
+            pool=pool,
             on_save=saved,
             models=models,
             resolve=resolver.completed,
@@ -280,10 +288,20 @@ def make_leadership(
     )
 
 
+def planner_options(settings: Settings) -> PlannerOptions:
+    """The settings of the planner."""
+    return PlannerOptions(
+        reservations=settings.scheduling.reservations,
+        overtake_limit=settings.scheduling.overtake_limit,
+        half_life=settings.scheduling.usage_half_life.total_seconds(),
+    )
+
+
 def tracker_options(settings: Settings) -> TrackerOptions:
     """The settings of the tracker."""
     return TrackerOptions(
-        capacity=settings.scheduling.capacity,
+        capacity=settings.scheduling.instances,
+        usage_half_life=settings.scheduling.usage_half_life,
         stop_grace=settings.jobs.stop_grace,
         finish_grace=settings.jobs.finish_grace,
         keep_finished=settings.jobs.keep_finished,

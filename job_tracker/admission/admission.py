@@ -10,6 +10,7 @@ from typing import Any
 
 from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.admission.programs import PROGRAM, NoTrees, ProgramRequest, Trees, accepted, algorithm_of
+from job_tracker.admission.queues import OneQueue, Queues, check_fit, expected_of, priority_of, queue_of
 from job_tracker.admission.resolution import Resolver
 from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Catalog, Entry, JobDefaults
 from job_tracker.catalog.entries import required
@@ -50,9 +51,23 @@ class JobRequest:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     tags: Sequence[str] = ()
     program: ProgramRequest | None = None
+    queue: str = ""
+    priority: str = ""
+    expected: float | None = None
+    """In seconds."""
 
 
-_YOUNGER_FIELDS = ("pod_options", "retry", "deadlines", "numbers", "tags", "program")
+_YOUNGER_FIELDS = (
+    "pod_options",
+    "retry",
+    "deadlines",
+    "numbers",
+    "tags",
+    "program",
+    "queue",
+    "priority",
+    "expected",
+)
 
 
 class Admission:
@@ -60,7 +75,7 @@ class Admission:
 
     `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
     that set none. `max_processes` bounds the training processes of one job. `store_id` is part of the home of
-    new jobs. `trees` are the uploaded programs.
+    new jobs. `trees` are the uploaded programs. Without `queues`, there is one for all projects.
     """
 
     def __init__(
@@ -75,6 +90,7 @@ class Admission:
         store_id: str = "",
         defaults: JobDefaults | None = None,
         trees: Trees | None = None,
+        queues: Queues | None = None,
     ) -> None:
         self._catalog = catalog
         self._versions = DatasetVersions(catalog)
@@ -86,6 +102,7 @@ class Admission:
         self._resolver = resolver
         self._defaults = defaults or JobDefaults()
         self._trees = trees or NoTrees()
+        self._queues = queues or OneQueue(capacity)
         self._groups: dict[tuple[object, ...], tuple[GroupSpec, InstanceOptions]] = {}
 
     def key_of(self, caller: Caller, request: JobRequest) -> RequestKey | None:
@@ -114,7 +131,10 @@ class Admission:
         Raises InvalidField or UnknownReference with the first invalid field, its value and what is allowed,
         and StorageUnavailable if the dataset's storage does not answer.
         """
-        program, project = request.program, caller.default_project
+        program, project, tree = request.program, caller.default_project, self._queues.tree
+        queue = queue_of(tree, project, request.queue)
+        priority = priority_of(tree, queue, request.priority)
+        expected = expected_of(request.expected)
         entries = self._catalog.algorithms(project)
         self._check_required(request, entries.get(request.algorithm))
         if program:
@@ -150,7 +170,7 @@ class Admission:
         if not program:
             group = algorithm.filled(group, {**environment, **({DATA_URI: data_uri} if data_uri else {})})
         numbers = self._defaults.numbers_of(request.numbers, algorithm.on_nonfinite)
-        return JobSpec(
+        spec = JobSpec(
             group=group,
             algorithm=algorithm_name,
             dataset_id=request.dataset_id,
@@ -173,7 +193,17 @@ class Admission:
             project=project,
             submitted_by=caller.name,
             program=accepted(program) if program else None,
+            queue=queue,
+            priority=priority,
+            expected=expected,
         )
+        check_fit(tree, spec)
+        return spec
+
+    def max_queued_of(self, queue: str) -> int | None:
+        """Return how many jobs may wait in a queue; None: no limit of its own."""
+        found = self._queues.tree.queues.get(queue)
+        return found.max_queued if found else None
 
     @staticmethod
     def _check_required(request: JobRequest, entry: Entry[Algorithm] | None) -> None:

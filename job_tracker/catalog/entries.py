@@ -11,7 +11,7 @@ from job_tracker.catalog.datasets import Dataset
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField, UnknownReference
 
-T = TypeVar("T", Algorithm, Dataset)
+T = TypeVar("T")
 
 ANY_DATASET = "*"
 """The dataset that stands for all others."""
@@ -30,7 +30,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # eq: an entry is itself, so it can be a key
 class Entry(Generic[T]):
-    """An algorithm or a dataset with its name."""
+    """An algorithm, a dataset or a queue with its name."""
 
     name: str
     value: T | None

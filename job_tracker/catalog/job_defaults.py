@@ -42,9 +42,9 @@ class JobDefaults:
                 )
             policy = replace(policy, max_attempts=sent["max_attempts"])
         if "backoff" in sent:
-            policy = replace(policy, backoff=_duration("retry_policy.backoff", sent["backoff"]))
+            policy = replace(policy, backoff=duration("retry_policy.backoff", sent["backoff"]))
         if "max_backoff" in sent:
-            policy = replace(policy, max_backoff=_duration("retry_policy.max_backoff", sent["max_backoff"]))
+            policy = replace(policy, max_backoff=duration("retry_policy.max_backoff", sent["max_backoff"]))
         if policy.backoff > policy.max_backoff:
             raise InvalidField(
                 "retry_policy.backoff",
@@ -61,7 +61,7 @@ class JobDefaults:
 
         Raises InvalidField.
         """
-        durations = {name: _duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
+        durations = {name: duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
         if progress_of_algorithm is not None:
             durations = {"progress": progress_of_algorithm, **durations}
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
@@ -107,7 +107,8 @@ def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
     return tuple(Category) if ANY_FAILURE in words else tuple(sorted(Category(word) for word in set(words)))
 
 
-def _duration(field: str, seconds: float) -> timedelta:
+def duration(field: str, seconds: float) -> timedelta:
+    """The duration of a request. Raises InvalidField."""
     if not 0 <= seconds <= MAX_DURATION.total_seconds():
         raise InvalidField(field, f"{seconds:g} s is not allowed; allowed: 0 to {MAX_DURATION.days} days")
     return timedelta(seconds=seconds)

@@ -97,7 +97,8 @@ def _bytes_quantity(text: str) -> str:
     return text
 
 
-def _resource_name(name: str) -> str:
+def resource_name(name: str) -> str:
+    """Return the name of a resource of containers. Raises ValueError for other names."""
     known = name == CPU or name in _BYTES or re.fullmatch(r"hugepages-[0-9]+[KMG]i", name)
     if known or ("/" in name and _is_key(name) and not is_reserved_key(name)):
         return name
@@ -222,7 +223,7 @@ def _relative_path(path: str) -> str:
     return path
 
 
-ResourceName = Annotated[str, AfterValidator(_resource_name)]
+ResourceName = Annotated[str, AfterValidator(resource_name)]
 Quantity = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_quantity)]
 Resources = Annotated[dict[ResourceName, Quantity], AfterValidator(_resources)]
 Bytes = Annotated[str, BeforeValidator(_number_as_text), AfterValidator(_bytes_quantity)]

@@ -2,37 +2,51 @@
 
 import asyncio
 import logging
+import time
 from collections import ChainMap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 from job_tracker.catalog import Algorithm, Dataset, Entry, Origin
-from job_tracker.catalog.entries import Algorithms, Datasets
+from job_tracker.catalog.entries import Algorithms, Datasets, listed
 from job_tracker.declarations.reading import Reader, check_images, images_of
 from job_tracker.domain.declaration import Declaration, Kind
 from job_tracker.domain.errors import Forbidden, InvalidField, StoreUnavailable
+from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor
+from job_tracker.scheduling.recipes import QueueRecipe
+from job_tracker.scheduling.tree import Pool, Tree, tree_of
 from job_tracker.store.declarations import DeclarationStore
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T", Algorithm, Dataset)
+T = TypeVar("T")
 
 CHECK_SECONDS: Final = 0.5
+_RETRY_SECONDS: Final = 10.0
+_NO_POOL: Final = Pool((Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: 8}),))
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The algorithms and datasets of the files of a service, by name."""
+    """The algorithms, datasets and queues of the files of a service, by name."""
 
     algorithms: Mapping[str, Algorithm] = field(default_factory=dict)
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
+    queues: Mapping[str, QueueRecipe] = field(default_factory=dict)
+    pool: Pool = _NO_POOL
+    """What the queues are declared on."""
     shipped: Mapping[Kind, frozenset[str]] = field(default_factory=dict)
     """The names of those that are built in."""
 
     def names(self, kind: Kind) -> Collection[str]:
         """Return the names of a kind."""
-        return (self.algorithms if kind is Kind.ALGORITHM else self.datasets).keys()
+        tables: Mapping[Kind, Mapping[str, object]] = {
+            Kind.ALGORITHM: self.algorithms,
+            Kind.DATASET: self.datasets,
+            Kind.QUEUE: self.queues,
+        }
+        return tables[kind].keys()
 
     def is_shipped(self, kind: Kind, name: str) -> bool:
         """Return whether an entry is built in."""
@@ -41,6 +55,26 @@ class Files:
 
 ReadFiles = Callable[[], Files]
 """Returns the entries of files: the same object, until a file has changed. It may read files."""
+FindOccupied = Callable[[Collection[str]], Awaitable[Collection[str]]]
+"""Returns those of the queues with jobs that have not ended. Raises StoreUnavailable."""
+
+
+async def none_occupied(_names: Collection[str]) -> Collection[str]:
+    """Find no queue with jobs."""
+    return ()
+
+
+def command_of(kind: Kind) -> str:
+    """Return the command of trainctl for declarations of a kind."""
+    return "queues" if kind is Kind.QUEUE else kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Files that leave out a queue with jobs, and when to look again."""
+
+    files: Files | None = None
+    until: float = 0.0
 
 
 class DeclaredCatalog:
@@ -50,16 +84,26 @@ class DeclaredCatalog:
     because a setting has changed, stays as one that cannot be used.
     """
 
-    def __init__(self, store: DeclarationStore, reader: Reader, read_files: ReadFiles = Files) -> None:
+    def __init__(
+        self,
+        store: DeclarationStore,
+        reader: Reader,
+        read_files: ReadFiles = Files,
+        occupied: FindOccupied = none_occupied,
+    ) -> None:
         self._store = store
         self._reader = reader
         self._read_files = read_files
+        self._occupied = occupied
+        self._refused = _Refused()
         self._loading = asyncio.Lock()
         self._number: int | None = None
         self._files = Files()
         self._stored: Sequence[Declaration] = ()
         self._algorithms: dict[str, dict[str, Entry[Algorithm]]] = {"": {}}
         self._datasets: dict[str, dict[str, Entry[Dataset]]] = {"": {}}
+        self._queues: dict[str, Entry[QueueRecipe]] = {}
+        self._tree = tree_of(_NO_POOL, {})
 
     @property
     def files(self) -> Files:
@@ -83,14 +127,31 @@ class DeclaredCatalog:
         """See Catalog."""
         return _of(self._datasets, project)
 
+    @property
+    def queues(self) -> Mapping[str, Entry[QueueRecipe]]:
+        """The declared queues by name. `default` may be missing: it exists even so."""
+        return self._queues
+
+    @property
+    def tree(self) -> Tree:
+        """The tree of all queues: the same object until a queue, a flavor or a priority changes."""
+        return self._tree
+
     def check(self, declaration: Declaration) -> None:
         """Raise InvalidField or Forbidden unless the definition can be used in its project."""
         if declaration.kind is Kind.DATASET:
             self._reader.dataset(declaration.definition)
             return
+        if declaration.kind is Kind.QUEUE:
+            self._reader.queue(declaration.definition)
+            return
         algorithm = self._reader.algorithm(declaration.definition)
         if declaration.project:
             check_images(algorithm, self._images())
+
+    def read_queue(self, definition: str) -> QueueRecipe:
+        """Read the definition of a queue. Raises InvalidField."""
+        return self._reader.queue(definition)
 
     def algorithm_of(self, declaration: Declaration) -> Entry[Algorithm]:
         """Return the entry of a stored algorithm, also if it is no longer the newest."""
@@ -100,10 +161,14 @@ class DeclaredCatalog:
         """Return the entry of a stored dataset, also if it is no longer the newest."""
         return self._dataset(declaration, None)
 
+    def queue_of(self, declaration: Declaration) -> Entry[QueueRecipe]:
+        """Return the entry of a stored queue, also if it is no longer the newest."""
+        return self._queue(declaration)
+
     async def refresh(self) -> None:
         """Look for changes of files and by the API. Raises StoreUnavailable."""
         async with self._loading:
-            files = await asyncio.to_thread(self._read_files)
+            files = await self._accepted(await asyncio.to_thread(self._read_files))
             number = await self._store.declarations_version()
             if number == self._number and files is self._files:
                 return
@@ -112,6 +177,27 @@ class DeclaredCatalog:
             self._files = files
             self._build()
             self._number = number
+
+    async def _accepted(self, files: Files) -> Files:
+        """Return the files. While they leave out a queue that has jobs, the queues from before stay."""
+        if files is self._files or self._number is None or files.queues == self._files.queues:
+            return files
+        now = time.monotonic()
+        if files is self._refused.files and now < self._refused.until:
+            return self._files
+        after = tree_of(files.pool, files.queues, also=_recipes(self._queues))
+        gone = self._tree.leaves - after.leaves
+        occupied = sorted(await self._occupied(gone)) if gone else []
+        if not occupied:
+            return files
+        if files is not self._refused.files:
+            log.error(
+                "scheduling.queues: %s cannot be removed or become a parent while jobs wait or run there; "
+                "the content from before stays in use until they have ended",
+                listed(occupied),
+            )
+        self._refused = _Refused(files, now + _RETRY_SECONDS)
+        return self._files
 
     async def follow(self) -> None:
         """Refresh twice a second, until cancelled."""
@@ -123,10 +209,10 @@ class DeclaredCatalog:
                 problem = ""
             except StoreUnavailable as error:
                 if str(error) != problem:
-                    log.warning("changes of algorithms and datasets cannot be seen: %s", error)
+                    log.warning("changes of the catalog cannot be seen: %s", error)
                 problem = str(error)
             except Exception:  # any error: without this task, later changes would not be seen
-                log.exception("changes of algorithms and datasets cannot be followed")
+                log.exception("changes of the catalog cannot be followed")
 
     def _build(self) -> None:
         files = self._files
@@ -135,6 +221,7 @@ class DeclaredCatalog:
         before = (self._algorithms, self._datasets)
         self._algorithms, self._datasets = algorithms, datasets
         images = frozenset[str]()
+        queues: dict[str, Entry[QueueRecipe]] = {}
         for declaration in sorted(self._stored, key=lambda each: each.project):
             kind, project, name = declaration.kind, declaration.project, declaration.name
             if name in files.names(kind) and not files.is_shipped(kind, name):
@@ -142,7 +229,7 @@ class DeclaredCatalog:
                     "%s %s is declared in a file and by the API%s; the file counts. Remove it from the file, "
                     "or by `trainctl %s%s rm %s`",
                     *(kind, name, f" in project {project}" if project else ""),
-                    *(f"--project {project} " if project else "", kind, name),
+                    *(f"--project {project} " if project else "", command_of(kind), name),
                 )
                 continue
             if project and not images:
@@ -150,9 +237,27 @@ class DeclaredCatalog:
             if kind is Kind.ALGORITHM:
                 known = before[0].get(project, {}).get(name)
                 algorithms.setdefault(project, {})[name] = self._algorithm(declaration, images, known)
-            else:
+            elif kind is Kind.DATASET:
                 seen = before[1].get(project, {}).get(name)
                 datasets.setdefault(project, {})[name] = self._dataset(declaration, seen)
+            else:
+                queues[name] = self._queue(declaration)
+        self._build_tree(queues)
+
+    def _build_tree(self, declared: Mapping[str, Entry[QueueRecipe]]) -> None:
+        files, before = self._files, self._tree
+        also = _recipes(declared)
+        tree = tree_of(files.pool, files.queues, also=also)
+        if tree != before:
+            self._tree = tree
+        of_files = {name: Entry(name=name, value=recipe) for name, recipe in files.queues.items()}
+        for name, entry in declared.items():
+            problem = entry.problem or tree.problems.get(name, "")
+            of_files[name] = replace(entry, problem=problem)
+            known = self._queues.get(name)
+            if problem and (known is None or known.problem != problem):
+                log.warning("queue %s takes no jobs: %s", name, problem)
+        self._queues = of_files
 
     def _algorithm(
         self, declaration: Declaration, images: Collection[str], known: Entry[Algorithm] | None
@@ -178,9 +283,22 @@ class DeclaredCatalog:
             problem = str(error)
         return _kept(known, _entry(declaration, value, problem))
 
+    def _queue(self, declaration: Declaration) -> Entry[QueueRecipe]:
+        value, problem = None, ""
+        try:
+            value = self._reader.queue(declaration.definition)
+        except InvalidField as error:
+            problem = str(error)
+        return _entry(declaration, value, problem)
+
     def _images(self) -> frozenset[str]:
         """Return the images of the algorithms of all projects, which operators have chosen."""
         return frozenset(image for image in _images(self._algorithms[""].values()))
+
+
+def _recipes(entries: Mapping[str, Entry[QueueRecipe]]) -> dict[str, QueueRecipe]:
+    """The recipes of queues that were declared by the API."""
+    return {name: each.value for name, each in entries.items() if each.value and each.origin is Origin.API}
 
 
 def _entry(declaration: Declaration, value: T | None, problem: str) -> Entry[T]:

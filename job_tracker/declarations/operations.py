@@ -1,23 +1,27 @@
-"""The operations on algorithms and datasets behind the API, independent of its protocol."""
+"""The operations on algorithms, datasets and queues behind the API, independent of its protocol."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
 from job_tracker.admission.programs import PROGRAM
-from job_tracker.catalog import Algorithm, Dataset, Entry
+from job_tracker.catalog import Algorithm, Dataset, Entry, Origin
+from job_tracker.catalog.entries import listed
 from job_tracker.common.clock import utc_now
 from job_tracker.common.printable import quoted
-from job_tracker.declarations.catalog import DeclaredCatalog
+from job_tracker.declarations.catalog import DeclaredCatalog, FindOccupied, none_occupied
 from job_tracker.declarations.reading import canonical, parsed
+from job_tracker.domain import naming
 from job_tracker.domain.access import Project
 from job_tracker.domain.audit import EventObserver, Outcome, event_of, ignore_event
-from job_tracker.domain.caller import Caller
+from job_tracker.domain.caller import ALL_PROJECTS, Caller
 from job_tracker.domain.declaration import Declaration, Kind
 from job_tracker.domain.errors import InvalidField, NotPossible, UnknownReference
 from job_tracker.domain.guard import Guard
+from job_tracker.scheduling.recipes import QueueRecipe
+from job_tracker.scheduling.tree import changed
 from job_tracker.store.declarations import DeclarationStore
 
 _TRIES: Final = 20
@@ -31,6 +35,7 @@ _NAMES: Final = {
         "use 1 to 128 letters A to Z, digits and . _ - + =; begin with a letter, a digit or _, and do not "
         "put two dots in a row",
     ),
+    Kind.QUEUE: (re.compile("[a-z](?:[a-z0-9-]{0,38}[a-z0-9])?"), naming.PROJECT_RULE),
 }
 
 
@@ -46,8 +51,22 @@ class Projects(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ListedQueue:
+    """A queue, and what it is for one project."""
+
+    entry: Entry[QueueRecipe]
+    takes_jobs: bool
+    """Whether jobs of the project may name it."""
+    is_default: bool
+    """Whether jobs of the project that name no queue wait there."""
+
+
+_UNDECLARED: Final = Entry(name=naming.DEFAULT_QUEUE, value=QueueRecipe(), origin=Origin.SHIPPED)
+
+
 class Declarations:
-    """Lists, declares and removes algorithms and datasets.
+    """Lists, declares and removes algorithms, datasets and queues.
 
     Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py). Those of a
     project need a role in it, those of all projects an operator. A change counts here when the operation
@@ -61,12 +80,14 @@ class Declarations:
         projects: Projects,
         clock: Callable[[], datetime] = utc_now,
         note: EventObserver = ignore_event,
+        occupied: FindOccupied = none_occupied,
     ) -> None:
-        """`note` gets an event of each denial."""
+        """`note` gets an event of each denial. `occupied` finds queues with jobs that have not ended."""
         self._store = store
         self._catalog = catalog
         self._projects = projects
         self._clock = clock
+        self._occupied = occupied
         self._guard = Guard(note, clock)
 
     async def list_algorithms(
@@ -119,6 +140,74 @@ class Declarations:
         self._check_right(caller, "remove_dataset", project)
         await self._remove(caller, Kind.DATASET, name, project)
 
+    async def list_queues(self, caller: Caller, project: str, name: str = "") -> Sequence[ListedQueue]:
+        """Return the queues that jobs of a project, or of the caller's default project, may use, by name.
+
+        The parents of these queues are there, too. Without a project, an operator gets all queues.
+
+        With a `name`, only that one. Raises UnknownReference if it does not exist.
+        """
+        tree, used = self._catalog.tree, project or caller.default_project
+        if project or ALL_PROJECTS not in caller.roles:
+            self._guard.check(caller, "list_queues", used)
+            names = {each for leaf in tree.of_project(used) for each in tree.up_from(leaf)}
+        else:
+            self._guard.check_everywhere(caller, "list_queues")
+            names = {*tree.queues, *self._catalog.queues}
+        entries = {each: self._catalog.queues.get(each) or _UNDECLARED for each in names}
+        return [
+            ListedQueue(
+                entry,
+                takes_jobs=not entry.problem and tree.allows(entry.name, used),
+                is_default=entry.name == tree.default_of(used),
+            )
+            for entry in _chosen(entries, Kind.QUEUE, name)
+        ]
+
+    async def set_queue(self, caller: Caller, name: str, definition: str) -> ListedQueue:
+        """Declare a queue, or change it. Raises InvalidField, NotPossible and TooManyDeclarations.
+
+        Jobs that were accepted stay in the queue, also if it would now refuse them.
+        """
+        self._guard.check_everywhere(caller, "set_queue")
+        entry = self._catalog.queue_of(await self._set(caller, Kind.QUEUE, name, "", definition))
+        tree, project = self._catalog.tree, caller.default_project
+        return ListedQueue(
+            entry, takes_jobs=tree.allows(name, project), is_default=tree.default_of(project) == name
+        )
+
+    async def remove_queue(self, caller: Caller, name: str) -> None:
+        """Remove a declared queue. Raises UnknownReference, and NotPossible while it has jobs or queues."""
+        self._guard.check_everywhere(caller, "remove_queue")
+        await self._remove(caller, Kind.QUEUE, name, "")
+
+    async def _check_queue(self, name: str, definition: str | None) -> None:
+        """Raise InvalidField or NotPossible unless the queue can be changed so; None: removed."""
+        recipe = None if definition is None else self._catalog.read_queue(definition)
+        before = self._catalog.tree
+        try:
+            after = changed(before, name, recipe)
+        except ValueError as error:
+            if recipe is None:
+                raise NotPossible(
+                    f"queue {name} cannot be removed: {error}; change or remove that first"
+                ) from None
+            place, _, reason = str(error).partition(": ")
+            own = place.removeprefix(f"{name}.")
+            raise (
+                InvalidField("definition", str(error))
+                if own == place
+                else InvalidField(f"definition.{own}", reason)
+            ) from None
+        gone = before.leaves - after.leaves
+        occupied = sorted(await self._occupied(gone)) if gone else []
+        if occupied:
+            how = "be removed" if recipe is None else f"be the parent of {name}"
+            raise NotPossible(
+                f"queue {listed(occupied)} cannot {how} while jobs wait or run there; cancel them, or wait "
+                "until they have ended (max_queued = 0 lets no more in)"
+            )
+
     def _check_right(self, caller: Caller, operation: str, project: str) -> None:
         if project:
             self._guard.check(caller, operation, project)
@@ -156,6 +245,9 @@ class Declarations:
             if before is not None and parsed(before.definition) == parsed(wanted.definition):
                 await self._catalog.refresh()
                 return before
+            if kind is Kind.QUEUE:
+                await self._catalog.refresh()
+                await self._check_queue(name, wanted.definition)
             event = self._event(caller, f"set_{kind}", wanted, f"version {seen + 1}")
             if await self._store.put_declaration(
                 wanted, seen, project_must_be_stored=self._projects.is_deletable(project), event=event
@@ -170,6 +262,9 @@ class Declarations:
             before = next((each for each in stored if _place(each) == (kind, project, name)), None)
             if before is None:
                 raise self._not_stored(kind, name, project)
+            if kind is Kind.QUEUE:
+                await self._catalog.refresh()
+                await self._check_queue(name, None)
             event = self._event(caller, f"remove_{kind}", before, f"version {before.version}")
             if await self._store.remove_declaration(before, seen, event=event):
                 await self._catalog.refresh()

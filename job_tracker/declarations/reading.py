@@ -16,6 +16,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.common.validation import explain, problems
 from job_tracker.domain.declaration import LARGEST_DEFINITION
 from job_tracker.domain.errors import Forbidden, InvalidField
+from job_tracker.scheduling.recipes import QueueRecipe
 
 FIELD: Final = "definition"
 _RECIPE_FIELDS: Final = ("command", "image", "nproc_per_node")
@@ -29,7 +30,7 @@ _DEEPEST: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Makes algorithms and datasets of definitions: JSON objects with the fields of the configuration.
+    """Makes algorithms, datasets and queues of definitions: JSON objects with fields as in the configuration.
 
     Its methods raise InvalidField with the field below `definition`, and Forbidden if the service takes none.
     """
@@ -108,6 +109,11 @@ class Reader:
                     f"{quoted(name)} is not allowed; allowed: printable relative paths without ..",
                 )
         return dataset
+
+    def queue(self, definition: str) -> QueueRecipe:
+        """Read a queue. Whether it fits into the tree depends on the others."""
+        recipe: QueueRecipe = _validated(QueueRecipe, parsed(definition))
+        return recipe
 
 
 def _leads_out(uri: str) -> bool:

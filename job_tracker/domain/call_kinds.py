@@ -26,6 +26,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "Train": CallKind.SUBMIT,
     "GetTrainingStatus": CallKind.READ,
     "ListTrainingJobs": CallKind.LIST,
+    "ExplainTraining": CallKind.LIST,
     "CancelTraining": CallKind.CHANGE,
     "AnnotateTraining": CallKind.CHANGE,
     "DeleteTraining": CallKind.CHANGE,
@@ -57,6 +58,9 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "RemoveAlgorithm": CallKind.CHANGE,
     "SetDataset": CallKind.CHANGE,
     "RemoveDataset": CallKind.CHANGE,
+    "ListQueues": CallKind.LIST,
+    "SetQueue": CallKind.CHANGE,
+    "RemoveQueue": CallKind.CHANGE,
     "Report": CallKind.REPORT,
     "FetchProgram": CallKind.STREAM,
 }

@@ -1,4 +1,4 @@
-"""Declarations: algorithms and datasets that were declared by the API, as stores keep them."""
+"""Declarations: algorithms, datasets and queues that were declared by the API, as stores keep them."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,16 +14,17 @@ class Kind(StrEnum):
 
     ALGORITHM = "algorithm"
     DATASET = "dataset"
+    QUEUE = "queue"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """A declared algorithm or dataset."""
+    """A declared algorithm, dataset or queue."""
 
     kind: Kind
     name: str
     project: str = ""
-    """The only project that has it; empty: all."""
+    """The only project that has it; empty: all, and for queues, whose definitions name projects."""
     definition: str
     """The fields as in the configuration, as JSON."""
     version: int = 0
@@ -34,7 +35,7 @@ class Declaration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclarationLimits:
-    """The largest numbers of stored declarations, of both kinds together."""
+    """The largest numbers of stored declarations, of all kinds together."""
 
     in_all: int = 1000
     of_project: int = 100

@@ -93,8 +93,8 @@ class LimitExceeded(TrackerError):
 class QueueFull(LimitExceeded):
     """As many jobs are queued as the service allows, or as it allows for the project or the caller."""
 
-    def __init__(self, queued: int, project: str = "", *, caller: str = "") -> None:
-        """`project` or `caller` is the one whose limit is reached; neither: the limit of all jobs."""
+    def __init__(self, queued: int, project: str = "", *, caller: str = "", queue: str = "") -> None:
+        """`project`, `caller` or `queue` is the one whose limit is reached; none: the limit of all jobs."""
         of, setting, limit = "", "scheduling.max_queued", "scheduling.max_queued"
         if project:
             of, setting = f" of project {project}", f"projects.{project}.max_queued"
@@ -102,6 +102,9 @@ class QueueFull(LimitExceeded):
         elif caller:
             of, setting = f" of caller {quoted(caller)}", "scheduling.max_queued_of_caller"
             limit = setting
+        elif queue:
+            of, setting = f" of queue {queue}", "max_queued of the queue"
+            limit = "scheduling.queues.max_queued"
         super().__init__(
             f"{queued} jobs{of} are queued, which is the limit ({setting}); try again when some have run",
             limit=limit,
@@ -134,12 +137,12 @@ class TooManyTokens(LimitExceeded):
 
 
 class TooManyDeclarations(LimitExceeded):
-    """As many algorithms and datasets are declared as the service allows, or as it allows a project."""
+    """As much is declared as the service allows, or as it allows a project."""
 
     def __init__(self, most: int, project: str = "") -> None:
         super().__init__(
-            f"{most} algorithms and datasets{f' of project {project}' if project else ''} are declared by "
-            "the API, which is the limit; remove some, or put some into a file of the service",
+            f"{most} algorithms, datasets and queues{f' of project {project}' if project else ''} are "
+            "declared by the API, which is the limit; remove some, or put some into a file of the service",
             limit="declarations",
         )
 

@@ -1,7 +1,7 @@
 """A group: the instances of one attempt of a job, their spec, and the status of their ranks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from job_tracker.domain import naming
@@ -164,6 +164,21 @@ class GroupSpec:
         return sum(self.roles.values())
 
     @property
+    def trainers_count(self) -> int:
+        """Return the number of trainers: the master and its workers."""
+        return sum(count for role, count in self.roles.items() if role not in self.others)
+
+    def with_trainers(self, count: int) -> "GroupSpec":
+        """Return the group with this number of trainers: workers are left out, or added.
+
+        Other roles keep their numbers. At least the master stays.
+        """
+        workers = count - self.trainers_count + self.roles.get(naming.WORKER, 0)
+        if workers == self.roles.get(naming.WORKER, 0):
+            return self
+        return replace(self, roles={**self.roles, naming.WORKER: max(0, workers)})
+
+    @property
     def role_of_ranks(self) -> tuple[str, ...]:
         """Return the role of each rank."""
         return tuple(role for role, count in self.roles.items() for _ in range(count))
@@ -175,6 +190,4 @@ class GroupSpec:
     @property
     def training_processes(self) -> int:
         """Return the number of training processes in all instances."""
-        return self.trainers.processes * sum(
-            count for role, count in self.roles.items() if role not in self.others
-        )
+        return self.trainers.processes * self.trainers_count

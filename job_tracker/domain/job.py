@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from job_tracker.domain import naming
+from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove
 from job_tracker.domain.group import GroupRef, GroupSpec, InstanceOptions, Phase, RankStatus
@@ -228,6 +229,9 @@ class Job:
     tags: tuple[str, ...] = ()
     """Sorted. Tags and note may change in every state, without a new version: the tracker ignores them."""
     note: str = ""
+    allocation: Allocation | None = None
+    """What the current or last attempt got. None: none yet, as while the job is queued, or by a version
+    without allocations."""
 
     @property
     def group(self) -> GroupRef:
@@ -283,9 +287,40 @@ class Job:
         """
         return bool(self.ranks)
 
-    def admitted(self, at: datetime) -> "Job":
+    @property
+    def admitted_at(self) -> datetime | None:
+        """Return when the last attempt was admitted."""
+        launching = (move for move in reversed(self.history) if move.state is JobState.LAUNCHING)
+        return next((move.at for move in launching if not move.is_restart), None)
+
+    @property
+    def instances(self) -> int:
+        """Return the number of instances of the attempt. An elastic one may have fewer than the job asks
+        for."""
+        return self.allocated_group.size
+
+    @property
+    def allocated_group(self) -> GroupSpec:
+        """Return the spec of the attempt's group, with the allocated number of trainers."""
+        trainers = self.allocation.trainers if self.allocation is not None else 0
+        return self.spec.group.with_trainers(trainers) if trainers else self.spec.group
+
+    @property
+    def as_allocated(self) -> "Job":
+        """Return the job for its backend: its spec has the allocated number of trainers."""
+        group = self.allocated_group
+        return self if group is self.spec.group else replace(self, spec=replace(self.spec, group=group))
+
+    def admitted(self, at: datetime, allocation: Allocation | None = None) -> "Job":
         """Return the job in state LAUNCHING, at the start of its next attempt."""
-        fresh = replace(self, attempt=self.attempt + 1, started_at=None, ranks=(), progress=None)
+        fresh = replace(
+            self,
+            attempt=self.attempt + 1,
+            started_at=None,
+            ranks=(),
+            progress=None,
+            allocation=allocation,
+        )
         return fresh._moved(JobState.LAUNCHING, at, until=_later(at, self.spec.deadlines.start))
 
     def running(self, at: datetime) -> "Job":
@@ -300,7 +335,7 @@ class Job:
         observed before, the earlier end stays: a service that was killed during a stop had already removed
         that rank.
         """
-        if len(ranks) != self.spec.instances:
+        if len(ranks) != self.instances:
             return self
         current = (r if self._is_newer(r) else self.ranks[r.rank] for r in ranks)
         return replace(self, ranks=tuple(current), program=program or self.program)
@@ -405,7 +440,8 @@ class Job:
 
     def queued_again(self, at: datetime) -> "Job":
         """Return the job in state QUEUED, after its back-off."""
-        return self._moved(JobState.QUEUED, at, until=_later(at, self.spec.deadlines.queue))
+        fresh = replace(self, allocation=None)
+        return fresh._moved(JobState.QUEUED, at, until=_later(at, self.spec.deadlines.queue))
 
     def _moved(
         self, state: JobState, at: datetime, why: Diagnosis | None = None, *, until: datetime | None = None

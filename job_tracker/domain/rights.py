@@ -36,6 +36,7 @@ RIGHTS: Mapping[str, Right] = {
     "submit": Right("Train", "submit jobs", Role.SUBMITTER),
     "get": Right("GetTrainingStatus", "read jobs", Role.VIEWER),
     "list": Right("ListTrainingJobs", "list jobs", Role.VIEWER),
+    "explain": Right("ExplainTraining", "read jobs", Role.VIEWER),
     "cancel": Right("CancelTraining", "cancel jobs", Role.SUBMITTER, for_others=Role.ADMIN),
     "annotate": Right("AnnotateTraining", "annotate jobs", Role.SUBMITTER, for_others=Role.ADMIN),
     "delete": Right("DeleteTraining", "delete jobs", Role.SUBMITTER, for_others=Role.ADMIN),
@@ -77,6 +78,9 @@ CATALOG_RIGHTS: Mapping[str, Right] = {
     "remove_algorithm": Right("RemoveAlgorithm", "remove algorithms", Role.ADMIN),
     "set_dataset": Right("SetDataset", "declare datasets", Role.ADMIN),
     "remove_dataset": Right("RemoveDataset", "remove datasets", Role.ADMIN),
+    "list_queues": Right("ListQueues", "list queues", Role.VIEWER),
+    "set_queue": Right("SetQueue", "declare queues", Role.OPERATOR),
+    "remove_queue": Right("RemoveQueue", "remove queues", Role.OPERATOR),
 }
 """By operation of `Declarations`. Those of all projects are changed by operators."""
 

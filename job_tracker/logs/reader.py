@@ -103,7 +103,7 @@ class LogReader:
                 job = await self._at_attempt(job_id, position.attempt)
             if job.attempt < position.attempt:
                 return
-            ranks = range(job.spec.instances) if wanted.all_ranks else (wanted.rank,)
+            ranks = range(_instances(job, position.attempt)) if wanted.all_ranks else (wanted.rank,)
             logs = {
                 rank: self._log(
                     caller,
@@ -188,6 +188,11 @@ async def _with_rank(
     async with aclosing(pieces):
         async for piece in pieces:
             yield rank, piece
+
+
+def _instances(job: Job, attempt: int) -> int:
+    """Return the number of instances of the attempt. Only that of the last one is known."""
+    return job.instances if job.attempt == attempt else job.spec.instances
 
 
 def _is_live(job: Job, attempt: int) -> bool:

@@ -231,8 +231,9 @@ class RankBoard:
         progress = job.spec.deadlines.progress
         watched = self._watched.get((job.id, job.attempt))
         if watched is None:
-            trainers = job.spec.group.trainers.processes
-            size = job.spec.group.training_processes if trainers > 1 else job.spec.group.size
+            group = job.allocated_group
+            trainers = group.trainers.processes
+            size = group.training_processes if trainers > 1 else group.size
             watched = self._watched[job.id, job.attempt] = Watched(size, trainers, self.clock())
             known = job.progress.ranks if job.progress else ()
             watched.expected = {pace.process: pace.step for pace in known}

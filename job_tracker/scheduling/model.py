@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol, TypeAlias
 
+from job_tracker.domain.allocation import DEFAULT_FLAVOR as DEFAULT_FLAVOR
+from job_tracker.domain.allocation import Allocation as Allocation
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.naming import DEFAULT_QUEUE
 
 INSTANCES: Final = "instances"
 """The resource that every instance takes one of."""
-DEFAULT_FLAVOR: Final = "default"
 
 Resources: TypeAlias = Mapping[str, int]
 
@@ -100,17 +101,6 @@ class Gang:
     """The flavors on which it may run, the preferred one first. Empty: all."""
     expected: Expected | None = None
     """None: unknown."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
-    """What an attempt gets."""
-
-    flavor: str = DEFAULT_FLAVOR
-    trainers: int = 0
-    """The number of trainers. 0: as the job asks."""
-    nodes: tuple[str, ...] = ()
-    """The machine of each instance in the order of ranks, if machines are known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from job_tracker.store.lease import LeaseStore
 from job_tracker.store.queue import QueueView
 from job_tracker.store.report_keys import ReportKeyStore
 from job_tracker.store.reports import ReportStore
+from job_tracker.store.scheduling import SchedulingStore
 
 
 class StoreIdentity(Protocol):
@@ -32,6 +33,7 @@ class Store(
     DeclarationStore,
     ReportKeyStore,
     AuditStore,
+    SchedulingStore,
     StoreIdentity,
     Protocol,
 ):

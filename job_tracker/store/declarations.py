@@ -1,4 +1,4 @@
-"""The protocol for algorithms and datasets that were declared by the API."""
+"""The protocol for algorithms, datasets and queues that were declared by the API."""
 
 from collections.abc import Sequence
 from typing import Final, Protocol

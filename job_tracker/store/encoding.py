@@ -1,9 +1,9 @@
 """Encodes the values of jobs and projects that stores keep as JSON. For specs see specs.py.
 
 Fields that have the default of their class are left out, so a stored job that lacks a field always has that
-default. Therefore released defaults never change: those of JobSpec, its policies, RankStatus, Ending,
-Diagnosis, Move, Progress, Artifact and ProjectLimits. If new jobs need another value, admission sets it, or a
-new field is added.
+default. Therefore released defaults never change: those of JobSpec, its policies, RankStatus, Allocation,
+Ending, Diagnosis, Move, Progress, Artifact and ProjectLimits. If new jobs need another value, admission sets
+it, or a new field is added.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
+from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.caller import Role
 from job_tracker.domain.group import RankStatus
 from job_tracker.domain.job import Ending, Move
@@ -20,6 +21,7 @@ from job_tracker.domain.telemetry import Artifact
 
 T = TypeVar("T")
 
+ALLOCATION = TypeAdapter(Allocation)
 RANKS = TypeAdapter(tuple[RankStatus, ...])
 ENDING = TypeAdapter(Ending)
 MOVES = TypeAdapter(tuple[Move, ...])

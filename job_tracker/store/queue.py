@@ -19,12 +19,19 @@ class Tally:
 class QueueView(Protocol):
     """Reads the queue, the live jobs, the due jobs, and counts."""
 
-    async def first_queued(self, limit: int) -> Sequence[Job]:
-        """Return at most `limit` queued jobs, in the order of submission."""
+    async def first_queued(self, limit: int, after: int = 0) -> Sequence[Job]:
+        """Return at most `limit` queued jobs with ids above `after`, in the order of submission."""
         ...
 
     async def queue_position(self, job: Job) -> int:
-        """Return how many queued jobs were submitted before this one. A long queue costs hardly more."""
+        """Return how many queued jobs of the same queue were submitted before this one.
+
+        A long queue costs hardly more.
+        """
+        ...
+
+    async def queued_by_queue(self) -> Mapping[str, int]:
+        """Return the number of queued jobs of each queue that has some."""
         ...
 
     async def live_jobs(self) -> Sequence[Job]:

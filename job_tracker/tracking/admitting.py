@@ -1,19 +1,39 @@
-"""Moves queued jobs to LAUNCHING, as the scheduling policy decides."""
+"""Moves queued jobs to LAUNCHING, as the planner decides."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Protocol
 
-from job_tracker.domain.errors import StaleJob
-from job_tracker.domain.job import LIVE_STATES, Ending, Job, JobState
-from job_tracker.scheduling.policy import Admit, Decision, Policy, Refuse, Snapshot, Wait
+from job_tracker.domain.allocation import Allocation
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.errors import IllegalMove, JobNotFound, StaleJob
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.scheduling.board import Board
+from job_tracker.scheduling.model import Plan, Snapshot
+from job_tracker.scheduling.notes import NoteKeeper
+from job_tracker.store.jobs import JobReader
 from job_tracker.store.queue import QueueView
 
-_ADMITTED_AT_ONCE = 32
+_PAGE = 1000
+_READ_AT_ONCE = 256
+_MOVED_AT_ONCE = 512
+_MANY = 1000
+_LONGEST_PAUSE = 1.0  # seconds
+_SHARE_OF_TIME = 0.2
+_SHORTEST_PASS = 0.005  # seconds
+
+Planner = Callable[[Snapshot, float], Plan]
+"""Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
+
+
+class _Store(JobReader, QueueView, Protocol):
+    """The parts of a store that admission uses."""
 
 
 class Admitting:
-    """Admits the head of the queue, and wakes for the events that may let another job start.
+    """Keeps the board, and admits jobs in passes. Many changes lead to one pass.
 
     A launch that finds no room on this machine closes the queue until that launch finds room or its job ends.
     Then jobs are admitted one at a time, as a test, until a launch finds room.
@@ -21,66 +41,91 @@ class Admitting:
 
     def __init__(
         self,
-        store: QueueView,
-        policy: Policy,
-        capacity: int,
-        save: Callable[[Job, Job], Awaitable[object]],
-        wake: Callable[[], None],
+        store: _Store,
+        planner: Planner,
+        board: Board,
+        notes: NoteKeeper,
+        save: Callable[[Job, Job], Awaitable[Job]],
+        wake: Callable[[timedelta], None],
+        keep_notes_soon: Callable[[], None],
         clock: Callable[[], datetime],
     ) -> None:
-        """`save` writes a job's next version; `wake` makes the tracker call `run` soon."""
+        """`save` writes a job's next version; `wake` makes the tracker call `run` after a time."""
         self._store = store
-        self._policy = policy
-        self._capacity = capacity
+        self._planner = planner
+        self._board = board
+        self._notes = notes
         self._save = save
-        self._wake = wake
+        self._wake_after = wake
+        self._keep_notes_soon = keep_notes_soon
         self._clock = clock
+        self.passes = 0
+        """The number of passes so far."""
+        self._pause = timedelta(0)
+        self._is_restored = False
+        self._lacking = 0
+        self._changed: set[int] = set()
+        """Jobs that are to be read again before the next pass."""
+        self._reading: set[int] = set()
+        self._fresh: dict[int, Job] = {}
+        """Some of the jobs that were read for this pass. Writes notice if they have changed since."""
         self._without_room: set[int] = set()
         """Jobs whose launch waits for room on this machine."""
         self._has_room = True
         """Whether the last launch found room."""
-        self._waiting_head: int | None = None
-        """The first waiting job. Those behind it cannot start before it."""
 
-    async def run(self) -> None:
-        """Admit jobs in order until the policy makes one wait, or this machine has no room."""
-        while not self._without_room:
-            snapshot = await self._snapshot()
+    async def run(self) -> timedelta | None:
+        """Admit the jobs that can start. Return when the passage of time alone may let others start."""
+        while True:
+            if not self._is_restored:
+                await self._restore()
+            await self._read_changed()
             now = self._clock()
-            plan = self._policy.plan(snapshot, now)
-            moves = [move for decision in plan if (move := _move(decision, now))]
-            if not self._has_room:
-                self._without_room.update(after.id for _, after in moves if after.state.is_live)
-            # Concurrently, so that they share a commit.
-            saved = await asyncio.gather(*(self._save(*move) for move in moves), return_exceptions=True)
-            failed = {
-                after.id: result
-                for (_, after), result in zip(moves, saved, strict=True)
-                if isinstance(result, BaseException)
-            }
-            self._without_room.difference_update(failed)
-            if errors := [error for error in failed.values() if not isinstance(error, StaleJob)]:
-                raise errors[0]
-            if failed:
-                continue  # a job was cancelled in the meantime, so there may be room for others
-            self._waiting_head = next((each.job.id for each in plan if isinstance(each, Wait)), None)
-            if self._waiting_head is not None or not plan:
-                return
+            self.passes += 1
+            began = time.monotonic()
+            plan = self._planner(
+                self._board.snapshot(now.timestamp(), is_open=not self._without_room), now.timestamp()
+            )
+            self._pause = _pause_after(time.monotonic() - began)
+            # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
+            if not await self._apply(plan, now) and len(plan.admitted) < _MANY:
+                break
+        self._notes.decided(plan, self._board)
+        if self._notes.has_changed():
+            self._keep_notes_soon()
+        if plan.next_at is None:
+            return None
+        return timedelta(seconds=max(0.1, plan.next_at - now.timestamp()))
 
-    async def _snapshot(self) -> Snapshot:
-        tallies = await self._store.tallies()
-        in_use = sum(tallies[state].instances for state in LIVE_STATES)
-        most = min(self._capacity - in_use, _ADMITTED_AT_ONCE) if self._has_room else 1
-        queued = await self._store.first_queued(max(1, most))
-        return Snapshot(capacity=self._capacity, in_use=in_use, queued=queued, has_room=self._has_room)
+    async def keep_notes(self, *, with_usage: bool = False) -> None:
+        """Write the notes that have changed."""
+        if self._is_restored:
+            await self._notes.write(self._board, with_usage=with_usage)
+
+    async def verify(self) -> None:
+        """Read the whole queue again soon if the board has lost track of it.
+
+        A change that was missed shows as a difference that stays: between two looks, other differences are
+        changes that are on their way.
+        """
+        queued = (await self._store.tallies())[JobState.QUEUED].jobs
+        lacking = queued - len(self._board.waiting) - len(self._changed)
+        if lacking and lacking == self._lacking:
+            self._is_restored = False
+        self._lacking = lacking
 
     def job_changed(self, job_id: int, state: JobState) -> None:
-        """Wake only if the change may allow a job to start, since there may be many submissions."""
-        if state.is_live:
-            return
-        if state is JobState.QUEUED and self._waiting_head is not None and job_id > self._waiting_head:
-            return
-        self._waiting_head = None
+        """Follow a change of a job, and wake if it may let a job start."""
+        if job_id not in self._reading and self._is_restored:
+            if self._board.knows(job_id, state):
+                self._changed.discard(job_id)
+                return
+            if not state.is_live and state is not JobState.QUEUED:
+                self._changed.discard(job_id)
+                self._board.remove(job_id, self._now())
+                self._wake()
+                return
+        self._changed.add(job_id)
         self._wake()
 
     def found_no_room(self, job_id: int) -> None:
@@ -90,7 +135,9 @@ class Admitting:
 
     def found_room(self) -> Sequence[int]:
         """Record that a launch found room; return the jobs whose launches may be retried."""
-        self._has_room = True
+        if not self._has_room:
+            self._has_room = True
+            self._wake()
         waiting = [*self._without_room]
         for job_id in waiting:
             self.no_longer_waits(job_id)
@@ -102,13 +149,94 @@ class Admitting:
             self._without_room.discard(job_id)
             self._wake()
 
+    def _wake(self) -> None:
+        self._wake_after(self._pause)
 
-def _move(decision: Decision, now: datetime) -> tuple[Job, Job] | None:
-    """Return the job before and after the decision; None if it waits."""
-    match decision:
-        case Admit(job):
-            return job, job.admitted(now)
-        case Refuse(job, diagnosis):
-            return job, job.ended(Ending(JobState.FAILED, now, diagnosis), now)
-        case Wait():
+    def _now(self) -> float:
+        return self._clock().timestamp()
+
+    async def _restore(self) -> None:
+        """Read all queued and live jobs. Those that change meanwhile are read again."""
+        self._board.clear(self._now())
+        await self._notes.restore(self._board)
+        for job in await self._store.live_jobs():
+            self._board.read(job, self._now())
+        last = 0
+        while page := await self._store.first_queued(_PAGE, last):
+            for job in page:
+                self._board.read(job, self._now())
+            last = page[-1].id
+        self._is_restored = True
+
+    async def _read_changed(self) -> None:
+        while self._changed:
+            self._reading = {self._changed.pop() for _ in range(min(len(self._changed), _READ_AT_ONCE))}
+            try:
+                found = await asyncio.gather(*map(self._find, self._reading))
+                for job_id, job in zip(self._reading, found, strict=True):
+                    self._take_in(job_id, job)
+                self._fresh = {job.id: job for job in found if job is not None}
+            except BaseException:
+                self._changed |= self._reading
+                raise
+            finally:
+                self._reading = set()
+
+    async def _find(self, job_id: int) -> Job | None:
+        try:
+            return await self._store.get(job_id)
+        except JobNotFound:
             return None
+
+    def _take_in(self, job_id: int, job: Job | None) -> None:
+        if job is None:
+            self._board.remove(job_id, self._now())
+        else:
+            self._board.read(job, self._now())
+
+    async def _apply(self, plan: Plan, now: datetime) -> bool:
+        """Write the moves of a plan, and return whether some of them were stale, and dropped."""
+        admitted = plan.admitted if self._has_room else plan.admitted[:1]
+        allocations = {each.job_id: each.allocation for each in admitted}
+        diagnoses = {each.job_id: each.diagnosis for each in plan.refused}
+        wanted = [*allocations, *diagnoses]
+        if not self._has_room:
+            self._without_room.update(allocations)
+        failed: dict[int, BaseException] = {}
+        for start in range(0, len(wanted), _MOVED_AT_ONCE):
+            some = wanted[start : start + _MOVED_AT_ONCE]
+            # Concurrently, so that they share commits.
+            moves = (
+                self._move(job_id, allocations.get(job_id), diagnoses.get(job_id), now) for job_id in some
+            )
+            results = await asyncio.gather(*moves, return_exceptions=True)
+            failed |= {job_id: each for job_id, each in zip(some, results, strict=True) if each is not None}
+        self._fresh = {}
+        self._without_room.difference_update(failed)
+        self._changed.update(failed)
+        if errors := [error for error in failed.values() if not _is_stale(error)]:
+            raise errors[0]
+        return bool(failed)
+
+    async def _move(
+        self, job_id: int, allocation: Allocation | None, diagnosis: Diagnosis | None, now: datetime
+    ) -> None:
+        """Write one move. Raises StaleJob if the job no longer waits."""
+        job = self._fresh.get(job_id) or await self._find(job_id)
+        if job is None or job.state is not JobState.QUEUED:
+            raise StaleJob(job_id, job.version if job else 0)
+        if diagnosis is not None:
+            after = job.ended(Ending(JobState.FAILED, now, diagnosis), now)
+        else:
+            after = job.admitted(now, allocation)
+        self._board.read(await self._save(job, after), now.timestamp())
+
+
+def _is_stale(error: BaseException) -> bool:
+    return isinstance(error, StaleJob | JobNotFound | IllegalMove)
+
+
+def _pause_after(seconds: float) -> timedelta:
+    """Return how long the next pass waits for further changes, so that passes do not take all the time."""
+    pause = min(_LONGEST_PAUSE, seconds / _SHARE_OF_TIME) if seconds > _SHORTEST_PASS else 0.0
+    return timedelta(seconds=pause)

@@ -80,7 +80,7 @@ def next_step(
         return Launch()
     if seen is None:
         return Save(job.failed(_VANISHED, now))
-    if len(seen.ranks) != job.spec.instances:
+    if len(seen.ranks) != job.instances:
         return Save(job.failed(seen.first_failure or _VANISHED, now))
     if job.state is JobState.RUNNING and (diverged := divergence(job)) is not None:
         return Save(job.observed(seen.statuses, seen.program).failed(diverged, now))

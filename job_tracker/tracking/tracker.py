@@ -30,16 +30,21 @@ from job_tracker.domain.errors import (
 )
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Ending, Job, JobSpec, JobState
+from job_tracker.domain.naming import DEFAULT_QUEUE
 from job_tracker.domain.observers import JobObserver, ignore_job
 from job_tracker.domain.tags import HELD
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import LogFollower, ReportBuffer
-from job_tracker.scheduling.policy import Policy
+from job_tracker.scheduling.board import Board, Pool
+from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Queue
+from job_tracker.scheduling.notes import NoteKeeper
+from job_tracker.scheduling.planner import plan
 from job_tracker.store.audit import AuditStore
 from job_tracker.store.jobs import Changes, JobFilter, JobStore
 from job_tracker.store.queue import QueueView
-from job_tracker.tracking.admitting import Admitting
+from job_tracker.store.scheduling import SchedulingStore
+from job_tracker.tracking.admitting import Admitting, Planner
 from job_tracker.tracking.cleaning import Cleaner
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, divergence, next_step
 from job_tracker.tracking.inspecting import inspect_by
@@ -53,6 +58,7 @@ _DUE_BATCH = 1000
 _BACK_OFFS_BATCH = 100
 _DEADLINE_TOLERANCE = timedelta(seconds=1)
 _DUE_PAUSE = timedelta(seconds=0.1)
+_NOTES_PAUSE = timedelta(seconds=1)
 _REPAIR_PAUSE = timedelta(seconds=1)
 
 
@@ -64,6 +70,7 @@ class PeriodicTask(Enum):
     REPAIR = "repair"
     SWEEP = "sweeping"
     PRUNE = "pruning"
+    NOTES = "notes of scheduling"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +91,20 @@ class TrackerOptions:
     """The same for an attempt that succeeded."""
     keep_events: timedelta = timedelta(days=365)
     """How long audit events are kept."""
+    usage_half_life: timedelta = timedelta(days=7)
+    """How long it takes until what a queue has used counts half as much."""
     repair_period: timedelta = timedelta(seconds=30)
     workers: int = 64
     """The number of jobs that are worked on at once."""
 
 
-class _Store(JobStore, QueueView, AuditStore, Protocol):
+class _Store(JobStore, QueueView, AuditStore, SchedulingStore, Protocol):
     """The parts of a store that the tracker uses."""
+
+
+def _default_pool(capacity: int) -> Pool:
+    flavor = Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: capacity})
+    return (flavor,), {DEFAULT_QUEUE: Queue(name=DEFAULT_QUEUE)}
 
 
 async def _nothing() -> None:
@@ -112,7 +126,8 @@ class Tracker:
         options: TrackerOptions,
         tenure: Tenure,
         reports: ReportBuffer,
-        policy: Policy,
+        planner: Planner = plan,
+        pool: Callable[[], Pool] | None = None,
         clock: Callable[[], datetime] = utc_now,
         on_save: JobObserver = ignore_job,
         models: ModelFiles | None = None,
@@ -120,7 +135,9 @@ class Tracker:
         before_launch: Callable[[], Awaitable[None]] = _nothing,
         access: RankAccess | None = None,
     ) -> None:
-        """Without `models`, `has_model` of succeeded jobs stays unknown.
+        """Without `pool`, there is one flavor with the capacity of `options`, and one queue.
+
+        Without `models`, `has_model` of succeeded jobs stays unknown.
 
         `resolve` completes specs that are not resolved for this backend; it raises LaunchFailed.
         `before_launch` is called before each launch, when the job is stored as live. With `access`, ranks
@@ -161,13 +178,24 @@ class Tracker:
         self._launched: set[GroupRef] = set()
         self._has_looked = False
         self._admitting = Admitting(
-            store, policy, options.capacity, self._save, lambda: self._queue.add(PeriodicTask.ADMIT), clock
+            *(store, planner),
+            Board(pool or partial(_default_pool, options.capacity), options.usage_half_life.total_seconds()),
+            NoteKeeper(store, tenure.term),
+            self._save,
+            self._admit_after,
+            lambda: self._queue.add_within(PeriodicTask.NOTES, _NOTES_PAUSE),
+            clock,
         )
 
     @property
     def queue_health(self) -> QueueHealth:
         """Return the load of its work queue. Safe in any thread."""
         return self._queue.health
+
+    @property
+    def passes(self) -> int:
+        """Return how often the planner was asked."""
+        return self._admitting.passes
 
     async def run(self) -> None:
         """Track until cancelled."""
@@ -181,6 +209,12 @@ class Tracker:
         finally:
             await self._stops.close()
             await self._followers.close()
+
+    def _admit_after(self, pause: timedelta) -> None:
+        if pause:
+            self._queue.add_within(PeriodicTask.ADMIT, pause)
+        else:
+            self._queue.add(PeriodicTask.ADMIT)
 
     async def _follow_store(self) -> None:
         with self._store.changes() as self._changes:
@@ -226,7 +260,9 @@ class Tracker:
     async def _work_on(self, key: int | PeriodicTask) -> timedelta | None:
         match key:
             case PeriodicTask.ADMIT:
-                await self._admitting.run()
+                return await self._admitting.run()
+            case PeriodicTask.NOTES:
+                await self._admitting.keep_notes()
                 return None
             case PeriodicTask.DUE:
                 return await self._queue_due_jobs()
@@ -272,6 +308,8 @@ class Tracker:
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *(group.job_id for group in found)}:
             self._queue.add(job_id)
+        await self._admitting.verify()
+        await self._admitting.keep_notes(with_usage=True)
         self._queue.add(PeriodicTask.ADMIT)
         self._queue.add(PeriodicTask.DUE)
         return self._options.repair_period
@@ -340,7 +378,7 @@ class Tracker:
             job = replace(job, spec=self._resolve(job.spec))
             await self._before_launch()
             self._tenure.check()
-            self._seen[job.group] = await self._backend.launch(job)
+            self._seen[job.group] = await self._backend.launch(job.as_allocated)
             self._launched.add(job.group)
         except NoRoom as error:
             self._admitting.found_no_room(job.id)

@@ -20,7 +20,6 @@ from job_tracker.domain.job import JobState
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer, ReportKeys, ReportTokens
-from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter
 from job_tracker.store.queue import Tally
@@ -212,7 +211,7 @@ class Service:
         logs = LogCollector(self.store, self.world, main.log_archive(self.settings))
         try:
             tenure, models = await elected(self.store), ModelFiles(self.settings.storage.root)
-            tracker = Tracker(self.store, backend, logs, options, tenure, self.reports, Fifo(), models=models)
+            tracker = Tracker(self.store, backend, logs, options, tenure, self.reports, models=models)
             await tracker.run()
         finally:
             await logs.close()

@@ -36,6 +36,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.printed: dict[tuple[int, int], list[str]] = defaultdict(list)
         self.series: dict[int, list[pb.MetricSeries]] = defaultdict(list)
         self.files: dict[int, dict[str, bytes]] = defaultdict(dict)
+        self.explanations: dict[int, pb.ExplainTrainingResponse] = {}
         self.changes: dict[int, bytes] = {}
         self.digests: dict[str, str] = {}
         self.requests: list[Any] = []
@@ -184,6 +185,11 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         ]
         origin = pb.Provenance(request=self.submitted.get(request.job_id))
         return pb.GetTrainingArtifactsResponse(job_id=request.job_id, artifacts=made, provenance=origin)
+
+    async def ExplainTraining(self, request: Any, context: Any) -> pb.ExplainTrainingResponse:
+        await self._receive(request, context)
+        await self._job(request.job_id, context)
+        return self.explanations.get(request.job_id, pb.ExplainTrainingResponse(job_id=request.job_id))
 
     async def FetchTrainingArtifact(
         self, request: Any, context: Any

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import aclosing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
-from job_tracker.scheduling.fifo import Fifo
+from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -36,6 +37,8 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.world = FakeWorld()
+        self.overtake_limit = 0
+        """How many jobs may overtake the first that waits. 0: tests know which job is next."""
         self.back_by = timedelta(0)
         """The time by which the tracker's clock is set back."""
         self.options: dict[str, Any] = {"capacity": 4, "stop_grace": timedelta(seconds=1)}
@@ -62,8 +65,8 @@ class Service:
             options,
             tenure,
             self.reports,
-            Fifo(),
-            lambda: utc_now() - self.back_by,
+            planner=partial(plan, options=PlannerOptions(overtake_limit=self.overtake_limit)),
+            clock=lambda: utc_now() - self.back_by,
         )
         self._tasks = [asyncio.create_task(self.tracker.run()), asyncio.create_task(self.reports.run())]
 

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class CatalogServiceStub:
-    """Lists and declares algorithms and datasets. An entry of one project is only there, and the project's admins may
-    change it. An entry of all projects may be changed by operators only. A change counts within a second. Jobs that
-    were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
+    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
+    second. Jobs that were accepted before stay as they are.
     """
 
     def __init__(self, channel):
@@ -67,12 +67,27 @@ class CatalogServiceStub:
                 request_serializer=training__service_dot___generated_dot_catalog__service__pb2.RemoveDatasetRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_catalog__service__pb2.RemoveDatasetResponse.FromString,
                 _registered_method=True)
+        self.ListQueues = channel.unary_unary(
+                '/training.CatalogService/ListQueues',
+                request_serializer=training__service_dot___generated_dot_catalog__service__pb2.ListQueuesRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_catalog__service__pb2.ListQueuesResponse.FromString,
+                _registered_method=True)
+        self.SetQueue = channel.unary_unary(
+                '/training.CatalogService/SetQueue',
+                request_serializer=training__service_dot___generated_dot_catalog__service__pb2.SetQueueRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_catalog__service__pb2.Queue.FromString,
+                _registered_method=True)
+        self.RemoveQueue = channel.unary_unary(
+                '/training.CatalogService/RemoveQueue',
+                request_serializer=training__service_dot___generated_dot_catalog__service__pb2.RemoveQueueRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_catalog__service__pb2.RemoveQueueResponse.FromString,
+                _registered_method=True)
 
 
 class CatalogServiceServicer:
-    """Lists and declares algorithms and datasets. An entry of one project is only there, and the project's admins may
-    change it. An entry of all projects may be changed by operators only. A change counts within a second. Jobs that
-    were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
+    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
+    second. Jobs that were accepted before stay as they are.
     """
 
     def ListAlgorithms(self, request, context):
@@ -130,6 +145,38 @@ class CatalogServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListQueues(self, request, context):
+        """Lists the queues that jobs of a project may use, and the parents of these queues, by name, in pages. Viewers of
+        the project may call it.
+
+        Errors: NOT_FOUND if `name` is set and there is no such queue.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetQueue(self, request, context):
+        """Declares a queue, or changes a declared one. Operators may call it. Jobs that were accepted stay in the queue,
+        also if it would now refuse them.
+
+        Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
+        names the field. FAILED_PRECONDITION also if jobs wait or run in a queue that would become a parent of others.
+        RESOURCE_EXHAUSTED if there are too many.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveQueue(self, request, context):
+        """Removes a declared queue. Operators may call it.
+
+        Errors: NOT_FOUND if it is not declared by a call. FAILED_PRECONDITION while jobs wait or run in it, or other
+        queues are below it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CatalogServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +210,21 @@ def add_CatalogServiceServicer_to_server(servicer, server):
                     request_deserializer=training__service_dot___generated_dot_catalog__service__pb2.RemoveDatasetRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_catalog__service__pb2.RemoveDatasetResponse.SerializeToString,
             ),
+            'ListQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueues,
+                    request_deserializer=training__service_dot___generated_dot_catalog__service__pb2.ListQueuesRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_catalog__service__pb2.ListQueuesResponse.SerializeToString,
+            ),
+            'SetQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetQueue,
+                    request_deserializer=training__service_dot___generated_dot_catalog__service__pb2.SetQueueRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_catalog__service__pb2.Queue.SerializeToString,
+            ),
+            'RemoveQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveQueue,
+                    request_deserializer=training__service_dot___generated_dot_catalog__service__pb2.RemoveQueueRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_catalog__service__pb2.RemoveQueueResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'training.CatalogService', rpc_method_handlers)
@@ -172,9 +234,9 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CatalogService:
-    """Lists and declares algorithms and datasets. An entry of one project is only there, and the project's admins may
-    change it. An entry of all projects may be changed by operators only. A change counts within a second. Jobs that
-    were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
+    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
+    second. Jobs that were accepted before stay as they are.
     """
 
     @staticmethod
@@ -329,6 +391,87 @@ class CatalogService:
             '/training.CatalogService/RemoveDataset',
             training__service_dot___generated_dot_catalog__service__pb2.RemoveDatasetRequest.SerializeToString,
             training__service_dot___generated_dot_catalog__service__pb2.RemoveDatasetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.CatalogService/ListQueues',
+            training__service_dot___generated_dot_catalog__service__pb2.ListQueuesRequest.SerializeToString,
+            training__service_dot___generated_dot_catalog__service__pb2.ListQueuesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.CatalogService/SetQueue',
+            training__service_dot___generated_dot_catalog__service__pb2.SetQueueRequest.SerializeToString,
+            training__service_dot___generated_dot_catalog__service__pb2.Queue.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.CatalogService/RemoveQueue',
+            training__service_dot___generated_dot_catalog__service__pb2.RemoveQueueRequest.SerializeToString,
+            training__service_dot___generated_dot_catalog__service__pb2.RemoveQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -126,10 +126,19 @@ class TrainRequest(_message.Message):
     TAGS_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
     NUMBER_POLICY_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
     request_key: _builtins.str
     """A key that the client chooses, at most 128 printable characters. Each project has its own keys. A
     repeated request with the same key and the same content returns the same job. A request with the same key
     and other content fails with ALREADY_EXISTS. Empty: every request makes a new job.
+    """
+    queue: _builtins.str
+    """The queue in which the job waits. Empty: the default queue of the project (see CatalogService.ListQueues)."""
+    priority: _builtins.str
+    """The class of its priority within the queue, such as "low", "normal" or "high" (`scheduling.priorities`), or a
+    number between the lowest and the highest class. Empty: 0, or less if the queue allows no more.
     """
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
@@ -165,6 +174,12 @@ class TrainRequest(_message.Message):
         algorithm, or else of the service's configuration.
         """
 
+    @_builtins.property
+    def expected(self) -> _duration_pb2.Duration:
+        """How long an attempt is expected to run: more than 0, at most 3650 days. Jobs of known duration can start early
+        in gaps. Nothing happens to an attempt that takes longer. Absent: learned from earlier jobs.
+        """
+
     def __init__(
         self,
         *,
@@ -176,10 +191,13 @@ class TrainRequest(_message.Message):
         tags: _abc.Iterable[_builtins.str] | None = ...,
         program: Global___Program | None = ...,
         number_policy: Global___NumberPolicy | None = ...,
+        queue: _builtins.str = ...,
+        priority: _builtins.str = ...,
+        expected: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "program", b"program", "retry_policy", b"retry_policy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "expected", b"expected", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "program", b"program", "retry_policy", b"retry_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "program", b"program", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "expected", b"expected", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "priority", b"priority", "program", b"program", "queue", b"queue", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -729,6 +747,9 @@ class GetTrainingStatusResponse(_message.Message):
     ALGORITHM_VERSION_FIELD_NUMBER: _builtins.int
     DATASET_DECLARATION_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    EXPECTED_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -765,6 +786,10 @@ class GetTrainingStatusResponse(_message.Message):
     """
     dataset_declaration: _builtins.int
     """Likewise, the version of what was declared of the dataset."""
+    queue: _builtins.str
+    """The queue in which the job waits, or waited."""
+    priority: _builtins.int
+    """Its priority within the queue."""
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -813,6 +838,10 @@ class GetTrainingStatusResponse(_message.Message):
     def program(self) -> Global___Program:
         """The uploaded program, as submitted. Absent for jobs of an algorithm, and in ListTrainingJobs."""
 
+    @_builtins.property
+    def expected(self) -> _duration_pb2.Duration:
+        """How long an attempt is expected to run, as submitted. Absent: not said."""
+
     def __init__(
         self,
         *,
@@ -843,10 +872,13 @@ class GetTrainingStatusResponse(_message.Message):
         algorithm_version: _builtins.int = ...,
         dataset_declaration: _builtins.int = ...,
         program: Global___Program | None = ...,
+        queue: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        expected: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "program", b"program", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "program", b"program", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "program", b"program", "progress", b"progress", "project", b"project", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
@@ -1729,6 +1761,162 @@ class GetTrainingArtifactsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTrainingArtifactsResponse: _TypeAlias = GetTrainingArtifactsResponse  # noqa: Y015
+
+@_typing.final
+class ExplainTrainingRequest(_message.Message):
+    """The job to explain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainTrainingRequest: _TypeAlias = ExplainTrainingRequest  # noqa: Y015
+
+@_typing.final
+class ExplainTrainingResponse(_message.Message):
+    """Why a job waits. A job that is not queued has no reasons."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    PROMISED_START_FIELD_NUMBER: _builtins.int
+    FLAVOR_FIELD_NUMBER: _builtins.int
+    MOVED_BECAUSE_FIELD_NUMBER: _builtins.int
+    HOLDERS_FIELD_NUMBER: _builtins.int
+    OTHER_HOLDERS_FIELD_NUMBER: _builtins.int
+    OTHER_INSTANCES_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    queue: _builtins.str
+    """The queue in which the job waits."""
+    position: _builtins.int
+    """The number of queued jobs of the same queue that were submitted before."""
+    flavor: _builtins.str
+    """The flavor of the promise; empty without one."""
+    moved_because: _builtins.str
+    """Why the promised start is later than before; empty if it is not."""
+    other_holders: _builtins.int
+    """The number of other jobs that hold capacity."""
+    other_instances: _builtins.int
+    """Their instances."""
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingReason]:
+        """The reasons, the binding one first."""
+
+    @_builtins.property
+    def promised_start(self) -> _timestamp_pb2.Timestamp:
+        """The promised start. It moves later only if facts change. Absent: none is promised yet."""
+
+    @_builtins.property
+    def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___CapacityHolder]:
+        """The jobs that hold capacity, the largest first: at most 100, of projects in which the caller has a role."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        queue: _builtins.str = ...,
+        position: _builtins.int = ...,
+        reasons: _abc.Iterable[Global___WaitingReason] | None = ...,
+        promised_start: _timestamp_pb2.Timestamp | None = ...,
+        flavor: _builtins.str = ...,
+        moved_because: _builtins.str = ...,
+        holders: _abc.Iterable[Global___CapacityHolder] | None = ...,
+        other_holders: _builtins.int = ...,
+        other_instances: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["promised_start", b"promised_start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainTrainingResponse: _TypeAlias = ExplainTrainingResponse  # noqa: Y015
+
+@_typing.final
+class WaitingReason(_message.Message):
+    """A reason why a job waits."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    """The stable code, such as "capacity", "quota" or "order"."""
+    message: _builtins.str
+    """A sentence for people."""
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingReason: _TypeAlias = WaitingReason  # noqa: Y015
+
+@_typing.final
+class CapacityHolder(_message.Message):
+    """A job that holds capacity."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    ADMITTED_AT_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    name: _builtins.str
+    """The name of the job."""
+    project: _builtins.str
+    """The project of the job."""
+    queue: _builtins.str
+    """The queue from which it started."""
+    instances: _builtins.int
+    """The number of its instances."""
+    @_builtins.property
+    def admitted_at(self) -> _timestamp_pb2.Timestamp:
+        """When its attempt was admitted."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        name: _builtins.str = ...,
+        project: _builtins.str = ...,
+        queue: _builtins.str = ...,
+        instances: _builtins.int = ...,
+        admitted_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["admitted_at", b"admitted_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["admitted_at", b"admitted_at", "instances", b"instances", "job_id", b"job_id", "name", b"name", "project", b"project", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CapacityHolder: _TypeAlias = CapacityHolder  # noqa: Y015
 
 @_typing.final
 class Artifact(_message.Message):

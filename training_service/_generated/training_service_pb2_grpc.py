@@ -90,6 +90,11 @@ class TrainingServiceStub:
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesResponse.FromString,
                 _registered_method=True)
+        self.ExplainTraining = channel.unary_unary(
+                '/training.TrainingService/ExplainTraining',
+                request_serializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingResponse.FromString,
+                _registered_method=True)
         self.DeleteTraining = channel.unary_unary(
                 '/training.TrainingService/DeleteTraining',
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.DeleteTrainingRequest.SerializeToString,
@@ -209,6 +214,16 @@ class TrainingServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExplainTraining(self, request, context):
+        """Explains why a queued job waits: every reason with its code, the binding one first; the promised start; and
+        the jobs that hold the capacity, as far as the caller may see them.
+
+        Errors: NOT_FOUND if the job does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteTraining(self, request, context):
         """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
         and its logs are removed soon after. Its model and its checkpoints stay.
@@ -276,6 +291,11 @@ def add_TrainingServiceServicer_to_server(servicer, server):
                     servicer.GetTrainingChanges,
                     request_deserializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesResponse.SerializeToString,
+            ),
+            'ExplainTraining': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainTraining,
+                    request_deserializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingResponse.SerializeToString,
             ),
             'DeleteTraining': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTraining,
@@ -581,6 +601,33 @@ class TrainingService:
             '/training.TrainingService/GetTrainingChanges',
             training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesRequest.SerializeToString,
             training__service_dot___generated_dot_training__service__pb2.GetTrainingChangesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainTraining(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.TrainingService/ExplainTraining',
+            training__service_dot___generated_dot_training__service__pb2.ExplainTrainingRequest.SerializeToString,
+            training__service_dot___generated_dot_training__service__pb2.ExplainTrainingResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -112,6 +112,12 @@ class TrainingServiceStub:
 
     Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
     """
+    ExplainTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ExplainTrainingRequest, _training_service_pb2.ExplainTrainingResponse]
+    """Explains why a queued job waits: every reason with its code, the binding one first; the promised start; and
+    the jobs that hold the capacity, as far as the caller may see them.
+
+    Errors: NOT_FOUND if the job does not exist.
+    """
     DeleteTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]
     """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
     and its logs are removed soon after. Its model and its checkpoints stay.
@@ -187,6 +193,12 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
 
     Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
+    """
+    ExplainTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ExplainTrainingRequest, _training_service_pb2.ExplainTrainingResponse]  # type: ignore[assignment]
+    """Explains why a queued job waits: every reason with its code, the binding one first; the promised start; and
+    the jobs that hold the capacity, as far as the caller may see them.
+
+    Errors: NOT_FOUND if the job does not exist.
     """
     DeleteTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]  # type: ignore[assignment]
     """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
@@ -326,6 +338,18 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         """Streams the text of the uncommitted changes that were recorded with a job's uploaded program, in order.
 
         Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
+        """
+
+    @_abc_1.abstractmethod
+    def ExplainTraining(
+        self,
+        request: _training_service_pb2.ExplainTrainingRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_service_pb2.ExplainTrainingResponse, _abc.Awaitable[_training_service_pb2.ExplainTrainingResponse]]:
+        """Explains why a queued job waits: every reason with its code, the binding one first; the promised start; and
+        the jobs that hold the capacity, as far as the caller may see them.
+
+        Errors: NOT_FOUND if the job does not exist.
         """
 
     @_abc_1.abstractmethod

@@ -6,7 +6,7 @@
 from typing import Any
 
 from job_tracker.catalog import Algorithm, Dataset, Entry, Parameter
-from job_tracker.declarations.operations import Declarations
+from job_tracker.declarations.operations import Declarations, ListedQueue
 from job_tracker.domain.caller import ALL_PROJECTS, Caller, Role
 from training_service._generated import catalog_service_pb2 as pb
 from training_service._generated.catalog_service_pb2_grpc import CatalogServiceServicer
@@ -53,6 +53,21 @@ class CatalogServicer(CatalogServiceServicer):
     async def RemoveDataset(self, request: pb.RemoveDatasetRequest, call: Call) -> pb.RemoveDatasetResponse:
         await self._declarations.remove_dataset(call.caller, request.name, request.project)
         return pb.RemoveDatasetResponse()
+
+    async def ListQueues(self, request: pb.ListQueuesRequest, call: Call) -> pb.ListQueuesResponse:
+        listed = await self._declarations.list_queues(call.caller, request.project, request.name)
+        found, token = page_of(
+            listed, lambda each: each.entry.name, request, lambda each: _queue(each, call.caller)
+        )
+        return pb.ListQueuesResponse(queues=found, next_page_token=token)
+
+    async def SetQueue(self, request: pb.SetQueueRequest, call: Call) -> pb.Queue:
+        listed = await self._declarations.set_queue(call.caller, request.name, request.definition)
+        return _queue(listed, call.caller)
+
+    async def RemoveQueue(self, request: pb.RemoveQueueRequest, call: Call) -> pb.RemoveQueueResponse:
+        await self._declarations.remove_queue(call.caller, request.name)
+        return pb.RemoveQueueResponse()
 
 
 def _name_of(entry: Entry[Any]) -> str:
@@ -102,6 +117,34 @@ def _dataset(entry: Entry[Dataset], caller: Caller) -> pb.Dataset:
         source=_source(entry, caller),
         uri=dataset.uri if dataset else "",
         files=dataset.files if dataset else (),
+    )
+
+
+def _queue(listed: ListedQueue, caller: Caller) -> pb.Queue:
+    entry, recipe = listed.entry, listed.entry.value
+    if recipe is None:
+        return pb.Queue(name=entry.name, source=_source(entry, caller))
+    return pb.Queue(
+        name=entry.name,
+        source=_source(entry, caller),
+        parent=recipe.parent,
+        weight=recipe.weight,
+        quotas=[
+            pb.QueueQuota(
+                flavor=flavor,
+                resource=resource,
+                nominal=nominal,
+                borrow=quota.borrow.get(resource),
+                lend=quota.lend.get(resource),
+            )
+            for flavor, quota in recipe.quotas.items()
+            for resource, nominal in quota.nominal.items()
+        ],
+        max_running=recipe.max_running,
+        max_queued=recipe.max_queued,
+        max_priority=recipe.max_priority or "",
+        takes_jobs=listed.takes_jobs,
+        is_default=listed.is_default,
     )
 
 

@@ -15,6 +15,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
 from training_service.api.caller import Call
 from training_service.api.convert import jobs, lists, logs, requests, results
+from training_service.api.convert.waiting import explanation_of
 from training_service.api.errors import ServiceClosing
 from training_service.api.sending import Places
 from training_service.api.statuses import Statuses
@@ -75,6 +76,12 @@ class TrainingServicer(TrainingServiceServicer):
                 jobs=[jobs.entry_of(view) for view in page.jobs],
                 next_page_token=str(page.next_before) if page.next_before else "",
             )
+
+    async def ExplainTraining(
+        self, request: pb.ExplainTrainingRequest, call: Call
+    ) -> pb.ExplainTrainingResponse:
+        _set_log_subject(request.job_id)
+        return explanation_of(await self._jobs.explain(call.caller, request.job_id))
 
     async def CancelTraining(self, request: pb.CancelTrainingRequest, call: Call) -> bytes:
         _set_log_subject(request.job_id)

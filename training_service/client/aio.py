@@ -6,6 +6,7 @@ The client for plain programs, sync.py, is generated from this file by scripts/g
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
@@ -107,6 +108,9 @@ class AsyncTrainingClient(AsyncJobReader):
         deadlines: Deadlines | None = None,
         number_policy: NumberPolicy | None = None,
         tags: Iterable[str] = (),
+        queue: str = "",
+        priority: str = "",
+        expected: timedelta | None = None,
     ) -> int:
         """Queue a training job and return its id. When this returns, the job is durable.
 
@@ -115,7 +119,8 @@ class AsyncTrainingClient(AsyncJobReader):
         `pod_options` apply to each of them on Kubernetes. `retry_policy` lists the failures that are followed
         by another attempt. `deadlines` bound the time for waiting, starting and running. `number_policy` says
         whether an attempt fails when it reports NaN or infinity. `tags` are words by which `list` finds the
-        job. Omitted options get the service's defaults.
+        job. `queue` is where it waits, and `priority` the class of its priority there; `expected` is how long
+        an attempt takes. Omitted options get the service's defaults.
 
         Every request carries a request key, by default a new one, so the retries of this call queue one job.
         To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
@@ -139,6 +144,9 @@ class AsyncTrainingClient(AsyncJobReader):
             deadlines=deadlines,
             number_policy=number_policy,
             tags=tags,
+            queue=queue,
+            priority=priority,
+            expected=expected,
         )
         return await self._train(request, self._in_project)
 
@@ -166,6 +174,9 @@ class AsyncTrainingClient(AsyncJobReader):
         version: str | None = None,
         number_policy: NumberPolicy | None = None,
         on_progress: OnProgress | None = None,
+        queue: str = "",
+        priority: str = "",
+        expected: timedelta | None = None,
     ) -> int:
         """Upload a folder, queue a job that runs a command in it, and return the job's id.
 
@@ -224,6 +235,9 @@ class AsyncTrainingClient(AsyncJobReader):
             tags=tags,
             number_policy=number_policy,
             program=program,
+            queue=queue,
+            priority=priority,
+            expected=expected,
         )
         return await self._train(request, self._in_project)
 

@@ -1,4 +1,4 @@
-"""Algorithms and datasets, for asyncio programs.
+"""Algorithms, datasets and queues, for asyncio programs.
 
 The class for plain programs, catalog_sync.py, is generated from this file by scripts/generate-client.
 """
@@ -15,10 +15,14 @@ from training_service._generated.catalog_service_pb2 import (
     Dataset,
     ListAlgorithmsRequest,
     ListDatasetsRequest,
+    ListQueuesRequest,
+    Queue,
     RemoveAlgorithmRequest,
     RemoveDatasetRequest,
+    RemoveQueueRequest,
     SetAlgorithmRequest,
     SetDatasetRequest,
+    SetQueueRequest,
 )
 from training_service._generated.catalog_service_pb2_grpc import CatalogServiceStub
 from training_service.client.calls_aio import answer_of
@@ -30,7 +34,7 @@ T = TypeVar("T")
 
 
 class AsyncCatalog:
-    """Lists and declares algorithms and datasets. It is the `catalog` of an AsyncTrainingClient.
+    """Lists and declares algorithms, datasets and queues. It is the `catalog` of an AsyncTrainingClient.
 
     A `project` is the only one that has what is declared; empty, all have it. Every method raises
     TrainingServiceError; NotAllowed if the caller's role does not allow the call.
@@ -96,6 +100,35 @@ class AsyncCatalog:
         """Remove a declared dataset. Its data stays. Raises NotFound."""
         request = encoded(lambda: RemoveDatasetRequest(name=name, project=project))
         await self._answer_of(self._stub.RemoveDataset, request)
+
+    async def queues(self, project: str = "", name: str = "") -> AsyncIterator[Queue]:
+        """Yield the queues that jobs of a project may use, with their parents, by name; or only one.
+
+        Without a project, it is the default project; for operators, these are all queues.
+        """
+        request = encoded(lambda: ListQueuesRequest(project=project, name=name, page_size=1000))
+        while True:
+            page = await self._answer_of(self._stub.ListQueues, request)
+            for queue in page.queues:
+                yield queue
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def set_queue(self, name: str, definition: Mapping[str, Any]) -> Queue:
+        """Declare a queue, or change it.
+
+        `definition` has the fields of scheduling.queues.NAME in a configuration. Jobs that were accepted stay
+        in the queue.
+        """
+        text = _text(definition)
+        request = encoded(lambda: SetQueueRequest(name=name, definition=text))
+        return await self._answer_of(self._stub.SetQueue, request)
+
+    async def remove_queue(self, name: str) -> None:
+        """Remove a declared queue, in which no jobs wait or run. Raises NotFound."""
+        request = encoded(lambda: RemoveQueueRequest(name=name))
+        await self._answer_of(self._stub.RemoveQueue, request)
 
     async def _answer_of(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
         return await answer_of(call, request, self._timeout, self._address, self._credentials.metadata)

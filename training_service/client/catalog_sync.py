@@ -15,10 +15,14 @@ from training_service._generated.catalog_service_pb2 import (
     Dataset,
     ListAlgorithmsRequest,
     ListDatasetsRequest,
+    ListQueuesRequest,
+    Queue,
     RemoveAlgorithmRequest,
     RemoveDatasetRequest,
+    RemoveQueueRequest,
     SetAlgorithmRequest,
     SetDatasetRequest,
+    SetQueueRequest,
 )
 from training_service._generated.catalog_service_pb2_grpc import CatalogServiceStub
 from training_service.client.calls_sync import answer_of
@@ -30,7 +34,7 @@ T = TypeVar("T")
 
 
 class Catalog:
-    """Lists and declares algorithms and datasets. It is the `catalog` of a TrainingClient.
+    """Lists and declares algorithms, datasets and queues. It is the `catalog` of a TrainingClient.
 
     A `project` is the only one that has what is declared; empty, all have it. Every method raises
     TrainingServiceError; NotAllowed if the caller's role does not allow the call.
@@ -90,6 +94,34 @@ class Catalog:
         """Remove a declared dataset. Its data stays. Raises NotFound."""
         request = encoded(lambda: RemoveDatasetRequest(name=name, project=project))
         self._answer_of(self._stub.RemoveDataset, request)
+
+    def queues(self, project: str = "", name: str = "") -> Iterator[Queue]:
+        """Yield the queues that jobs of a project may use, with their parents, by name; or only one.
+
+        Without a project, it is the default project; for operators, these are all queues.
+        """
+        request = encoded(lambda: ListQueuesRequest(project=project, name=name, page_size=1000))
+        while True:
+            page = self._answer_of(self._stub.ListQueues, request)
+            yield from page.queues
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def set_queue(self, name: str, definition: Mapping[str, Any]) -> Queue:
+        """Declare a queue, or change it.
+
+        `definition` has the fields of scheduling.queues.NAME in a configuration. Jobs that were accepted stay
+        in the queue.
+        """
+        text = _text(definition)
+        request = encoded(lambda: SetQueueRequest(name=name, definition=text))
+        return self._answer_of(self._stub.SetQueue, request)
+
+    def remove_queue(self, name: str) -> None:
+        """Remove a declared queue, in which no jobs wait or run. Raises NotFound."""
+        request = encoded(lambda: RemoveQueueRequest(name=name))
+        self._answer_of(self._stub.RemoveQueue, request)
 
     def _answer_of(self, call: Callable[..., T], request: Message) -> T:
         return answer_of(call, request, self._timeout, self._address, self._credentials.metadata)

@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import Message
 
 from training_service._generated.training_service_pb2 import (
+    ExplainTrainingResponse,
     GetTrainingArtifactsResponse,
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
@@ -212,6 +213,10 @@ class JobReader:
         """Return the job's artifacts and their origin. Raises NotFound if there is no such job."""
         request = requests.artifacts(job_id)
         return self._answer_of(self._stub.GetTrainingArtifacts, request)
+
+    def why(self, job_id: int) -> ExplainTrainingResponse:
+        """Return why a queued job waits. Raises NotFound if there is no such job."""
+        return self._answer_of(self._stub.ExplainTraining, requests.why(job_id))
 
     def fetch(self, job_id: int, name: str) -> Iterator[bytes]:
         """Yield the content of one fetchable artifact in pieces.

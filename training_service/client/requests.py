@@ -1,11 +1,12 @@
 """The request messages of both clients."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from typing import ParamSpec, TypeVar
 from uuid import uuid4
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from training_service._generated.training_service_pb2 import (
@@ -13,6 +14,7 @@ from training_service._generated.training_service_pb2 import (
     CancelTrainingRequest,
     Deadlines,
     DeleteTrainingRequest,
+    ExplainTrainingRequest,
     FetchTrainingArtifactRequest,
     GetTrainingArtifactsRequest,
     GetTrainingChangesRequest,
@@ -92,6 +94,9 @@ def train(
     tags: Iterable[str] = (),
     program: Program | None = None,
     number_policy: NumberPolicy | None = None,
+    queue: str = "",
+    priority: str = "",
+    expected: timedelta | None = None,
 ) -> TrainRequest:
     """Build a submission. Without a request key it gets a new one, so sending it twice is harmless."""
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
@@ -116,6 +121,9 @@ def train(
         program=program,
         tags=tags,
         number_policy=number_policy,
+        queue=queue,
+        priority=priority,
+        expected=_duration(expected),
     )
 
 
@@ -321,6 +329,12 @@ def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
 
 
 @_validated
+def why(job_id: int) -> ExplainTrainingRequest:
+    """Build a request for the reasons why a job waits."""
+    return ExplainTrainingRequest(job_id=job_id)
+
+
+@_validated
 def fetch(job_id: int, name: str) -> FetchTrainingArtifactRequest:
     """Build a request for the content of one artifact."""
     return FetchTrainingArtifactRequest(job_id=job_id, name=name)
@@ -330,6 +344,14 @@ def fetch(job_id: int, name: str) -> FetchTrainingArtifactRequest:
 def changes(job_id: int) -> GetTrainingChangesRequest:
     """Build a request for the uncommitted changes that were recorded with a job."""
     return GetTrainingChangesRequest(job_id=job_id)
+
+
+def _duration(span: timedelta | None) -> Duration | None:
+    if span is None:
+        return None
+    duration = Duration()
+    duration.FromTimedelta(span)
+    return duration
 
 
 def _timestamp(moment: datetime) -> Timestamp:

@@ -5,6 +5,7 @@ Generated from aio.py by scripts/generate-client: change it there.
 
 import os
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from training_service._generated.training_service_pb2 import (
     Deadlines,
@@ -106,6 +107,9 @@ class TrainingClient(JobReader):
         deadlines: Deadlines | None = None,
         number_policy: NumberPolicy | None = None,
         tags: Iterable[str] = (),
+        queue: str = "",
+        priority: str = "",
+        expected: timedelta | None = None,
     ) -> int:
         """Queue a training job and return its id. When this returns, the job is durable.
 
@@ -114,7 +118,8 @@ class TrainingClient(JobReader):
         `pod_options` apply to each of them on Kubernetes. `retry_policy` lists the failures that are followed
         by another attempt. `deadlines` bound the time for waiting, starting and running. `number_policy` says
         whether an attempt fails when it reports NaN or infinity. `tags` are words by which `list` finds the
-        job. Omitted options get the service's defaults.
+        job. `queue` is where it waits, and `priority` the class of its priority there; `expected` is how long
+        an attempt takes. Omitted options get the service's defaults.
 
         Every request carries a request key, by default a new one, so the retries of this call queue one job.
         To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
@@ -138,6 +143,9 @@ class TrainingClient(JobReader):
             deadlines=deadlines,
             number_policy=number_policy,
             tags=tags,
+            queue=queue,
+            priority=priority,
+            expected=expected,
         )
         return self._train(request, self._in_project)
 
@@ -165,6 +173,9 @@ class TrainingClient(JobReader):
         version: str | None = None,
         number_policy: NumberPolicy | None = None,
         on_progress: OnProgress | None = None,
+        queue: str = "",
+        priority: str = "",
+        expected: timedelta | None = None,
     ) -> int:
         """Upload a folder, queue a job that runs a command in it, and return the job's id.
 
@@ -221,6 +232,9 @@ class TrainingClient(JobReader):
             tags=tags,
             number_policy=number_policy,
             program=program,
+            queue=queue,
+            priority=priority,
+            expected=expected,
         )
         return self._train(request, self._in_project)
 

@@ -1,4 +1,4 @@
-"""Settings of jobs: capacity, retries, deadlines, and the removal of ended jobs."""
+"""Settings of jobs: retries, deadlines, and the removal of ended jobs."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -15,45 +15,6 @@ from job_tracker.common.config import DEFAULT_PATH, Config, Duration
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.policies import MAX_ATTEMPTS, MAX_DURATION, NumberPolicy, OnNonfinite, RetryPolicy
-
-PROCESSES_PER_INSTANCE = 8
-"""The number of GPUs of a large machine."""
-
-
-class SchedulingSettings(Config):
-    """The queue and the capacity of the service."""
-
-    capacity: int = Field(
-        default=8,
-        ge=1,
-        le=1_000_000,
-        description="Number of instances (pods, containers or process groups) that may run at the same time.",
-    )
-    max_queued: int = Field(
-        default=1_000_000,
-        ge=1,
-        description="Number of jobs that may wait in the queue. Further jobs are refused with "
-        "RESOURCE_EXHAUSTED.",
-    )
-    max_queued_of_caller: int = Field(
-        default=100_000,
-        ge=1,
-        description="Number of jobs of one caller that may wait in the queue, in all projects together. "
-        "Further ones are refused with RESOURCE_EXHAUSTED. Without tokens and client certificates, all "
-        "callers are one.",
-    )
-    max_processes: int | None = Field(
-        default=None,
-        ge=1,
-        le=256_000_000,
-        description="Number of training processes that one job may have in all its instances "
-        f"(PARALLEL_INSTANCES times nproc_per_node). Unset: {PROCESSES_PER_INSTANCE} times `capacity`.",
-    )
-
-    @property
-    def most_processes(self) -> int:
-        """Number of training processes that one job may have."""
-        return self.max_processes or PROCESSES_PER_INSTANCE * self.capacity
 
 
 class JobSettings(Config):

@@ -23,11 +23,11 @@ from training_service.settings.jobs import (
     JobSettings,
     NumberSettings,
     RetrySettings,
-    SchedulingSettings,
 )
 from training_service.settings.limits import LimitSettings
 from training_service.settings.programs import ProgramSettings
 from training_service.settings.projects import ProjectTables
+from training_service.settings.scheduling import SchedulingSettings
 from training_service.settings.service import (
     LoggingSettings,
     LogSettings,
@@ -160,6 +160,11 @@ class Settings(BaseSettings):
     def _algorithms_can_run(self) -> "Settings":
         for name, algorithm in self.algorithms.items():
             self.check_algorithm(f"algorithms.{name}.", algorithm)
+        return self
+
+    @model_validator(mode="after")
+    def _queues_fit(self) -> "Settings":
+        self.scheduling.check()
         return self
 
     def check_algorithm(self, place: str, algorithm: Algorithm) -> None:

@@ -176,7 +176,7 @@ def _decided(job: Job, ending: Ending) -> JobEvent | None:
 
 
 def _instances(job: Job) -> str:
-    return f"{job.spec.instances} instance{'s' if job.spec.instances > 1 else ''}"
+    return f"{job.instances} instance{'s' if job.instances > 1 else ''}"
 
 
 def _attempt(job: Job) -> str:

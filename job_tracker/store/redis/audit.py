@@ -18,7 +18,7 @@ class _Run(Protocol):
     def __call__(self, script: Script, *arguments: str | int) -> Awaitable[list[Any]]: ...
 
 
-class _RunFenced(Protocol):
+class RunFenced(Protocol):
     """Runs a script that a term may fence, and returns its answer."""
 
     def __call__(self, script: Script, term: Term | None, *arguments: str | int) -> Awaitable[list[Any]]: ...
@@ -36,7 +36,7 @@ def argument_of(event: AuditEvent | None) -> str:
 class RedisAudit:
     """The part of a store that keeps audit events; see AuditStore."""
 
-    def __init__(self, run: _Run, run_fenced: _RunFenced) -> None:
+    def __init__(self, run: _Run, run_fenced: RunFenced) -> None:
         self.__run = run
         self.__run_fenced = run_fenced
 

@@ -13,6 +13,9 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
     {p}:project:NAME:STATE    sorted set: the ids of a project's jobs in a state, scored by id
     {p}:by:NAME               sorted set: the ids of the jobs that a caller submitted, scored by id
     {p}:queued-by:NAME        sorted set: the ids of the queued jobs that a caller submitted, scored by id
+    {p}:queue:NAME            sorted set: the ids of the queued jobs of a queue, scored by id
+    {p}:queues                hash: the name of a queue with queued jobs -> their number
+    {p}:notes:KIND            hash: the notes of scheduling of a kind, KEY -> content
     {p}:finished              sorted set: the ids of ended jobs, scored by the time of their end (Unix time)
     {p}:due                   sorted set: the ids of jobs with a due time, scored by it (Unix time)
     {p}:tag:TAG               sorted set: the ids of the jobs with a tag, scored by id
@@ -44,9 +47,10 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
     {p}:resignations          channel: the number of a term whose leader has resigned
 """
 
-SCHEMA = 7
+SCHEMA = 8
 """The newest layout that this version knows: 2 adds attempts and reports, 3 specs with groups (specs.py), 4
-projects, 5 more than one key of report tokens, 6 declared algorithms and datasets, 7 queued jobs by caller.
+projects, 5 more than one key of report tokens, 6 declared algorithms and datasets, 7 queued jobs by caller,
+8 allocations, queues and notes of scheduling.
 """
 
 

@@ -37,6 +37,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         # Jobs that never had any lack these.
         tags=encoding.TAGS.validate_json(row.get("tags", b"[]")),
         note=row.get("note", b"").decode(),
+        allocation=encoding.ALLOCATION.validate_json(row["allocation"]) if row.get("allocation") else None,
     )
 
 
@@ -67,6 +68,8 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         *due_fields(job),
         encoding.text_of(encoding.MOVES, job.history),
         job.program,
+        str(job.instances),
+        encoding.text_of(encoding.ALLOCATION, job.allocation) if job.allocation else "",
     )
 
 

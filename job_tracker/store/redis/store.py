@@ -42,9 +42,11 @@ from job_tracker.store.redis.checks import open_checked
 from job_tracker.store.redis.connection import Address, Connection
 from job_tracker.store.redis.declarations import RedisDeclarations
 from job_tracker.store.redis.report_keys import RedisReportKeys
+from job_tracker.store.redis.scheduling import RedisScheduling
 from job_tracker.store.redis.scripts import Script
 
 _DELETED_AT_ONCE = 100
+_READ_AT_ONCE = 1000
 
 # The states from which each state may be written: those in TRANSITIONS, and the same state unless it is
 # terminal.
@@ -59,7 +61,7 @@ _SOURCES = {
 }
 
 
-class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisAudit):
+class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisScheduling, RedisAudit):
     """Every change is one script, so it is atomic. Open it with `RedisStore.open`."""
 
     def __init__(self, connection: Connection) -> None:
@@ -67,6 +69,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisAudit):
         RedisAudit.__init__(self, self._run, self._run_fenced)
         RedisDeclarations.__init__(self, self._run)
         RedisReportKeys.__init__(self, self._run)
+        RedisScheduling.__init__(self, self._run, self._run_fenced)
         self._connection = connection
         self._changes = ChangeFeed(connection, self._may_have_changed)
         self._last_seen = 0
@@ -118,7 +121,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisAudit):
                 *rows.due_fields(fresh),
                 encoding.text_of(encoding.MOVES, fresh.history),
                 encoding.text_of(encoding.TAGS, tags),
-                argument_of(event),
+                *(spec.queue, argument_of(event)),
             )
             if outcome == b"new":
                 job = replace(fresh, id=int(rest[0]))
@@ -224,12 +227,22 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisAudit):
         _, last = await self._run(scripts.SKIP_IDS, max(beyond, self._last_seen), number)
         return int(last)
 
-    async def first_queued(self, limit: int) -> Sequence[Job]:
-        _, found = await self._run(scripts.HEAD, limit)
-        return _jobs(found)
+    async def first_queued(self, limit: int, after: int = 0) -> Sequence[Job]:
+        jobs: list[Job] = []
+        while len(jobs) < limit:
+            most = min(limit - len(jobs), _READ_AT_ONCE)  # so that no script blocks the server
+            _, found = await self._run(scripts.HEAD, most, jobs[-1].id if jobs else after)
+            jobs += _jobs(found)
+            if len(found) < most:
+                break
+        return jobs
+
+    async def queued_by_queue(self) -> Mapping[str, int]:
+        _, pairs = await self._run(scripts.QUEUES)
+        return {name.decode(): int(count) for name, count in zip(pairs[::2], pairs[1::2], strict=True)}
 
     async def queue_position(self, job: Job) -> int:
-        _, position = await self._run(scripts.POSITION, job.id)
+        _, position = await self._run(scripts.POSITION, job.id, job.spec.queue)
         return int(position)
 
     async def live_jobs(self) -> Sequence[Job]:

@@ -3,8 +3,8 @@
 # Each entry migrates a file from version i to version i + 1. Released entries never change.
 #
 # Triggers keep three tables consistent with `jobs`. `tallies` and `project_tallies` have the counts.
-# `queue_blocks` (queued jobs per 256 ids) bounds the cost of a queue position: one range of blocks, and one
-# range within a block.
+# `queue_blocks` (queued jobs per queue and 256 ids) bounds the cost of a queue position: one range of blocks,
+# and one range within a block.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE jobs (
@@ -283,5 +283,52 @@ MIGRATIONS: tuple[str, ...] = (
         UPDATE queued_of_callers SET jobs = jobs - 1 WHERE caller = old.submitted_by;
         DELETE FROM queued_of_callers WHERE caller = old.submitted_by AND jobs = 0;
     END;
+    """,
+    """
+    ALTER TABLE jobs ADD COLUMN allocation TEXT;
+    ALTER TABLE jobs ADD COLUMN queue TEXT NOT NULL DEFAULT 'default';
+    UPDATE jobs SET queue = json_extract(spec, '$.queue')
+        WHERE finished_at IS NULL AND json_extract(spec, '$.queue') IS NOT NULL;
+    CREATE INDEX queued_jobs ON jobs (queue, id) WHERE state = 'queued';
+
+    DROP TABLE queue_blocks;
+    CREATE TABLE queue_blocks (
+        queue TEXT    NOT NULL,
+        block INTEGER NOT NULL,
+        jobs  INTEGER NOT NULL,
+        PRIMARY KEY (queue, block)
+    ) STRICT, WITHOUT ROWID;
+    INSERT INTO queue_blocks SELECT queue, id >> 8, count(*) FROM jobs
+        WHERE state = 'queued' GROUP BY queue, id >> 8;
+    DROP TRIGGER jobs_enter;
+    CREATE TRIGGER jobs_enter AFTER INSERT ON jobs BEGIN
+        INSERT INTO tallies VALUES (new.state, 1, new.instances)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1, instances = instances + excluded.instances;
+        INSERT INTO project_tallies VALUES (new.project, new.state, 1)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+        INSERT INTO queue_blocks SELECT new.queue, new.id >> 8, 1 WHERE new.state = 'queued'
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+    END;
+    DROP TRIGGER jobs_move;
+    CREATE TRIGGER jobs_move AFTER UPDATE OF state ON jobs WHEN old.state <> new.state BEGIN
+        UPDATE tallies SET jobs = jobs - 1, instances = instances - old.instances WHERE state = old.state;
+        INSERT INTO tallies VALUES (new.state, 1, new.instances)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1, instances = instances + excluded.instances;
+        UPDATE project_tallies SET jobs = jobs - 1 WHERE project = old.project AND state = old.state;
+        INSERT INTO project_tallies VALUES (new.project, new.state, 1)
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+        UPDATE queue_blocks SET jobs = jobs - 1
+            WHERE queue = old.queue AND block = old.id >> 8 AND old.state = 'queued';
+        DELETE FROM queue_blocks WHERE queue = old.queue AND block = old.id >> 8 AND jobs = 0;
+        INSERT INTO queue_blocks SELECT new.queue, new.id >> 8, 1 WHERE new.state = 'queued'
+            ON CONFLICT DO UPDATE SET jobs = jobs + 1;
+    END;
+
+    CREATE TABLE scheduling_notes (
+        kind    TEXT NOT NULL,
+        key     TEXT NOT NULL,
+        content TEXT NOT NULL,
+        PRIMARY KEY (kind, key)
+    ) STRICT, WITHOUT ROWID;
     """,
 )

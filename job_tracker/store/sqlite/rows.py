@@ -29,6 +29,7 @@ def job_of(row: sqlite3.Row) -> Job:
         history=encoding.MOVES.validate_json(row["moves"]),
         tags=encoding.TAGS.validate_json(row["tags"]) if row["tags"] != NO_TAGS else (),
         note=row["note"],
+        allocation=encoding.ALLOCATION.validate_json(row["allocation"]) if row["allocation"] else None,
     )
 
 
@@ -43,7 +44,7 @@ def fixed_columns(job: Job) -> dict[str, Any]:
         "version": job.version,
         "name": job.spec.name,
         "algorithm": job.spec.algorithm,
-        "instances": job.spec.instances,
+        "queue": job.spec.queue,
         "project": job.spec.project,
         "submitted_by": job.spec.submitted_by,
         "submitted_at": job.submitted_at.timestamp(),
@@ -57,6 +58,8 @@ def changing_columns(job: Job) -> dict[str, Any]:
     return {
         "state": job.state.value,
         "attempt": job.attempt,
+        "instances": job.instances,
+        "allocation": encoding.text_of(encoding.ALLOCATION, job.allocation) if job.allocation else None,
         "started_at": job.started_at.timestamp() if job.started_at else None,
         "finished_at": job.finished_at.timestamp() if job.finished_at else None,
         "ranks": encoding.text_of(encoding.RANKS, job.ranks),

@@ -33,15 +33,17 @@ from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
 from job_tracker.store.sqlite.report_keys import SqliteReportKeys
+from job_tracker.store.sqlite.scheduling import SqliteScheduling
 from job_tracker.store.sqlite.submissions import Submission, find_submitted
 from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
+_READ_AT_ONCE = 32  # jobs that are read on the event loop
 _MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 
 
-class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudit):
+class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteScheduling, SqliteAudit):
     """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
     Single rows are read on the event loop: in WAL mode a reader never waits, and such a read is faster than
@@ -63,6 +65,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
         SqliteAccess.__init__(self, self._writer, self._audit, self._one, self._read)
         SqliteDeclarations.__init__(self, self._writer, self._audit, self._one, self._read)
         SqliteReportKeys.__init__(self, self._writer, self._audit, self._read, self._access_changed)
+        SqliteScheduling.__init__(self, self._writer, self._lease, self._one, self._read)
         SqliteAudit.__init__(self, self._writer, self._audit, self._lease, self._read)
         self._feed: Broadcast[int, JobState] = Broadcast()
         self._resigned: Broadcast[int, None] = Broadcast()
@@ -232,9 +235,15 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
 
         return await self._writer.run(write)
 
-    async def first_queued(self, limit: int) -> Sequence[Job]:
-        query = "SELECT * FROM jobs WHERE state = 'queued' ORDER BY id LIMIT ?"
-        return [rows.job_of(row) for row in self._all(self._reader, query, limit)]
+    async def first_queued(self, limit: int, after: int = 0) -> Sequence[Job]:
+        query = "SELECT * FROM jobs WHERE state = 'queued' AND id > ? ORDER BY id LIMIT ?"
+        if limit > _READ_AT_ONCE:
+            return await self._list(query, after, limit)
+        return [rows.job_of(row) for row in self._all(self._reader, query, after, limit)]
+
+    async def queued_by_queue(self) -> Mapping[str, int]:
+        query = "SELECT queue, sum(jobs) AS jobs FROM queue_blocks GROUP BY queue"
+        return {row["queue"]: row["jobs"] for row in self._all(self._reader, query)}
 
     async def queue_position(self, job: Job) -> int:
         position = self._positions.get(job.id)
@@ -247,9 +256,10 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteAudi
 
     def _read_position(self, job: Job) -> int:
         row = self._one(
-            "SELECT (SELECT coalesce(sum(jobs), 0) FROM queue_blocks WHERE block < ?1 >> 8)"
-            " + (SELECT count(*) FROM jobs WHERE state = 'queued' AND id >= (?1 >> 8) << 8 AND id < ?1)",
-            job.id,
+            "SELECT (SELECT coalesce(sum(jobs), 0) FROM queue_blocks WHERE queue = ?2 AND block < ?1 >> 8)"
+            " + (SELECT count(*) FROM jobs"
+            " WHERE state = 'queued' AND queue = ?2 AND id >= (?1 >> 8) << 8 AND id < ?1)",
+            *(job.id, job.spec.queue),
         )
         assert row is not None
         return int(row[0])

@@ -1,4 +1,4 @@
-"""The contract of stores: declared algorithms and datasets."""
+"""The contract of stores: declared algorithms, datasets and queues."""
 
 import asyncio
 from dataclasses import replace
@@ -88,10 +88,10 @@ async def test_a_number_is_never_used_again(store: Store, reopen: Reopen) -> Non
 async def test_there_are_no_more_than_the_limits_allow(store: Store) -> None:
     limits = DeclarationLimits(in_all=4, of_project=2)
     await put(store, declared("a", "vision"), declared("b", "vision", Kind.DATASET), declared("v"))
-    with pytest.raises(TooManyDeclarations, match="2 algorithms and datasets of project vision"):
+    with pytest.raises(TooManyDeclarations, match="2 algorithms, datasets and queues of project vision"):
         await store.put_declaration(declared("c", "vision"), 3, limits, event=EVENT)
     await put(store, declared("c", "v"))
-    with pytest.raises(TooManyDeclarations, match=r"^4 algorithms and datasets are declared"):
+    with pytest.raises(TooManyDeclarations, match=r"^4 algorithms, datasets and queues are declared"):
         await store.put_declaration(declared("d"), 4, limits, event=EVENT)
     assert await store.put_declaration(declared("a", "vision"), 4, limits), "it is not a new one"
     assert await store.list_events(AuditFilter(), limit=10) == []

@@ -105,6 +105,7 @@ CALLS: dict[str, Callable[[Jobs, Caller, int], Any]] = {
     "delete": lambda jobs, caller, job_id: jobs.delete(caller, job_id),
     "watch": lambda jobs, caller, job_id: first_of(jobs.watch(caller, job_id)),
     "logs": lambda jobs, caller, job_id: first_of(jobs.logs(caller, job_id, LogRequest())),
+    "explain": lambda jobs, caller, job_id: jobs.explain(caller, job_id),
     "metrics": lambda jobs, caller, job_id: jobs.metrics(caller, job_id, ()),
     "artifacts": lambda jobs, caller, job_id: jobs.artifacts(caller, job_id),
     "fetch": lambda jobs, caller, job_id: first_of(jobs.fetch(caller, job_id, "model.pt")),
@@ -257,7 +258,8 @@ async def _same(caller: Caller) -> Caller:
     return caller
 
 
-CHANGING, READ_SILENTLY = {"submit", "cancel", "annotate", "delete"}, {"get", "list", "watch", "metrics"}
+CHANGING = {"submit", "cancel", "annotate", "delete"}
+READ_SILENTLY = {"get", "list", "watch", "metrics", "explain"}
 """The other operations read logs or artifacts."""
 
 

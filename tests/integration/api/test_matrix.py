@@ -32,6 +32,7 @@ LEAST: dict[str, Least] = {
     "Train": Role.SUBMITTER,
     "GetTrainingStatus": Role.VIEWER,
     "ListTrainingJobs": Role.VIEWER,
+    "ExplainTraining": Role.VIEWER,
     "CancelTraining": Role.ADMIN,
     "AnnotateTraining": Role.ADMIN,
     "DeleteTraining": Role.ADMIN,
@@ -61,6 +62,9 @@ LEAST: dict[str, Least] = {
     "RemoveAlgorithm": Role.ADMIN,
     "SetDataset": Role.ADMIN,
     "RemoveDataset": Role.ADMIN,
+    "ListQueues": Role.VIEWER,
+    "SetQueue": Role.OPERATOR,
+    "RemoveQueue": Role.OPERATOR,
     "ListAuditEvents": Role.ADMIN,
     "ListReportKeys": Role.OPERATOR,
     "RotateReportKey": Role.OPERATOR,
@@ -69,7 +73,7 @@ LEAST: dict[str, Least] = {
 HIDDEN = {  # these say of what the caller may not know that it does not exist
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
     *("GetTrainingArtifacts", "FetchTrainingArtifact", "RevokeToken", "AnnotateTraining", "DeleteTraining"),
-    "GetTrainingChanges",
+    *("GetTrainingChanges", "ExplainTraining"),
 }
 MODULES = ((pb, pb_grpc), (rpb, rpb_grpc), (apb, apb_grpc), (ppb, ppb_grpc), (cpb, cpb_grpc))
 STUBS = {
@@ -125,7 +129,13 @@ class Matrix:
                 return {"project": name, "name": "own", "definition": json.dumps({"uri": uri})}
             case "RemoveAlgorithm" | "RemoveDataset":
                 return {"project": name, "name": "own"}
-            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents" | "ListAlgorithms" | "ListDatasets":
+            case "SetQueue":
+                return {"name": f"of-{name}", "definition": "{}"}
+            case "RemoveQueue":
+                return {"name": f"of-{name}"}
+            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
+                return {"project": name}
+            case "ListAlgorithms" | "ListDatasets" | "ListQueues":
                 return {"project": name}
             case "FetchTrainingArtifact":
                 return {"job_id": job_id, "name": "model.pt"}

@@ -12,7 +12,6 @@ from job_tracker.common.clock import utc_now
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.reports import ReportBuffer
-from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.queue_moves import QueueMoves
 from job_tracker.store.redis import RedisStore
 from job_tracker.store.redis.changes import ChangeFeed
@@ -128,9 +127,7 @@ async def test_the_tracker_pauses_and_continues(server: RedisServer, connect: Op
     backend = FakeBackend()
     logs = collector(store, backend.world, tmp_path)
     reports = ReportBuffer(store, utc_now)
-    tracker = asyncio.create_task(
-        Tracker(store, backend, logs, options, await elected(store), reports, Fifo()).run()
-    )
+    tracker = asyncio.create_task(Tracker(store, backend, logs, options, await elected(store), reports).run())
     try:
         first = await store.submit(spec({"RUN_SECONDS": "0.5"}), NOON, None, 10)
         waiting = [await store.submit(spec(), NOON, None, 10) for _ in range(3)]

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING, Any
 
 from job_tracker.domain.caller import BUILT_IN
-from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.job import JobState
 from job_tracker.jobs import Jobs
 from job_tracker.store.sqlite import SqliteStore
@@ -62,16 +61,28 @@ async def test_a_watcher_of_a_queued_job_sees_its_position_change(service: Servi
     assert seen[-1] == (JobState.CANCELLED, 0)
 
 
-async def test_a_job_that_no_longer_fits_fails_and_delays_no_other(service: Service) -> None:
+async def test_jobs_of_unknown_length_overtake_a_large_one_at_most_so_many_times(service: Service) -> None:
+    service.overtake_limit = 2
+    await service.restart()
+    running = await service.submit(FOREVER)
+    await service.reaches(running.id, JobState.RUNNING)
+    large = await service.submit(FOREVER, instances=4)
+    small = [await service.submit() for _ in range(3)]
+    for job in small[:2]:
+        await service.reaches(job.id, JobState.SUCCEEDED)
+    await service.jobs.cancel(BUILT_IN, running.id)
+    await service.reaches(large.id, JobState.RUNNING)
+    assert (await service.view(small[2].id)).job.state is JobState.QUEUED
+
+
+async def test_a_job_that_no_longer_fits_waits_and_delays_no_other(service: Service) -> None:
     running = await service.submit(FOREVER)
     await service.reaches(running.id, JobState.RUNNING)
     large, small = await service.submit(instances=4), await service.submit()
     service.options["capacity"] = 2
     await service.restart()
-    large = await service.reaches(large.id, JobState.FAILED)
-    assert large.diagnosis is not None
-    assert large.diagnosis.category is Category.EXCEEDS_CAPACITY
     await service.reaches(small.id, JobState.SUCCEEDED)
+    assert (await service.view(large.id)).job.state is JobState.QUEUED
 
 
 async def test_running_groups_are_adopted_after_a_restart_and_none_is_duplicated(service: Service) -> None:

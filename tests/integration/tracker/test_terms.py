@@ -15,7 +15,6 @@ from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer
-from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.lease import Term
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.leadership import Tenure
@@ -58,7 +57,7 @@ class Replica:
         options = TrackerOptions(capacity=4, keep_finished=timedelta(hours=1))
         backend, reports = FakeBackend(world), ReportBuffer(store, utc_now)
         logs = LogCollector(store, world, LogArchive("memory://logs"))
-        self.tracker = Tracker(store, backend, logs, options, self.tenure, reports, Fifo())
+        self.tracker = Tracker(store, backend, logs, options, self.tenure, reports)
 
     @asynccontextmanager
     async def tracking(self) -> AsyncIterator["Replica"]:

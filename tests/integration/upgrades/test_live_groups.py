@@ -17,7 +17,6 @@ from job_tracker.common.clock import utc_now
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job, JobState
 from job_tracker.reports import ReportBuffer
-from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.backends import PATH, ProcessGroups, groups_of, started
@@ -76,7 +75,6 @@ async def test_live_groups_are_adopted_and_finished_and_queued_jobs_run(
         TrackerOptions(capacity=8),
         await elected(store),
         ReportBuffer(store, utc_now),
-        Fifo(),
         resolve=resolver.completed,
     )
     tracking = asyncio.create_task(tracker.run())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.audit import AuditEvent, Outcome
 from job_tracker.domain.caller import Role
 from job_tracker.domain.diagnosis import Category
@@ -173,6 +174,17 @@ async def test_the_service_continues_where_the_old_one_stopped(old_store: Store)
     back = await old_store.get((await _retried(old_store, running)).id)
     assert await old_store.queue_position(await old_store.get(5)) == 1
     assert await old_store.first_queued(1) == [back]
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+async def test_every_old_job_waits_in_the_default_queue_and_has_no_allocation(old_store: Store) -> None:
+    jobs = (await old_store.list_jobs(JobFilter(), limit=100)).jobs
+    assert {job.allocation for job in jobs} == {None}
+    assert await old_store.queued_by_queue() == {"default": 1}
+    launching = await old_store.update((await old_store.get(5)).admitted(NOON, Allocation(trainers=1)))
+    assert (await old_store.get(5)).allocation == launching.allocation
+    assert await old_store.queued_by_queue() == {}
+    assert (await old_store.tallies())[JobState.QUEUED].jobs == 0
 
 
 async def _retried(store: Store, job: Job) -> Job:

@@ -22,5 +22,6 @@ def test_calls_that_change_something_are_logged() -> None:
         *("Train", "CancelTraining", "AnnotateTraining", "DeleteTraining", "CreateToken", "RevokeToken"),
         *("SetProject", "DeleteProject", "SetMember", "RemoveMember"),
         *("SetAlgorithm", "RemoveAlgorithm", "SetDataset", "RemoveDataset"),
+        *("SetQueue", "RemoveQueue"),
         *("RotateReportKey", "RemoveReportKey", "PutManifest", "UploadFiles"),
     } == CHANGING

@@ -17,7 +17,6 @@ from job_tracker.domain.job import JobState
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer
-from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -148,7 +147,7 @@ async def test_the_tracker_is_shown_only_while_it_runs(store: MoodyStore, metric
     options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")
     logs = LogCollector(store, backend.world, archive)
-    tracker = Tracker(store, backend, logs, options, await elected(store), reports, Fifo())
+    tracker = Tracker(store, backend, logs, options, await elected(store), reports)
     names = ("queue_depth", "oldest_seconds", "longest_work_seconds", "retries_total")
     with metrics.observing(tracker):
         seen = await scraped(metrics)
@@ -167,7 +166,7 @@ async def test_the_time_of_a_full_look_is_shown(store: MoodyStore) -> None:
     options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")
     logs = LogCollector(store, backend.world, archive)
-    tracker = Tracker(store, backend, logs, options, await elected(store), reports, Fifo(), lambda: at)
+    tracker = Tracker(store, backend, logs, options, await elected(store), reports, clock=lambda: at)
     at += timedelta(minutes=1)
     assert tracker.looked_at < at
     running = asyncio.create_task(tracker.run())

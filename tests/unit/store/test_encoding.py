@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
 from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Program, ProgramChanges
@@ -72,6 +73,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "effect": None,
         "toleration_seconds": None,
     },
+    Allocation: {"flavor": "default", "trainers": 0, "nodes": ()},
     RetryPolicy: {
         "max_attempts": 1,
         "backoff": timedelta(seconds=10),

@@ -1,16 +1,23 @@
-"""Admission of queued jobs: the snapshot for the policy, and its decisions."""
+"""Admission of queued jobs: the snapshot for the planner, and its decisions."""
 
-from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.allocation import Allocation
+from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import Ending, Job, JobState
-from job_tracker.scheduling.fifo import Fifo
-from job_tracker.scheduling.policy import Decision, Snapshot
+from job_tracker.domain.policies import Elastic
+from job_tracker.scheduling.board import Board
+from job_tracker.scheduling.model import Admit, Flavor, Plan, Promise, Queue, Reason, Refuse, Snapshot
+from job_tracker.scheduling.notes import NoteKeeper, reservation_of
+from job_tracker.scheduling.planner import plan
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.admitting import Admitting
 from tests.support.jobs import NOON, spec
@@ -18,37 +25,46 @@ from tests.support.jobs import NOON, spec
 CAPACITY = 40
 
 
-class Watched(Fifo):
-    """Fifo that records its snapshots."""
+@dataclass(frozen=True)
+class Seen:
+    """What was in a snapshot."""
 
-    def __init__(self) -> None:
-        self.seen: list[Snapshot] = []
-
-    def plan(self, snapshot: Snapshot, now: datetime, /) -> Sequence[Decision]:
-        self.seen.append(snapshot)
-        return super().plan(snapshot, now)
+    waiting: list[int]
+    running: set[int]
+    is_open: bool
 
 
-class Queue:
-    """A store with jobs, and their admission."""
+class Cluster:
+    """A store with jobs, and their admission by a leader."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
-        self.policy = Watched()
+        self.passes: list[Seen] = []
         self.woken = 0
         self.refuses: dict[int, Exception] = {}
         self.cancelled_meanwhile: set[int] = set()
-        self.admitting = Admitting(store, self.policy, CAPACITY, self._save, self._wake, lambda: NOON)
+        self.elastic_size = 0
+        self.answer: Plan | None = None
+        self.now = NOON
+        self.lead()
+
+    def lead(self) -> None:
+        """Begin as a new leader, who has nothing in memory."""
+        self.board = Board(lambda: _POOL, half_life=100.0)
+        self.notes = NoteKeeper(self.store, None)
+        self.admitting = Admitting(
+            *(self.store, self._plan, self.board, self.notes, self._save, self._wake),
+            *(lambda: None, self._clock),
+        )
 
     async def submit(self, *sizes: int) -> list[int]:
-        return [(await self.store.submit(spec(instances=size), NOON, None, 1000)).id for size in sizes]
+        return sorted(job.id for job in await asyncio.gather(*map(self._submit, sizes)))
 
     async def states(self, *job_ids: int) -> list[JobState]:
         return [(await self.store.get(job_id)).state for job_id in job_ids]
 
-    async def end(self, job_id: int) -> None:
-        job = await self.store.get(job_id)
-        await self.store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
+    async def end(self, *job_ids: int) -> None:
+        await asyncio.gather(*map(self._end, job_ids))
 
     def wakes(self, job_id: int, state: JobState) -> bool:
         """Return whether admission wakes when the job enters this state."""
@@ -56,104 +72,225 @@ class Queue:
         self.admitting.job_changed(job_id, state)
         return self.woken > before
 
-    async def _save(self, before: Job, after: Job) -> None:
+    async def _end(self, job_id: int) -> None:
+        job = await self.store.get(job_id)
+        await self.store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
+        self.admitting.job_changed(job_id, JobState.CANCELLED)
+
+    async def _submit(self, size: int) -> Job:
+        elastic = Elastic(min_instances=1) if self.elastic_size else None
+        job = await self.store.submit(spec(instances=size, elastic=elastic), NOON, None, 100_000)
+        self.admitting.job_changed(job.id, job.state)
+        return job
+
+    def _plan(self, snapshot: Snapshot, now: float) -> Plan:
+        queues = snapshot.waiting.queues()
+        waiting = [gang.job_id for queue in queues for gang in snapshot.waiting.in_order(queue)]
+        self.passes.append(Seen(waiting, set(snapshot.running), snapshot.is_open))
+        if self.answer is not None:
+            return self.answer
+        if self.elastic_size:
+            return Plan(tuple(Admit(job_id, Allocation(trainers=self.elastic_size)) for job_id in waiting))
+        return plan(snapshot, now)
+
+    async def _save(self, before: Job, after: Job) -> Job:
         if before.id in self.refuses:
             raise self.refuses.pop(before.id)
         if before.id in self.cancelled_meanwhile:
+            self.cancelled_meanwhile.remove(before.id)
             await self.end(before.id)
-        await self.store.update(after)
+        return await self.store.update(after)
 
-    def _wake(self) -> None:
+    def _wake(self, pause: timedelta) -> None:
         self.woken += 1
+
+    def _clock(self) -> datetime:
+        return self.now
+
+
+_POOL = ((Flavor(name="default", capacity={"instances": CAPACITY}),), {"default": Queue(name="default")})
+QUEUED, LAUNCHING = JobState.QUEUED, JobState.LAUNCHING
 
 
 @pytest.fixture
-async def queue(tmp_path: Path) -> AsyncIterator[Queue]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     store = await SqliteStore.open(tmp_path / "jobs.db")
-    yield Queue(store)
+    yield Cluster(store)
     await store.close()
 
 
-async def test_a_policy_sees_the_head_of_a_long_queue_and_the_instances_in_use(queue: Queue) -> None:
-    jobs = await queue.submit(*[1] * 100)
-    await queue.admitting.run()
-    first, second, third = queue.policy.seen
-    assert (first.capacity, first.in_use, first.has_room) == (CAPACITY, 0, True)
-    assert [job.id for job in first.queued] == jobs[:32]
-    assert (second.in_use, [job.id for job in second.queued]) == (32, jobs[32:40])
-    assert (third.in_use, [job.id for job in third.queued]) == (40, jobs[40:41])
-    live, queued = [JobState.LAUNCHING] * 40, [JobState.QUEUED] * 60
-    assert await queue.states(*jobs) == live + queued
+async def test_one_pass_admits_all_jobs_that_fit(cluster: Cluster) -> None:
+    jobs = await cluster.submit(*[1] * 100)
+    await cluster.admitting.run()
+    assert cluster.passes == [Seen(jobs, set(), is_open=True)]
+    assert await cluster.states(*jobs) == [LAUNCHING] * 40 + [QUEUED] * 60
+    await cluster.admitting.run()
+    assert cluster.passes[1] == Seen(jobs[40:], set(jobs[:40]), is_open=True)
 
 
-async def test_changes_behind_the_waiting_head_do_not_wake_admission(queue: Queue) -> None:
-    running, head, behind = await queue.submit(30, 20, 1)
-    assert queue.wakes(running, JobState.QUEUED)
-    await queue.admitting.run()
-    assert await queue.states(running, head, behind) == [
-        JobState.LAUNCHING,
-        JobState.QUEUED,
-        JobState.QUEUED,
-    ]
-    assert not queue.wakes(behind, JobState.QUEUED)
-    assert not queue.wakes(running, JobState.RUNNING)
-    assert queue.wakes(running, JobState.QUEUED), "it comes back before the head"
-    await queue.admitting.run()
-    assert queue.wakes(running, JobState.SUCCEEDED)
+async def test_a_new_leader_reads_the_whole_queue_in_pages(cluster: Cluster) -> None:
+    await cluster.submit(CAPACITY)
+    await cluster.admitting.run()
+    waiting = await cluster.submit(*[1] * 2100)
+    cluster.lead()
+    await cluster.admitting.run()
+    assert cluster.passes[-1] == Seen(waiting, {1}, is_open=True)
 
 
-async def test_a_job_that_can_never_fit_fails_and_later_jobs_start(queue: Queue) -> None:
-    large, small = await queue.submit(CAPACITY + 1, 1)
-    await queue.admitting.run()
-    assert await queue.states(large, small) == [JobState.FAILED, JobState.LAUNCHING]
-    diagnosis = (await queue.store.get(large)).diagnosis
-    assert diagnosis is not None
-    assert diagnosis.category is Category.EXCEEDS_CAPACITY
-    assert f"needs {CAPACITY + 1} instances" in diagnosis.summary
+async def test_jobs_that_change_while_a_leader_reads_the_queue_are_read_again(cluster: Cluster) -> None:
+    running, cancelled, waiting = await cluster.submit(CAPACITY, 1, 1)
+    cluster.lead()
+    cluster.cancelled_meanwhile.add(running)
+    await cluster.admitting.run()
+    assert cluster.passes[-1].waiting[0] == cancelled, "it was planned without the cancelled one"
+    assert await cluster.states(running, cancelled, waiting) == [JobState.CANCELLED, LAUNCHING, LAUNCHING]
 
 
-async def test_the_next_job_starts_in_place_of_one_that_was_cancelled_meanwhile(queue: Queue) -> None:
-    cancelled, other = await queue.submit(CAPACITY, CAPACITY)
-    queue.cancelled_meanwhile.add(cancelled)
-    await queue.admitting.run()
-    assert await queue.states(cancelled, other) == [JobState.CANCELLED, JobState.LAUNCHING]
+async def test_changes_that_free_nothing_do_not_wake_admission(cluster: Cluster) -> None:
+    running, waiting = await cluster.submit(30, 20)
+    await cluster.admitting.run()
+    assert await cluster.states(running, waiting) == [LAUNCHING, QUEUED]
+    assert not cluster.wakes(waiting, QUEUED)
+    assert not cluster.wakes(running, JobState.RUNNING)
+    assert not cluster.wakes(99, JobState.FAILED)
+    assert cluster.wakes(running, QUEUED), "it comes back"
+    await cluster.admitting.run()
+    assert cluster.wakes(running, JobState.SUCCEEDED)
 
 
-async def test_an_unavailable_store_ends_the_round(queue: Queue) -> None:
-    (job_id,) = await queue.submit(1)
-    queue.refuses[job_id] = StoreUnavailable("away")
+async def test_a_job_that_no_longer_fits_waits_and_says_so_and_later_jobs_start(cluster: Cluster) -> None:
+    large, small = await cluster.submit(CAPACITY + 1, 1)
+    await cluster.admitting.run()
+    assert await cluster.states(large, small) == [QUEUED, LAUNCHING]
+    await cluster.admitting.keep_notes()
+    kept = await reservation_of(cluster.store, large)
+    assert kept is not None
+    assert kept.reasons == (Reason.LOST_CAPACITY,)
+    assert kept.promise.at == math.inf
+
+
+async def test_a_job_that_the_planner_refuses_fails(cluster: Cluster) -> None:
+    diagnosis = Diagnosis(category=Category.EXCEEDS_CAPACITY, summary="Too large.", resolution="-")
+    (job_id,) = await cluster.submit(1)
+    cluster.answer = Plan(refused=(Refuse(job_id, diagnosis),))
+    await cluster.admitting.run()
+    job = await cluster.store.get(job_id)
+    assert (job.state, job.diagnosis) == (JobState.FAILED, diagnosis)
+
+
+async def test_the_next_job_starts_in_place_of_one_that_was_cancelled_meanwhile(cluster: Cluster) -> None:
+    cancelled, other = await cluster.submit(CAPACITY, CAPACITY)
+    cluster.cancelled_meanwhile.add(cancelled)
+    await cluster.admitting.run()
+    assert await cluster.states(cancelled, other) == [JobState.CANCELLED, LAUNCHING]
+
+
+async def test_an_unavailable_store_ends_the_pass_and_the_next_one_repeats_it(cluster: Cluster) -> None:
+    first, second = await cluster.submit(1, 1)
+    cluster.refuses[first] = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
-        await queue.admitting.run()
-    await queue.admitting.run()
-    assert await queue.states(job_id) == [JobState.LAUNCHING]
+        await cluster.admitting.run()
+    await cluster.admitting.run()
+    assert await cluster.states(first, second) == [LAUNCHING, LAUNCHING]
 
 
-async def test_without_room_jobs_are_admitted_one_at_a_time_until_a_launch_finds_room(queue: Queue) -> None:
-    first, second, third = await queue.submit(1, 1, 1)
-    queue.admitting.found_no_room(first)
-    await queue.admitting.run()
-    assert not queue.policy.seen, "none is admitted while a launch waits"
-    await queue.end(first)
-    queue.admitting.no_longer_waits(first)
-    assert queue.woken == 1
-    await queue.admitting.run()
-    await queue.admitting.run()
-    assert not queue.policy.seen[0].has_room
-    assert await queue.states(second, third) == [JobState.LAUNCHING, JobState.QUEUED]
-    assert queue.admitting.found_room() == [second]
-    await queue.admitting.run()
-    assert await queue.states(third) == [JobState.LAUNCHING]
-    assert queue.policy.seen[-1].has_room
-    queue.admitting.no_longer_waits(third)
-    assert queue.woken == 2, "a job that did not wait holds up no other"
+async def test_thousands_of_cancelled_jobs_leave_the_queue_at_once(cluster: Cluster) -> None:
+    running, *waiting = await cluster.submit(CAPACITY, *[1] * 2000)
+    await cluster.admitting.run()
+    before = len(cluster.passes)
+    await cluster.end(*waiting[:-1], running)
+    await cluster.admitting.run()
+    assert len(cluster.passes) == before + 1
+    assert await cluster.states(waiting[-1]) == [LAUNCHING]
 
 
-async def test_a_trial_job_that_cannot_be_admitted_does_not_block_others(queue: Queue) -> None:
-    first, second = await queue.submit(1, 1)
-    queue.admitting.found_no_room(99)
-    queue.admitting.no_longer_waits(99)
-    queue.refuses[first] = StoreUnavailable("away")
+async def test_a_missed_change_is_repaired_by_two_looks(cluster: Cluster) -> None:
+    (running,) = await cluster.submit(CAPACITY)
+    await cluster.admitting.run()
+    missed = await cluster.store.submit(spec(), NOON, None, 10)
+    await cluster.end(running)
+    for _ in range(2):
+        assert await cluster.states(missed.id) == [QUEUED]
+        await cluster.admitting.verify()
+    await cluster.admitting.run()
+    assert await cluster.states(missed.id) == [LAUNCHING]
+
+
+async def test_an_elastic_job_runs_with_its_allocation(cluster: Cluster) -> None:
+    cluster.elastic_size = 3
+    (job_id,) = await cluster.submit(8)
+    await cluster.admitting.run()
+    job = await cluster.store.get(job_id)
+    assert (job.state, job.instances, job.allocation) == (LAUNCHING, 3, Allocation(trainers=3))
+    assert job.as_allocated.spec.group.roles == {"master": 1, "worker": 2}
+
+
+async def test_without_room_jobs_are_admitted_one_at_a_time_until_a_launch_finds_room(
+    cluster: Cluster,
+) -> None:
+    first, second, third = await cluster.submit(1, 1, 1)
+    cluster.admitting.found_no_room(first)
+    await cluster.admitting.run()
+    assert not cluster.passes[-1].is_open
+    assert await cluster.states(second, third) == [QUEUED, QUEUED], "none is admitted while a launch waits"
+    await cluster.end(first)
+    woken = cluster.woken
+    cluster.admitting.no_longer_waits(first)
+    assert cluster.woken == woken + 1
+    await cluster.admitting.run()
+    await cluster.admitting.run()
+    assert await cluster.states(second, third) == [LAUNCHING, QUEUED]
+    assert cluster.admitting.found_room() == [second]
+    await cluster.admitting.run()
+    assert await cluster.states(third) == [LAUNCHING]
+    woken = cluster.woken
+    cluster.admitting.no_longer_waits(third)
+    assert cluster.woken == woken, "a job that did not wait holds up no other"
+
+
+async def test_a_trial_job_that_cannot_be_admitted_does_not_block_others(cluster: Cluster) -> None:
+    first, second = await cluster.submit(1, 1)
+    cluster.admitting.found_no_room(99)
+    cluster.admitting.no_longer_waits(99)
+    cluster.refuses[first] = StoreUnavailable("away")
     with pytest.raises(StoreUnavailable):
-        await queue.admitting.run()
-    await queue.admitting.run()
-    assert await queue.states(first, second) == [JobState.LAUNCHING, JobState.QUEUED]
+        await cluster.admitting.run()
+    await cluster.admitting.run()
+    assert await cluster.states(first, second) == [LAUNCHING, QUEUED]
+
+
+async def test_reservations_are_kept_until_the_job_leaves_the_queue(cluster: Cluster) -> None:
+    running, waiting = await cluster.submit(CAPACITY, 1)
+    await cluster.admitting.run()
+    await cluster.admitting.keep_notes()
+    kept = await reservation_of(cluster.store, waiting)
+    assert kept is not None
+    assert kept.reasons == (Reason.CAPACITY,)
+    assert kept.promise == Promise(math.inf, "")
+
+    cluster.now = NOON + timedelta(minutes=1)
+    cluster.lead()
+    await cluster.admitting.run()
+    assert cluster.board.promises == {waiting: kept.promise}, "a new leader keeps promises"
+    await cluster.end(running)
+    await cluster.admitting.run()
+    # The slow repair may write at the same time.
+    await asyncio.gather(cluster.admitting.keep_notes(), cluster.admitting.keep_notes(with_usage=True))
+    assert await reservation_of(cluster.store, waiting) is None
+
+
+async def test_the_usage_of_a_queue_survives_a_change_of_leaders(cluster: Cluster) -> None:
+    await cluster.submit(10)
+    await cluster.admitting.run()
+    cluster.now = NOON + timedelta(seconds=50)
+    await cluster.admitting.run()
+    await cluster.admitting.keep_notes(with_usage=True)
+    used = cluster.board.usage["default"].amounts["default"]["instances"]
+    assert used == pytest.approx(10 * 50, rel=0.2)
+
+    cluster.lead()
+    await cluster.admitting.run()
+    assert cluster.board.usage["default"].amounts["default"]["instances"] == pytest.approx(used)
+    cluster.now = NOON - timedelta(days=1)
+    await cluster.admitting.run()
+    assert cluster.board.usage["default"].amounts["default"]["instances"] == pytest.approx(used)

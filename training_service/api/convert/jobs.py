@@ -11,7 +11,7 @@ from job_tracker.jobs import JobView
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.requests import program_of
 from training_service.api.convert.sentences import message_of
-from training_service.api.convert.times import timestamp
+from training_service.api.convert.times import duration_of, timestamp
 
 STATUSES: Mapping[JobState, pb.TrainingStatus.ValueType] = {
     JobState.QUEUED: pb.queuing,
@@ -62,7 +62,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         submitted_at=timestamp(job.submitted_at),
         started_at=timestamp(job.started_at),
         finished_at=timestamp(job.finished_at),
-        instances=spec.instances,
+        instances=job.instances,
         ranks=[
             pb.RankStatus(
                 rank=r.rank,
@@ -73,7 +73,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
                 note=r.note,
                 pace=paces.get(r.rank),
             )
-            for r, role in zip(job.ranks, spec.group.role_of_ranks, strict=False)
+            for r, role in zip(job.ranks, job.allocated_group.role_of_ranks, strict=False)
         ],
         diagnosis=_diagnosis(job.diagnosis),
         progress=_progress(job.progress, goes_on=job.state is JobState.RUNNING and job.ending is None),
@@ -96,6 +96,9 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         submitted_by=spec.submitted_by,
         tags=job.tags,
         note=job.note,
+        queue=spec.queue,
+        priority=spec.priority,
+        expected=duration_of(spec.expected) if spec.expected else None,
     )
 
 

@@ -48,6 +48,9 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
         ),
         program=_program_of(message.program) if message.HasField("program") else None,
         tags=tuple(message.tags),
+        queue=message.queue,
+        priority=message.priority,
+        expected=seconds(message.expected) if message.HasField("expected") else None,
     )
 
 
@@ -109,6 +112,9 @@ def request_for(job: Job) -> pb.TrainRequest:
         ),
         program=program_of(spec),
         tags=job.tags,
+        queue=spec.queue,
+        priority=str(spec.priority) if spec.priority else "",
+        expected=duration_of(spec.expected) if spec.expected else None,
         number_policy=pb.NumberPolicy(on_nonfinite=spec.numbers.on_nonfinite, metrics=spec.numbers.metrics),
     )
 

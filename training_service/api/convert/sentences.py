@@ -77,5 +77,5 @@ def _waiting(job: Job) -> str:
 
 
 def _instances(job: Job) -> str:
-    count = job.spec.instances
+    count = job.instances
     return f"{count} instance{'s' if count > 1 else ''}, attempt {job.attempt}"

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from training_service.client.cli.boundary import errors_reported
-from training_service.client.cli.commands import catalog, projects, report_keys, tokens
+from training_service.client.cli.commands import catalog, projects, queues, report_keys, tokens
 from training_service.client.cli.commands.annotate import hold, note, release, tag
 from training_service.client.cli.commands.artifacts import artifacts, fetch
 from training_service.client.cli.commands.audit import audit
@@ -36,6 +36,7 @@ from training_service.client.cli.commands.submit import submit
 from training_service.client.cli.commands.sweep import sweep
 from training_service.client.cli.commands.wait import wait
 from training_service.client.cli.commands.watch import watch
+from training_service.client.cli.commands.why import why
 from training_service.client.cli.exit_codes import ExitCode
 from training_service.client.cli.output import Remarks
 from training_service.client.cli.session import Session, session_of
@@ -197,7 +198,7 @@ def trainctl(
 
 
 for command in (
-    *(submit, rerun, clone, status, describe, watch, wait, logs, plot, artifacts, fetch, diff),
+    *(submit, rerun, clone, status, describe, why, watch, wait, logs, plot, artifacts, fetch, diff),
     *(tag, note, hold, release, cancel, rm, sweep, scale, simulate),
 ):
     app.command()(command)
@@ -217,3 +218,4 @@ for command_of_catalog in (catalog.algorithms, catalog.datasets):
     app.command()(command_of_catalog)
 app.add_typer(catalog.algorithm_app, name="algorithm")
 app.add_typer(catalog.dataset_app, name="dataset")
+app.add_typer(queues.app, name="queues")

@@ -7,6 +7,7 @@ step, and nothing is lost or done twice.
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 
 from google.protobuf import json_format
 
@@ -169,6 +170,9 @@ class Runner:
             retry_policy=json_format.ParseDict(settings.retry_policy, RetryPolicy()),
             deadlines=json_format.ParseDict(settings.deadlines, Deadlines()),
             number_policy=json_format.ParseDict(settings.number_policy, NumberPolicy()),
+            queue=settings.queue,
+            priority=settings.priority,
+            expected=timedelta(seconds=settings.expected) if settings.expected else None,
         )
 
     def _check(self, trial: Trial) -> None:

@@ -104,6 +104,10 @@ class Sweep(BaseModel):
     retry_policy: Annotated[dict[str, Any], AfterValidator(_json_of(RetryPolicy))] = {}
     deadlines: Annotated[dict[str, Any], AfterValidator(_json_of(Deadlines))] = {}
     number_policy: Annotated[dict[str, Any], AfterValidator(_json_of(NumberPolicy))] = {}
+    queue: str = ""
+    priority: str = ""
+    expected: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """How long each job is expected to run, in seconds."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -23,6 +23,15 @@ local function move_of_caller(by, before, after, id)
   if before == 'queued' then redis.call('ZREM', key('queued-by:' .. by), id) end
   if after == 'queued' then redis.call('ZADD', key('queued-by:' .. by), id, id) end
 end
+-- Keeps the set of the queued jobs of a queue, and their number.
+local function move_of_queue(queue, before, after, id)
+  local change = 0
+  if before == 'queued' then change = change - redis.call('ZREM', key('queue:' .. queue), id) end
+  if after == 'queued' then change = change + redis.call('ZADD', key('queue:' .. queue), id, id) end
+  if change ~= 0 and redis.call('HINCRBY', key('queues'), queue, change) == 0 then
+    redis.call('HDEL', key('queues'), queue)
+  end
+end
 local function requests_of(project)
   return project == 'default' and key('requests') or key('requests:' .. project)
 end

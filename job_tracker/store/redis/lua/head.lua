@@ -1,4 +1,6 @@
--- ARGV: store, limit
+-- ARGV: store, limit, the id after which to begin
 local jobs = {}
-for _, id in ipairs(redis.call('ZRANGE', key('queued'), 0, tonumber(ARGV[2]) - 1)) do jobs[#jobs + 1] = job_of(id) end
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', key('queued'), '(' .. ARGV[3], '+inf', 'LIMIT', 0, ARGV[2])) do
+  jobs[#jobs + 1] = job_of(id)
+end
 return {'jobs', jobs}

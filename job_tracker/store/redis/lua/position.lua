@@ -1,2 +1,2 @@
--- ARGV: store, id
-return {'position', redis.call('ZCOUNT', key('queued'), '-inf', '(' .. ARGV[2])}
+-- ARGV: store, id, queue
+return {'position', redis.call('ZCOUNT', key('queue:' .. ARGV[3]), '-inf', '(' .. ARGV[2])}

@@ -1,9 +1,9 @@
 -- ARGV: store, token, most queued, project, most queued in the project ('' for any number), name of the caller, most
 -- queued of the caller ('' for any number),
 -- 1 if the project must be stored, last id that the caller has seen, request key ('' for none), its digest, name, algorithm, instances, submitted
--- at, spec, when it is due, its score ('' for never), moves, tags (JSON), event
+-- at, spec, when it is due, its score ('' for never), moves, tags (JSON), queue, event
 local _, token, most, project, most_in_project, by, most_of_caller, must_be_stored, seen, request, digest, name, algorithm, instances, at, spec, due,
-  due_score, moves, tags, event = unpack(ARGV)
+  due_score, moves, tags, queue, event = unpack(ARGV)
 if request ~= '' then
   local known = redis.call('HGET', requests_of(project), request)
   if known then
@@ -30,7 +30,7 @@ redis.call('SET', key('last-id'), id)
 redis.call('HSET', job_key(id), 'id', id, 'version', '1', 'state', 'queued', 'name', name,
   'algorithm', algorithm, 'instances', instances, 'attempt', '0', 'submitted_at', at, 'started_at', '',
   'finished_at', '', 'request_key', request, 'request_digest', digest, 'spec', spec, 'ranks', '[]',
-  'ending', '', 'progress', '', 'due_at', due, 'moves', moves, 'by', project .. '/' .. by)
+  'ending', '', 'progress', '', 'due_at', due, 'moves', moves, 'by', project .. '/' .. by, 'queue', queue)
 if tags ~= '[]' then
   redis.call('HSET', job_key(id), 'tags', tags)
   keep_tags(id, tags)
@@ -41,6 +41,7 @@ redis.call('ZADD', key('queued'), id, id)
 redis.call('ZADD', project_key(project, 'queued'), id, id)
 if by ~= '' then redis.call('ZADD', key('by:' .. by), id, id) end
 move_of_caller(by, '', 'queued', id)
+move_of_queue(queue, '', 'queued', id)
 redis.call('ZADD', key('algorithm:' .. algorithm), id, id)
 redis.call('ZADD', key('names'), 0, name .. '\0' .. id)
 if due_score ~= '' then keep_due(id, due_score) end

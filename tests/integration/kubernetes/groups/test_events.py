@@ -21,7 +21,6 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
-from job_tracker.scheduling.fifo import Fifo
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from tests.support.backends import KubernetesGroups
@@ -62,9 +61,7 @@ async def tracked(world: KubernetesGroups, store: SqliteStore, tmp_path: Path) -
     reports, tenure = ReportBuffer(store, utc_now), await elected(store)
     archive = LogArchive(str(tmp_path / "storage" / "logs"))
     logs = LogCollector(store, world.spool(), archive)
-    tracker = Tracker(
-        store, backend, logs, options, tenure, reports, Fifo(), on_save=backend.events.job_saved
-    )
+    tracker = Tracker(store, backend, logs, options, tenure, reports, on_save=backend.events.job_saved)
     tracking = asyncio.create_task(tracker.run())
     admission = Admission(
         FixedCatalog({}), pod_resolver({}), capacity=4, max_processes=4, models_uri="", checkpoints_uri=""

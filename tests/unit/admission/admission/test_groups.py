@@ -16,7 +16,7 @@ from job_tracker.domain.job import JobSpec
 from job_tracker.domain.policies import Elastic
 from job_tracker.store import specs
 from tests.support.catalog import ALGORITHM, pod_resolver
-from training_service.settings.jobs import SchedulingSettings
+from training_service.settings.scheduling import SchedulingSettings
 
 PROCESS = {"command": ("python", "train.py")}
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {

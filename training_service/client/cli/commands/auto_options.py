@@ -120,10 +120,13 @@ def decided(
     version: str,
     parameters: Mapping[str, str],
     messages: Mapping[str, Message | None],
+    texts: Mapping[str, str],
 ) -> Decision:
     """Run the study with the options of the job, and return what it decided."""
     from training_service.client.cli.auto_instances import decide
 
     tables = {name: json_format.MessageToDict(message) for name, message in messages.items() if message}
-    job = {"dataset": dataset or None, "version": version or None, "parameters": dict(parameters), **tables}
+    texts = {"dataset": dataset, "version": version, **texts}
+    given = {name: text for name, text in texts.items() if text}
+    job = {"parameters": dict(parameters), **given, **tables}
     return decide(session, algorithm, wish, job)

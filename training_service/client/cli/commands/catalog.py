@@ -59,10 +59,10 @@ def set_algorithm(context: typer.Context, file: File) -> None:
     and operators may do this. Jobs that were accepted stay as they are.
     """
     session = session_of(context)
-    tables = _tables(file, "algorithms")
+    tables = tables_of(file, "algorithms")
     with session.client() as client:
         for name, definition in tables.items():
-            with _about(f"algorithms.{name}"):
+            with about(f"algorithms.{name}"):
                 made = client.catalog.set_algorithm(name, definition, project=session.project)
             session.output.show(made, render.algorithm, render.algorithm, render.name)
 
@@ -86,10 +86,10 @@ def set_dataset(context: typer.Context, file: File) -> None:
     and operators may do this.
     """
     session = session_of(context)
-    tables = _tables(file, "datasets")
+    tables = tables_of(file, "datasets")
     with session.client() as client:
         for name, definition in tables.items():
-            with _about(f"datasets.{name}"):
+            with about(f"datasets.{name}"):
                 made = client.catalog.set_dataset(name, definition, project=session.project)
             session.output.show(made, render.dataset, render.dataset, render.name)
 
@@ -106,7 +106,7 @@ def remove_dataset(
 
 
 @contextmanager
-def _about(table: str) -> Iterator[None]:
+def about(table: str) -> Iterator[None]:
     """Name the table in the message of an error: a file may have several, and those before it count."""
     try:
         yield
@@ -114,7 +114,7 @@ def _about(table: str) -> Iterator[None]:
         raise InvalidRequest(f"{printable(table)}: {error}") from None
 
 
-def _tables(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
+def tables_of(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
     """The tables of this kind. Raises InvalidRequest if the file has none, or anything else."""
     try:
         with file.open("rb") as opened:
@@ -127,12 +127,16 @@ def _tables(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
         values = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"{file}: not valid TOML ({error})") from None
-    tables = values.pop(kind, None)
-    if values:
-        raise InvalidRequest(
-            f"{file}: {next(iter(values))}: not allowed; allowed: tables {kind}.NAME. Put the rest into "
-            "another file"
-        )
-    if not isinstance(tables, dict) or not tables or not all(isinstance(v, dict) for v in tables.values()):
+    tables: Any = {"": values}
+    for part in ("", *kind.split(".")):
+        inner = tables.pop(part, None)
+        if tables:
+            raise InvalidRequest(
+                f"{file}: {next(iter(tables))}: not allowed; allowed: tables {kind}.NAME. Put the rest into "
+                "another file"
+            )
+        tables = inner if isinstance(inner, dict) else {}
+    found: Mapping[str, Mapping[str, Any]] = tables
+    if not tables or not all(isinstance(v, dict) for v in tables.values()):
         raise InvalidRequest(f"{file}: has no table {kind}.NAME")
-    return tables
+    return found

@@ -78,6 +78,21 @@ NonfiniteMetrics = Annotated[
         rich_help_panel=_PANEL,
     ),
 ]
+Queue = Annotated[
+    str, typer.Option(metavar="NAME", help="The queue to wait in; by default, that of the project.")
+]
+Priority = Annotated[
+    str,
+    typer.Option(metavar="CLASS", help="The priority in the queue, such as low, normal or high."),
+]
+Expected = Annotated[
+    timedelta | None,
+    typer.Option(
+        parser=duration,
+        metavar="TIME",
+        help="How long the job is expected to run, such as 90m or 2h. It may then start earlier, in gaps.",
+    ),
+]
 
 
 def number_policy(on_nonfinite: str, metrics: Sequence[str] | None) -> NumberPolicy | None:

@@ -130,6 +130,9 @@ def run(
     request_key: submission.RequestKey = None,
     on_nonfinite: policy_options.OnNonfinite = "",
     nonfinite_metric: policy_options.NonfiniteMetrics = None,
+    queue: policy_options.Queue = "",
+    priority: policy_options.Priority = "",
+    expected: policy_options.Expected = None,
 ) -> None:
     """Run a program of your own: upload the working folder, run it as a job, and show its output.
 
@@ -181,6 +184,9 @@ def run(
                     queue_deadline, start_deadline, run_deadline, progress_deadline
                 ),
                 number_policy=policy_options.number_policy(on_nonfinite, nonfinite_metric),
+                queue=queue,
+                priority=priority,
+                expected=expected,
                 on_progress=Progress(session.output).show,
             )
         if detach:

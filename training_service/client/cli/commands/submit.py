@@ -74,6 +74,9 @@ def submit(
     near: pods.Near = "",
     apart: pods.Apart = "",
     strict_placement: pods.StrictPlacement = False,
+    queue: policy_options.Queue = "",
+    priority: policy_options.Priority = "",
+    expected: policy_options.Expected = None,
 ) -> None:
     """Queue a training job and print its id.
 
@@ -118,7 +121,8 @@ def submit(
             "deadlines": deadlines,
             "number_policy": numbers,
         }
-        decision = auto.decided(session, algorithm, wish, dataset, version, parameters, messages)
+        waits = {"queue": queue, "priority": priority}
+        decision = auto.decided(session, algorithm, wish, dataset, version, parameters, messages, waits)
         number, parameters = decision.instances, dict(decision.parameters)
         key = request_key or decision.request_key
     with session.client() as client:
@@ -136,6 +140,9 @@ def submit(
                 retry_policy=retries,
                 deadlines=deadlines,
                 number_policy=numbers,
+                queue=queue,
+                priority=priority,
+                expected=expected,
                 tags=tag or (),
             )
         submission.report(session, client, job, followed=follow_it)

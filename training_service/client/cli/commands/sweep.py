@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from training_service.client.cli.commands import policy_options
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.commands.sweep_options import parsed_space
 from training_service.client.cli.render import plots
@@ -83,6 +84,9 @@ def sweep(
         int | None,
         typer.Option(min=1, help="Submit no more trials after this many have failed; by default 10."),
     ] = None,
+    queue: policy_options.Queue = "",
+    priority: policy_options.Priority = "",
+    expected: policy_options.Expected = None,
     every: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.01, help="The time between two checks of the jobs.")
     ] = 2.0,
@@ -112,6 +116,9 @@ def sweep(
             "method": method,
             "trials": trials,
             "seed": seed,
+            "queue": queue or None,
+            "priority": priority or None,
+            "expected": None if expected is None else expected.total_seconds(),
             "objective": {"metric": metric, "direction": direction, "value": value},
         }
     )

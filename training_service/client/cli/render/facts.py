@@ -51,6 +51,12 @@ def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
         yield "Parameters", words.assignments(job.parameters)
     if status.instances:
         yield "Instances", str(status.instances)
+    if status.queue and status.queue != "default":
+        yield "In queue", words.printable(status.queue)
+    if status.HasField("expected"):
+        yield "Expected", words.duration(status.expected.ToTimedelta().total_seconds())
+    if status.priority:
+        yield "Priority", str(status.priority)
     if job.output_model_name:
         yield "Model", words.printable(job.output_model_name)
     if status.model_uri and may_have_model(status):

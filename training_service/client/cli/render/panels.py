@@ -103,6 +103,11 @@ def artifacts(made: GetTrainingArtifactsResponse) -> RenderableType:
     return Group(table, Padding(Group(origin, _grid(facts.provenance(made.provenance))), (1, 0, 0, 0)))
 
 
+def facts_table(title: Text, labelled: Iterable[facts.Fact]) -> RenderableType:
+    """Return facts below a title."""
+    return Group(title, _grid(labelled))
+
+
 def _title(status: GetTrainingStatusResponse) -> Text:
     return Text.assemble((f"Job {status.job_id}", "bold"), "  ", _word(status))
 

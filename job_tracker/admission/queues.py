@@ -1,0 +1,112 @@
+"""In which queue a requested job waits, and with which priority."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final, Protocol
+
+from job_tracker.catalog.entries import listed
+from job_tracker.catalog.job_defaults import duration
+from job_tracker.catalog.parameters import INSTANCES_PARAMETER
+from job_tracker.common.printable import quoted
+from job_tracker.domain.errors import InvalidField, UnknownReference
+from job_tracker.domain.job import JobSpec
+from job_tracker.scheduling.checks import fits_ever
+from job_tracker.scheduling.gangs import gang_of
+from job_tracker.scheduling.model import Gang
+from job_tracker.scheduling.tree import Tree, pool_of, tree_of
+
+_MOST_VERDICTS: Final = 1024
+
+
+class Queues(Protocol):
+    """The queues that are declared."""
+
+    @property
+    def tree(self) -> Tree:
+        """The tree of all queues, as of now."""
+        ...
+
+
+class OneQueue:
+    """One queue for all projects."""
+
+    def __init__(self, instances: int) -> None:
+        """`instances` is how many may run at the same time."""
+        self.tree = tree_of(pool_of({}, instances), {})
+
+
+def queue_of(tree: Tree, project: str, name: str) -> str:
+    """Return the queue of a job of the project; with an empty `name`, the project's default.
+
+    Raises UnknownReference and InvalidField. A queue that only other projects may use does not exist.
+    """
+    wanted = name or tree.default_of(project)
+    if wanted not in tree.queues or not tree.allows(wanted, project):
+        allowed = tree.of_project(project)
+        may_use = f"project {project} may use: {listed(allowed)}"
+        if any(wanted in tree.up_from(each) for each in allowed):
+            raise InvalidField(
+                "queue", f"{quoted(wanted)} is not allowed: it is the parent of other queues; {may_use}"
+            )
+        if not name:
+            raise InvalidField(
+                "queue", f"must not be empty: {quoted(wanted)} takes other projects; {may_use}"
+            )
+        raise UnknownReference("queue", f"{quoted(wanted)} doesn't exist; {may_use}")
+    if problem := tree.problems.get(wanted):
+        raise InvalidField("queue", f"{quoted(wanted)} cannot be used: {problem}")
+    return wanted
+
+
+def priority_of(tree: Tree, queue: str, sent: str) -> int:
+    """Return the priority of a job: the number of a class, or a number as text. Raises InvalidField.
+
+    Jobs that are submitted again send the number.
+    """
+    classes, most = tree.pool.priorities, tree.max_priority_of(queue)
+    if not sent:
+        return 0 if most is None else min(0, most)
+    number = classes.get(sent)
+    if number is None and sent.removeprefix("-").isdecimal() and len(sent) < 12:
+        given = int(sent)
+        number = given if min([0, *classes.values()]) <= given <= max([0, *classes.values()]) else None
+    allowed = {name for name, each in classes.items() if most is None or each <= most}
+    if number is None:
+        raise InvalidField("priority", f"{quoted(sent)} is not a priority; allowed: {listed(allowed)}")
+    if most is not None and number > most:
+        raise InvalidField(
+            "priority", f"{quoted(sent)} is not allowed in queue {queue}; allowed: {listed(allowed)}"
+        )
+    return number
+
+
+def expected_of(seconds: float | None) -> timedelta | None:
+    """Return how long an attempt is expected to run; None: not said. Raises InvalidField."""
+    if seconds is None:
+        return None
+    expected = duration("expected", seconds)
+    if not expected:
+        raise InvalidField("expected", f"{seconds:g} s is not allowed: it must be more than 0")
+    return expected
+
+
+def check_fit(tree: Tree, spec: JobSpec) -> None:
+    """Raise InvalidField, with the largest job that could, if the job can never start."""
+    gang = gang_of(0, spec, None)
+    # With many queues, the check takes milliseconds; most jobs ask for the same as others.
+    key = (gang.queue, gang.least, *((part.count, *part.each.items()) for part in gang.parts))
+    if key not in tree.verdicts:
+        if len(tree.verdicts) >= _MOST_VERDICTS:
+            tree.verdicts.clear()
+        tree.verdicts[key] = fits_ever(tree.queues, tree.pool.flavors, gang)
+    if (problem := tree.verdicts[key]) is not None:
+        raise InvalidField(_field_of(tree, spec, gang), f"{problem.summary} {problem.resolution}")
+
+
+def _field_of(tree: Tree, spec: JobSpec, gang: Gang) -> str:
+    """Return the field that makes the job too large."""
+    trainers, *others = gang.parts
+    smallest = replace(gang, parts=(replace(trainers, count=1), *others), least=0)
+    if fits_ever(tree.queues, tree.pool.flavors, smallest) is None:
+        return f"parameters.{INSTANCES_PARAMETER}"
+    return "pod_options.resources" if spec.pod_options.resources else "queue"

@@ -1,0 +1,37 @@
+"""Finds queues with jobs that have not ended: such a queue cannot go."""
+
+from collections.abc import Collection
+from typing import Protocol
+
+from job_tracker.domain.job import JobState
+from job_tracker.store.jobs import JobFilter, Listing
+
+_UNFINISHED = frozenset(state for state in JobState if not state.is_terminal)
+_PAGE = 500
+
+
+class JobList(Protocol):
+    """Lists jobs."""
+
+    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
+        """See JobStore."""
+        ...
+
+
+class Occupied:
+    """Finds which of some queues have jobs that have not ended. The cost grows with the number of such
+    jobs."""
+
+    def __init__(self, store: JobList) -> None:
+        self._store = store
+
+    async def __call__(self, names: Collection[str]) -> frozenset[str]:
+        """Return those of the queues with jobs that wait or run, or that wait for another attempt."""
+        wanted, found, before = frozenset(names), set[str](), None
+        while wanted - found:
+            page = await self._store.list_jobs(JobFilter(states=_UNFINISHED), limit=_PAGE, before=before)
+            found |= {job.spec.queue for job in page.jobs} & wanted
+            if not page.has_more:
+                break
+            before = page.jobs[-1].id
+        return frozenset(found)

@@ -1,0 +1,60 @@
+"""What a job needs, as the planner counts it."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import ceil
+
+from job_tracker.catalog.syntax import CPU, amount
+from job_tracker.domain.group import GroupSpec
+from job_tracker.domain.job import JobSpec
+from job_tracker.scheduling.model import INSTANCES, Expected, Gang, Part, Resources
+
+_THOUSANDTHS = 1000
+
+
+def gang_of(job_id: int, spec: JobSpec, expected: Expected | None) -> Gang:
+    """Return the gang of a job: the trainers first, then other roles in the order of ranks."""
+    parts = parts_of(spec.group)
+    elastic = spec.group.elastic
+    return Gang(
+        job_id=job_id,
+        queue=spec.queue,
+        priority=spec.priority,
+        parts=parts,
+        least=min(elastic.min_instances, parts[0].count) if elastic else 0,
+        expected=expected,
+    )
+
+
+def parts_of(group: GroupSpec) -> tuple[Part, ...]:
+    """Return the instances of a group. Master and workers are alike, and are one part."""
+    trainers = sum(count for role, count in group.roles.items() if role not in group.others)
+    counts = {"": trainers, **{role: count for role, count in group.roles.items() if role in group.others}}
+    return tuple(
+        _part(count, tuple(group.instance(role).resources.items())) for role, count in counts.items() if count
+    )
+
+
+def units(resource: str, quantity: str) -> int:
+    """Return a quantity in the units of the model: thousandths of `cpu`, bytes, or whole devices.
+
+    A part of a unit counts as a whole one. Raises ValueError if it is not a quantity.
+    """
+    number = amount(quantity)
+    return ceil(number * _THOUSANDTHS if resource == CPU else number)
+
+
+def units_of(quantities: Mapping[str, str]) -> dict[str, int]:
+    """Return quantities by resource in the units of the model."""
+    return {resource: units(resource, quantity) for resource, quantity in quantities.items()}
+
+
+# Most jobs ask for the same as others. Shared parts make a long queue smaller.
+@lru_cache(maxsize=4096)
+def _part(count: int, quantities: tuple[tuple[str, str], ...]) -> Part:
+    return Part(count, _each(quantities))
+
+
+@lru_cache(maxsize=4096)
+def _each(quantities: tuple[tuple[str, str], ...]) -> Resources:
+    return {INSTANCES: 1, **units_of(dict(quantities))}

@@ -1,0 +1,102 @@
+"""The notes of scheduling: what a later leader continues with, and what every replica answers from."""
+
+import asyncio
+import json
+from typing import Final, TypeVar
+
+from pydantic import TypeAdapter
+
+from job_tracker.scheduling.board import Board
+from job_tracker.scheduling.model import Plan, Reserve, Usage
+from job_tracker.store.lease import Term
+from job_tracker.store.scheduling import SchedulingStore
+
+T = TypeVar("T")
+
+USAGE: Final = "usage"
+"""The kind of what queues have used, by queue."""
+WAITING: Final = "waiting"
+"""The kind of the reservations and reasons of waiting jobs, by job."""
+
+_RESERVED = TypeAdapter(Reserve)
+_USAGE = TypeAdapter(Usage)
+
+
+class NoteKeeper:
+    """Collects the notes of the last pass, and writes those that have changed.
+
+    Usage changes all the time, so it is written less often.
+    """
+
+    def __init__(self, store: SchedulingStore, term: Term | None) -> None:
+        """Write with this term."""
+        self._store = store
+        self._term = term
+        self._kept: dict[tuple[str, str], str] = {}
+        self._waiting: dict[str, str] = {}
+        self._writing = asyncio.Lock()
+
+    async def restore(self, board: Board) -> None:
+        """Give the board the usage and the promises of the notes, before it reads any job."""
+        for queue, text in (await self._store.scheduling_notes(USAGE)).items():
+            self._kept[USAGE, queue] = text
+            if (usage := _read(_USAGE, text)) is not None:
+                board.usage.setdefault(queue, usage)
+        for key, text in (await self._store.scheduling_notes(WAITING)).items():
+            self._kept[WAITING, key] = text
+            if (reserved := _read(_RESERVED, text)) is not None:
+                board.promises.setdefault(reserved.job_id, reserved.promise)
+        self._waiting = {key: text for (kind, key), text in self._kept.items() if kind == WAITING}
+
+    def decided(self, plan: Plan, board: Board) -> None:
+        """Keep the reservations of a plan, in the place of earlier ones."""
+        board.promises.clear()
+        board.promises.update({each.job_id: each.promise for each in plan.reserved})
+        self._waiting = {str(each.job_id): _text_of(_RESERVED, each) for each in plan.reserved}
+
+    def has_changed(self) -> bool:
+        """Return whether reservations differ from those that were written."""
+        kept = {key: text for (kind, key), text in self._kept.items() if kind == WAITING}
+        return kept != self._waiting
+
+    async def write(self, board: Board, *, with_usage: bool) -> None:
+        """Write what has changed, in one transaction."""
+        async with self._writing:
+            await self._write(board, with_usage=with_usage)
+
+    async def _write(self, board: Board, *, with_usage: bool) -> None:
+        wanted = {(WAITING, key): text for key, text in self._waiting.items()}
+        if with_usage:
+            wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.usage.items()}
+        changed: dict[tuple[str, str], str | None] = {
+            place: text for place, text in wanted.items() if self._kept.get(place) != text
+        }
+        replaced = {WAITING, USAGE} if with_usage else {WAITING}
+        changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
+        if not changed:
+            return
+        await self._store.keep_scheduling_notes(changed, term=self._term)
+        for place, text in changed.items():
+            if text is None:
+                del self._kept[place]
+            else:
+                self._kept[place] = text
+
+
+async def reservation_of(store: SchedulingStore, job_id: int) -> Reserve | None:
+    """Return the reservation of a waiting job, if it has one."""
+    text = await store.scheduling_note(WAITING, str(job_id))
+    return _read(_RESERVED, text) if text is not None else None
+
+
+def _text_of(adapter: TypeAdapter[T], value: T) -> str:
+    # Not `dump_json`, which has no text for a start that cannot be promised: infinity.
+    return json.dumps(adapter.dump_python(value, mode="json", exclude_defaults=True))
+
+
+def _read(adapter: TypeAdapter[T], text: str) -> T | None:
+    """Return the value; None if another version has written it."""
+    try:
+        return adapter.validate_python(json.loads(text))
+    except ValueError:
+        return None

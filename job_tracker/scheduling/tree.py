@@ -1,0 +1,305 @@
+"""The tree of queues, as declared: checked against the flavors, and turned into what the planner sees."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from job_tracker.catalog.entries import listed
+from job_tracker.common.printable import quoted
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.naming import DEFAULT_QUEUE
+from job_tracker.scheduling.gangs import units, units_of
+from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Limit, Queue
+from job_tracker.scheduling.recipes import QueueRecipe
+
+DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"low": -100, "normal": 0, "high": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What queues are declared on: flavors, and the named classes of priorities."""
+
+    flavors: Sequence[Flavor]
+    priorities: Mapping[str, int] = field(default_factory=lambda: DEFAULT_PRIORITIES)
+
+
+def pool_of(
+    capacities: Mapping[str, Mapping[str, str]],
+    instances: int,
+    priorities: Mapping[str, int] = DEFAULT_PRIORITIES,
+) -> Pool:
+    """Return the pool of these capacities by flavor; without any, of one flavor with so many instances."""
+    flavors = [Flavor(name=name, capacity=units_of(each)) for name, each in capacities.items()]
+    return Pool(
+        tuple(flavors) or (Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: instances}),), dict(priorities)
+    )
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The declared queues with `default`, which always exists. It never changes."""
+
+    pool: Pool
+    recipes: Mapping[str, QueueRecipe]
+    """As declared."""
+    queues: Mapping[str, Queue]
+    """As the planner sees them. What is wrong with a queue of `problems` is left out here."""
+    problems: Mapping[str, str] = field(default_factory=dict)
+    """Why queues cannot take jobs, by name."""
+
+    @cached_property
+    def verdicts(self) -> dict[Hashable, Diagnosis | None]:
+        """Why jobs can never start in this tree, as callers have found; None: they can."""
+        return {}
+
+    @cached_property
+    def cohorts(self) -> frozenset[str]:
+        """The queues that are parents of others."""
+        return frozenset(each.parent for each in self.queues.values() if each.parent)
+
+    @property
+    def leaves(self) -> frozenset[str]:
+        """The queues in which jobs can wait."""
+        return frozenset(self.queues) - self.cohorts
+
+    def covering(self, names: Iterable[str]) -> Mapping[str, Queue]:
+        """Return the queues for the planner, also for jobs in queues of these names that are not declared.
+
+        Such a queue is at the top, with weight 1 and without limits. It exists if a file was changed while
+        the service was not running, or if a queue was removed just as a job was submitted to it.
+        """
+        others = {name: Queue(name=name) for name in names if name not in self.queues}
+        return {**self.queues, **others} if others else self.queues
+
+    def up_from(self, name: str) -> Iterator[str]:
+        """Yield the queue and its parents, up to the top."""
+        while name:
+            yield name
+            name = self.queues[name].parent
+
+    def projects_of(self, name: str) -> frozenset[str] | None:
+        """Return the projects that may use the queue; None: all."""
+        return next((self._listed[each] for each in self.up_from(name) if each in self._listed), None)
+
+    @cached_property
+    def _listed(self) -> Mapping[str, frozenset[str]]:
+        """The projects that queues list, by queue."""
+        return {name: frozenset(each.projects) for name, each in self.recipes.items() if each.projects}
+
+    def allows(self, name: str, project: str) -> bool:
+        """Return whether jobs of the project may wait in the queue."""
+        projects = self.projects_of(name)
+        return name not in self.cohorts and (projects is None or project in projects)
+
+    def of_project(self, project: str) -> list[str]:
+        """Return the queues in which jobs of the project may wait, by name."""
+        return sorted(name for name in self.queues if self.allows(name, project))
+
+    def default_of(self, project: str) -> str:
+        """Return the queue of the project's jobs that name none.
+
+        It is the first by name that lists the project, else `default`.
+        """
+        return self._defaults.get(project, DEFAULT_QUEUE)
+
+    @cached_property
+    def _defaults(self) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        for name in sorted(self.recipes.keys() - self.cohorts - self.problems.keys()):
+            for project in self.recipes[name].projects:
+                found.setdefault(project, name)
+        return found
+
+    def max_priority_of(self, name: str) -> int | None:
+        """Return the highest priority that a job may have in the queue; None: any."""
+        found = (self.queues[each].max_priority for each in self.up_from(name))
+        return min((each for each in found if each is not None), default=None)
+
+
+def tree_of(
+    pool: Pool, recipes: Mapping[str, QueueRecipe], *, also: Mapping[str, QueueRecipe] | None = None
+) -> Tree:
+    """Return the tree of these queues.
+
+    Raises ValueError that begins with the queue and its field, such as "research.parent: …". Queues of
+    `also`, which were accepted before the settings changed, are never refused: those that do not fit any
+    more are in `problems`.
+    """
+    problems: dict[str, str] = {}
+    kept = dict(recipes)
+    check(pool, kept)
+    later = {name: recipe for name, recipe in (also or {}).items() if name not in kept}
+    # First all of them, which is the usual case; else one by one, parents first.
+    try:
+        check(pool, {**kept, **later})
+        kept |= later
+    except ValueError:
+        _add_what_fits(pool, kept, later, problems)
+    every = {**recipes, **later}
+    queues = {name: _queue(pool, name, recipe) for name, recipe in kept.items()}
+    for name in problems:
+        queues[name] = Queue(name=name, weight=every[name].weight, max_running=every[name].max_running)
+    if DEFAULT_QUEUE not in queues:
+        queues[DEFAULT_QUEUE] = Queue(name=DEFAULT_QUEUE)
+    return Tree(pool, every, queues, problems)
+
+
+def _add_what_fits(
+    pool: Pool, kept: dict[str, QueueRecipe], later: Mapping[str, QueueRecipe], problems: dict[str, str]
+) -> None:
+    waiting, refused = dict(later), dict[str, str]()
+    while waiting:
+        before = len(waiting)
+        for name in list(waiting):
+            try:
+                check(pool, {**kept, name: waiting[name]})
+            except ValueError as error:
+                refused[name] = str(error)
+            else:
+                kept[name] = waiting.pop(name)
+        if len(waiting) == before:
+            problems.update({name: refused[name] for name in waiting})
+            return
+
+
+def changed(tree: Tree, name: str, recipe: QueueRecipe | None) -> Tree:
+    """Return the tree with another recipe of one queue; None: without the queue. Raises ValueError."""
+    recipes = {key: each for key, each in tree.recipes.items() if key != name and key not in tree.problems}
+    return tree_of(tree.pool, {**recipes, name: recipe} if recipe else recipes)
+
+
+def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
+    """Raise ValueError with the queue and its field unless the queues make a tree that fits on the pool."""
+    for name, recipe in recipes.items():
+        _check_parents(name, recipe, recipes)
+        _check_class(name, recipe, pool)
+        _check_resources(name, recipe, pool)
+    children: dict[str, list[str]] = {}
+    for name, recipe in recipes.items():
+        children.setdefault(recipe.parent, []).append(name)
+    for name in children:
+        if name and recipes[name].max_queued is not None:
+            raise ValueError(
+                f"{name}.max_queued: not allowed, since jobs wait only in queues that are not parents "
+                "of others; set it there"
+            )
+    for flavor in pool.flavors:
+        for resource, capacity in flavor.capacity.items():
+            _check_sums(children, recipes, flavor.name, resource, capacity)
+
+
+def _check_parents(name: str, recipe: QueueRecipe, recipes: Mapping[str, QueueRecipe]) -> None:
+    place, parent = f"{name}.parent", recipe.parent
+    if not parent:
+        return
+    if parent == DEFAULT_QUEUE:
+        raise ValueError(
+            f"{place}: {quoted(parent)} is not allowed: jobs that name no queue wait there, so it cannot be "
+            "a parent"
+        )
+    if parent not in recipes:
+        raise ValueError(f"{place}: {quoted(parent)} doesn't exist; allowed: {listed(recipes)}")
+    path = [name]
+    while parent in recipes:
+        path.append(parent)
+        if parent == name:
+            raise ValueError(
+                f"{place}: {quoted(recipe.parent)} is not allowed: the parents form a cycle, "
+                f"{' → '.join(path)}"
+            )
+        if parent in path[:-1]:
+            return  # the cycle does not contain this queue, and is found at one of its own
+        parent = recipes[parent].parent
+
+
+def _check_class(name: str, recipe: QueueRecipe, pool: Pool) -> None:
+    wanted = recipe.max_priority
+    if wanted is not None and wanted not in pool.priorities:
+        raise ValueError(
+            f"{name}.max_priority: {quoted(wanted)} doesn't exist; allowed: {listed(pool.priorities)} "
+            "(scheduling.priorities)"
+        )
+
+
+def _check_resources(name: str, recipe: QueueRecipe, pool: Pool) -> None:
+    capacities = {flavor.name: flavor.capacity for flavor in pool.flavors}
+    for flavor, quota in recipe.quotas.items():
+        if flavor not in capacities:
+            raise ValueError(
+                f"{name}.quotas.{flavor}: there is no such flavor; allowed: {listed(capacities)} "
+                "(scheduling.flavors)"
+            )
+        for resource in quota.nominal:
+            if resource not in capacities[flavor]:
+                raise ValueError(
+                    f"{name}.quotas.{flavor}.nominal.{resource}: the flavor has no such resource; allowed: "
+                    f"{listed(capacities[flavor])} (scheduling.flavors.{flavor})"
+                )
+
+
+def _check_sums(
+    children: Mapping[str, Sequence[str]],
+    recipes: Mapping[str, QueueRecipe],
+    flavor: str,
+    resource: str,
+    capacity: int,
+) -> None:
+    """Raise ValueError if the queues below a node are guaranteed more than the node has."""
+    totals: dict[str, int] = {}
+    for name in _children_first(children):
+        below = sum(totals[child] for child in children.get(name, ()))
+        own = _nominal(recipes[name], flavor, resource) if name else capacity
+        if own is not None and below > own:
+            what = f"quotas.{flavor}.nominal.{resource}"
+            asked = [each for each in children[name] if totals[each]]
+            place, of = asked[-1], f"{name}.{what}" if name else f"scheduling.flavors.{flavor}.{resource}"
+            raise ValueError(
+                f"{place}.{what}: {', '.join(asked)} and the queues below are guaranteed "
+                f"{_shown(resource, below)} in all; at most {_shown(resource, own)} is allowed ({of})"
+            )
+        totals[name] = below if own is None else own
+
+
+def _children_first(children: Mapping[str, Sequence[str]]) -> list[str]:
+    ordered = [""]
+    for name in ordered:  # it grows while it is read
+        ordered.extend(children.get(name, ()))
+    return ordered[::-1]
+
+
+def _nominal(recipe: QueueRecipe, flavor: str, resource: str) -> int | None:
+    quota = recipe.quotas.get(flavor)
+    quantity = quota.nominal.get(resource) if quota else None
+    return None if quantity is None else units(resource, quantity)
+
+
+def _shown(resource: str, number: int) -> str:
+    return f"{number}m" if resource == "cpu" else str(number)
+
+
+def _queue(pool: Pool, name: str, recipe: QueueRecipe) -> Queue:
+    limits = {
+        flavor: {
+            resource: Limit(
+                nominal=units(resource, quantity),
+                borrow=_given(quota.borrow, resource),
+                lend=_given(quota.lend, resource),
+            )
+            for resource, quantity in quota.nominal.items()
+        }
+        for flavor, quota in recipe.quotas.items()
+    }
+    return Queue(
+        name=name,
+        parent=recipe.parent,
+        weight=recipe.weight,
+        limits=limits,
+        max_running=recipe.max_running,
+        max_queued=recipe.max_queued,
+        max_priority=None if recipe.max_priority is None else pool.priorities[recipe.max_priority],
+    )
+
+
+def _given(amounts: Mapping[str, str], resource: str) -> int | None:
+    return units(resource, amounts[resource]) if resource in amounts else None

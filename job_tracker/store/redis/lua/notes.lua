@@ -1,0 +1,2 @@
+-- ARGV: store, kind
+return {'notes', redis.call('HGETALL', key('notes:' .. ARGV[2]))}

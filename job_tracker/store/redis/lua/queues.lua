@@ -1,0 +1,2 @@
+-- ARGV: store
+return {'queues', redis.call('HGETALL', key('queues'))}

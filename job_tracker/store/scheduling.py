@@ -1,0 +1,28 @@
+"""The protocol for the notes of scheduling: what replicas and later leaders need to know.
+
+A note is a short text by kind and key. Kinds are constants of the scheduler; the store knows none of them.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
+
+from job_tracker.store.lease import Term
+
+Changed: TypeAlias = Mapping[tuple[str, str], str | None]
+"""Notes by kind and key. None: the note is removed."""
+
+
+class SchedulingStore(Protocol):
+    """Keeps the notes of scheduling. The leader writes them, and every replica reads them."""
+
+    async def scheduling_notes(self, kind: str) -> Mapping[str, str]:
+        """Return all notes of a kind, by key."""
+        ...
+
+    async def scheduling_note(self, kind: str, key: str) -> str | None:
+        """Return one note; None if there is none."""
+        ...
+
+    async def keep_scheduling_notes(self, changed: Changed, *, term: Term | None = None) -> None:
+        """Write and remove notes, each 1,000 in one change. The others stay."""
+        ...

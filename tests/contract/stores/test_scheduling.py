@@ -1,0 +1,108 @@
+"""The contract of stores: queues, allocations, and notes of scheduling."""
+
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.domain.allocation import Allocation
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.errors import LeadershipLost
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.policies import Elastic, RetryPolicy
+from job_tracker.store.base import Store
+from job_tracker.store.queue import Tally
+from tests.support.jobs import NOON, spec
+from tests.support.stores import Reopen
+
+
+async def submit(store: Store, queue: str = "default", instances: int = 1) -> Job:
+    wanted = spec(
+        instances=instances,
+        queue=queue,
+        elastic=Elastic(min_instances=1),
+        retry=RetryPolicy(max_attempts=2),
+    )
+    return await store.submit(wanted, NOON, None, 1000)
+
+
+async def test_a_position_counts_jobs_of_the_same_queue(store: Store, reopen: Reopen) -> None:
+    first, other, second, third = [
+        await submit(store, queue) for queue in ("default", "research", "default", "default")
+    ]
+    assert [await store.queue_position(job) for job in (first, other, second, third)] == [0, 0, 1, 2]
+    assert await store.queued_by_queue() == {"default": 3, "research": 1}
+    await store.update(first.admitted(NOON))
+    await store.update(other.admitted(NOON))
+    assert [await store.queue_position(job) for job in (second, third)] == [0, 1]
+    store = await reopen()
+    assert await store.queued_by_queue() == {"default": 2}
+    assert [await store.queue_position(job) for job in (second, third)] == [0, 1]
+
+
+async def test_the_queue_is_read_in_pages(store: Store) -> None:
+    jobs = [await submit(store) for _ in range(70)]
+    assert await store.first_queued(40) == jobs[:40]
+    assert await store.first_queued(40, after=jobs[39].id) == jobs[40:]
+    assert await store.first_queued(10, after=jobs[-1].id) == []
+
+
+async def test_an_allocation_is_stored_with_the_attempt(store: Store, reopen: Reopen) -> None:
+    job = await submit(store, instances=4)
+    wanted = Allocation(flavor="a100", trainers=3, nodes=("one", "one", "two"))
+    launching = await store.update(job.admitted(NOON, wanted))
+    store = await reopen()
+    assert await store.get(job.id) == launching
+    assert launching.allocation == wanted
+    assert launching.instances == 3
+    running = await store.update(launching.running(NOON))
+    failed = running.failed(
+        Diagnosis(category=Category.CRASHED, summary="It crashed.", resolution="-", retryable=True), NOON
+    )
+    assert failed.ending is not None
+    waiting = await store.update((await store.update(failed)).ended(failed.ending, NOON))
+    assert waiting.allocation == wanted
+    again = await store.update(waiting.queued_again(NOON + timedelta(hours=1)))
+    assert (again.state, again.allocation) == (JobState.QUEUED, None)
+    assert await (await reopen()).get(job.id) == again
+
+
+async def test_tallies_count_the_instances_of_allocations(store: Store) -> None:
+    job = await submit(store, instances=4)
+    launching = await store.update(job.admitted(NOON, Allocation(trainers=2)))
+    tallies = await store.tallies()
+    assert (tallies[JobState.QUEUED], tallies[JobState.LAUNCHING]) == (Tally(), Tally(1, 2))
+    await store.update(launching.running(NOON))
+    tallies = await store.tallies()
+    assert (tallies[JobState.LAUNCHING], tallies[JobState.RUNNING]) == (Tally(), Tally(1, 2))
+
+
+async def test_notes_are_kept_by_kind_and_key(store: Store, reopen: Reopen) -> None:
+    assert await store.scheduling_notes("usage") == {}
+    assert await store.scheduling_note("usage", "default") is None
+    await store.keep_scheduling_notes(
+        {("usage", "default"): "1", ("usage", "research"): "2", ("job", "default"): '{"über": "ok"}'}
+    )
+    store = await reopen()
+    assert await store.scheduling_notes("usage") == {"default": "1", "research": "2"}
+    assert await store.scheduling_note("job", "default") == '{"über": "ok"}'
+    await store.keep_scheduling_notes(
+        {("usage", "default"): None, ("usage", "research"): "3", ("job", "x"): None}
+    )
+    assert await store.scheduling_notes("usage") == {"research": "3"}
+    assert await store.scheduling_notes("job") == {"default": '{"über": "ok"}'}
+
+
+async def test_many_notes_are_written_at_once(store: Store) -> None:
+    await store.keep_scheduling_notes({("job", str(n)): f"note {n}" for n in range(2500)})
+    assert len(await store.scheduling_notes("job")) == 2500
+
+
+async def test_a_former_leader_writes_no_notes(store: Store) -> None:
+    old = await store.lead("one", timedelta(minutes=1))
+    assert old is not None
+    await store.resign(old)
+    new = await store.lead("two", timedelta(minutes=1))
+    with pytest.raises(LeadershipLost):
+        await store.keep_scheduling_notes({("usage", "default"): "old"}, term=old)
+    await store.keep_scheduling_notes({("usage", "default"): "new"}, term=new)
+    assert await store.scheduling_notes("usage") == {"default": "new"}

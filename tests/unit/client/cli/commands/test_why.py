@@ -1,0 +1,51 @@
+"""trainctl why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
+
+
+def test_why_prints_the_reasons_the_promise_and_the_holders(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.set_job(1, status=pb.queuing)
+    training.service.explanations[1] = pb.ExplainTrainingResponse(
+        job_id=1,
+        queue="research",
+        position=2,
+        reasons=[
+            pb.WaitingReason(code="quota", message="Its queue is at its quota."),
+            pb.WaitingReason(code="order", message="Jobs before it wait, too."),
+        ],
+        promised_start=Timestamp(seconds=60),
+        flavor="a100",
+        moved_because="A job runs longer.",
+        holders=[pb.CapacityHolder(job_id=7, name="other", project="vision", instances=4)],
+        other_holders=2,
+        other_instances=3,
+    )
+    assert trainctl("why", "1").stdout.splitlines() == [
+        "job: 1",
+        "queue: research, 2 jobs before it",
+        "reason: quota: Its queue is at its quota.",
+        "reason: order: Jobs before it wait, too.",
+        "promised: 1970-01-01T00:01:00Z on a100",
+        "moved: A job runs longer.",
+        "held by: job 7 other (project vision, 4 instances)",
+        "held by: 2 other jobs (3 instances)",
+    ]
+    assert trainctl("--quiet", "why", "1").stdout == "quota\norder\n"
+    assert "Its queue is at its quota." in trainctl.on_terminal("why", "1").stdout
+
+
+def test_why_says_that_a_job_does_not_wait(training: ServerInThread, trainctl: Trainctl) -> None:
+    training.set_job(1, status=pb.succeed)
+    assert trainctl("why", "1").stdout == "job: 1\nwaits: no: it is not in the queue\n"

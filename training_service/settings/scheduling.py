@@ -1,0 +1,138 @@
+"""Settings of scheduling: capacity, queues, priorities, and how the planner looks ahead."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from job_tracker.common.config import Config, Duration
+from job_tracker.common.printable import quoted
+from job_tracker.domain import naming
+from job_tracker.scheduling.gangs import units
+from job_tracker.scheduling.model import INSTANCES
+from job_tracker.scheduling.recipes import MOST_PRIORITY, Capacity, PoolName, QueueRecipe
+from job_tracker.scheduling.tree import DEFAULT_PRIORITIES, Pool, Tree, pool_of, tree_of
+
+PROCESSES_PER_INSTANCE = 8
+"""The number of GPUs of a large machine."""
+
+
+def _class(name: str) -> str:
+    if not naming.is_project(name):
+        raise ValueError(f"{quoted(name)} is not the name of a priority: {naming.PROJECT_RULE}")
+    return name
+
+
+class SchedulingSettings(Config):
+    """The capacity of the service, its queues, and the order of jobs. See docs/scheduling.md."""
+
+    capacity: int = Field(
+        default=8,
+        ge=1,
+        le=1_000_000,
+        description="Number of instances (pods, containers or process groups) that may run at the same time. "
+        "Not allowed with `flavors`.",
+    )
+    flavors: dict[PoolName, Capacity] = Field(
+        default={},
+        max_length=100,
+        description="Kinds of machines by name. Each has its capacity by resource, such as `instances = 16` "
+        '(required), `cpu = "512"`, `memory = "2Ti"` and `"nvidia.com/gpu" = 128`. A resource without a '
+        "capacity is not limited. Unset: one flavor, `default`, with `capacity` instances.",
+    )
+    queues: dict[PoolName, QueueRecipe] = Field(
+        default={},
+        max_length=10_000,
+        description="Queues by name, besides those that are declared by the API. The queue `default` always "
+        "exists. Changes count without a restart.",
+    )
+    priorities: dict[
+        Annotated[str, AfterValidator(_class)], Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
+    ] = Field(
+        default=dict(DEFAULT_PRIORITIES),
+        max_length=100,
+        description="Classes of priorities: a name and its number. Within a queue, jobs with a higher one "
+        "start first. Jobs that name no class have priority 0.",
+    )
+    reservations: int = Field(
+        default=100,
+        ge=0,
+        le=10_000,
+        description="Number of waiting jobs that have a reservation: no other job may delay their start. "
+        "With a higher number, plans take longer.",
+    )
+    overtake_limit: int = Field(
+        default=8,
+        ge=0,
+        le=1_000_000,
+        description="Number of jobs of unknown duration that may start before the first waiting job, which "
+        "came earlier. 0: none overtakes it.",
+    )
+    usage_half_life: Duration = Field(
+        default=timedelta(days=1),
+        ge=timedelta(minutes=1),
+        le=timedelta(days=3650),
+        description="Time after which what a queue has used counts half as much for the order of queues.",
+    )
+    max_queued: int = Field(
+        default=1_000_000,
+        ge=1,
+        description="Number of jobs that may wait in all queues together. Further jobs are refused with "
+        "RESOURCE_EXHAUSTED.",
+    )
+    max_queued_of_caller: int = Field(
+        default=100_000,
+        ge=1,
+        description="Number of jobs of one caller that may wait, in all projects together. "
+        "Further ones are refused with RESOURCE_EXHAUSTED. Without tokens and client certificates, all "
+        "callers are one.",
+    )
+    max_processes: int | None = Field(
+        default=None,
+        ge=1,
+        le=256_000_000,
+        description="Number of training processes that one job may have in all its instances "
+        f"(PARALLEL_INSTANCES times nproc_per_node). Unset: {PROCESSES_PER_INSTANCE} times the capacity.",
+    )
+
+    @property
+    def instances(self) -> int:
+        """Number of instances of all flavors."""
+        return sum(self._instances_by_flavor.values()) if self.flavors else self.capacity
+
+    @property
+    def most_instances(self) -> int:
+        """Number of instances that one job may have: a job runs on one flavor."""
+        return max(self._instances_by_flavor.values(), default=self.capacity)
+
+    @property
+    def most_processes(self) -> int:
+        """Number of training processes that one job may have."""
+        return self.max_processes or PROCESSES_PER_INSTANCE * self.most_instances
+
+    @property
+    def pool(self) -> Pool:
+        """The flavors and the classes of priorities, as the planner counts them."""
+        return pool_of(self.flavors, self.capacity, self.priorities)
+
+    @property
+    def tree(self) -> Tree:
+        """The queues of the configuration, as the planner sees them. Raises ValueError."""
+        return tree_of(self.pool, self.queues)
+
+    def check(self) -> None:
+        """Raise ValueError with the first setting that does not fit the others."""
+        if self.flavors and "capacity" in self.model_fields_set:
+            raise ValueError(
+                f"scheduling.capacity: {self.capacity} is not allowed with scheduling.flavors, which have "
+                "their own; remove one of the two"
+            )
+        try:
+            _ = self.tree
+        except ValueError as error:
+            raise ValueError(f"scheduling.queues.{error}") from error
+
+    @property
+    def _instances_by_flavor(self) -> Mapping[str, int]:
+        return {name: units(INSTANCES, capacity[INSTANCES]) for name, capacity in self.flavors.items()}
