@@ -1,5 +1,7 @@
 """The replay: events in order, policies that break rules, usage, promises and wake-ups."""
 
+from dataclasses import replace
+
 import pytest
 
 from job_tracker.scheduling.model import (
@@ -11,10 +13,11 @@ from job_tracker.scheduling.model import (
     Reserve,
     Snapshot,
 )
+from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.simulation.cluster import Cluster
 from job_tracker.scheduling.simulation.peers import fifo
 from job_tracker.scheduling.simulation.replay import (
     BEGIN,
-    Cluster,
     ExactDurations,
     PolicyError,
     UnknownDurations,
@@ -98,7 +101,7 @@ def test_usage_of_queues_decays_by_half_in_its_half_life() -> None:
         return fifo(snapshot, now)
 
     jobs = [TraceJob(0, 1, 2, "a"), TraceJob(1001, 1, 1, "b")]
-    replay(jobs, watching, Cluster({"default": 2}, half_life=1000))
+    replay(jobs, watching, replace(Cluster.of(2), options=PlannerOptions(half_life=1000)))
     first, last = seen[1]["a"]["default"]["instances"], seen[2]["a"]["default"]["instances"]
     assert first == pytest.approx(2, rel=0.001)
     assert last == pytest.approx(first / 2)
