@@ -60,7 +60,9 @@ def measure(quick: bool, folder: Path = FOLDER) -> list[Row]:
 
 def _of_case(case: Case, jobs: list[TraceJob]) -> Iterator[Row]:
     cluster = Cluster.of(case.capacity)
-    found = {name: summary(replay(jobs, policy, cluster), cluster.resources) for name, policy in POLICIES.items()}
+    found = {
+        name: summary(replay(jobs, policy, cluster), cluster.resources) for name, policy in POLICIES.items()
+    }
     for name, each in found.items():
         yield Row(f"{case.name}: {name.value}", _figures(each))
     mine = found[PolicyName.PLANNER]

@@ -92,7 +92,7 @@ class Jobs:
         note: EventObserver = ignore_event,
         streams: OpenStreams | None = None,
         changes_of: Callable[[Job], AsyncGenerator[bytes, None]] | None = None,
-        planner_options: PlannerOptions = PlannerOptions(),
+        planner_options: PlannerOptions | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
@@ -102,7 +102,7 @@ class Jobs:
         """
         self._store = store
         self._changes_of = changes_of
-        self._planner_options = planner_options
+        self._planner_options = planner_options or PlannerOptions()
         self._logs = logs
         self._admission = admission
         self._models = models

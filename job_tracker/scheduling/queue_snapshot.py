@@ -1,7 +1,7 @@
 """The queue as callers may see it, to simulate what becomes of it.
 
-Jobs, queues and machines of which a caller may not know are in it, since they decide when others start. They have
-no ids and no names.
+Jobs, queues and machines of which a caller may not know are in it, since they decide when others start. They
+have no ids and no names.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set

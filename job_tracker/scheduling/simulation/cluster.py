@@ -1,6 +1,6 @@
 """The machines and queues of a simulation, and what-ifs about them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -30,12 +30,16 @@ class Cluster:
     """The declared ones. Jobs may also be in others."""
     usage: Mapping[str, Usage] = field(default_factory=dict)
     """What queues have used before the simulation begins."""
-    options: PlannerOptions = PlannerOptions()
+    options: PlannerOptions = field(default_factory=PlannerOptions)
 
     @classmethod
     def of(cls, instances: int) -> "Cluster":
         """Return a cluster with one flavor."""
         return cls((Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: instances}),))
+
+    def with_queues(self, names: Iterable[str]) -> "Cluster":
+        """Return the cluster, also with queues of these names."""
+        return replace(self, queues={**{name: Queue(name=name) for name in names}, **self.queues})
 
     @property
     def instances(self) -> int:
@@ -45,7 +49,8 @@ class Cluster:
     @property
     def resources(self) -> dict[str, int]:
         """What all flavors have of each resource that each of them limits."""
-        limited = [name for name in _names(self.flavors) if all(name in each.capacity for each in self.flavors)]
+        every = [each.capacity for each in self.flavors]
+        limited = [name for name in _names(self.flavors) if all(name in capacity for capacity in every)]
         return {name: sum(each.capacity[name] for each in self.flavors) for name in limited}
 
     @property

@@ -14,6 +14,9 @@ SPANS: Final = 100
 """The number of points of fairness over time."""
 
 
+NO_CHANGES: Final = Changes()
+
+
 @dataclass(frozen=True)
 class Scenario:
     """Jobs, machines and a policy."""
@@ -22,7 +25,7 @@ class Scenario:
     jobs: Sequence[TraceJob]
     cluster: Cluster
     durations: Knowledge = Knowledge.EXACT
-    changes: Changes = Changes()
+    changes: Changes = NO_CHANGES
 
     @property
     def name(self) -> str:

@@ -71,9 +71,9 @@ class TraceJob:
 def read(path: Path) -> list[TraceJob]:
     """Read the jobs with GPUs, in the order of submissions. Raises TraceError and OSError.
 
-    The columns submit_s, run_s and gpus are needed. The columns queue, algorithm (else gpu_milli, cpu_milli,
-    memory_mib and qos together), project, expected_s, and priority or qos are used if they are there; others are
-    ignored.
+    The columns submit_s, run_s and gpus are needed. The columns queue, project, algorithm (else gpu_milli,
+    cpu_milli, memory_mib and qos together), expected_s, and priority or qos are used if they are there;
+    others are ignored.
     """
     try:
         with path.open("rb") as file:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from job_tracker.scheduling.simulation.cluster import Cluster
 from job_tracker.scheduling.simulation import trace, workload
+from job_tracker.scheduling.simulation.cluster import Cluster
 from job_tracker.scheduling.simulation.metrics import Summary, summary
 from job_tracker.scheduling.simulation.peers import FreeOverTime, conservative, easy, fifo
 from job_tracker.scheduling.simulation.replay import DAY, Policy, Record, UnknownDurations, replay

@@ -14,10 +14,9 @@ from job_tracker.scheduling.model import (
     Snapshot,
 )
 from job_tracker.scheduling.options import PlannerOptions
-from job_tracker.scheduling.simulation.cluster import Cluster
+from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.peers import fifo
 from job_tracker.scheduling.simulation.replay import (
-    BEGIN,
     ExactDurations,
     PolicyError,
     UnknownDurations,

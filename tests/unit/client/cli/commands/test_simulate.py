@@ -46,15 +46,16 @@ def test_jobs_that_never_start_are_named(trainctl: Trainctl, trace: Path) -> Non
     assert "15 jobs never started" in shown
 
 
-def test_plots_are_written_to_a_folder(trainctl: Trainctl, trace: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "a" / "plots"
-    result = trainctl("simulate", str(trace), "--queues", "2", "--plot", str(folder))
+def test_a_plot_has_utilisation_waiting_fairness_and_shares(
+    trainctl: Trainctl, trace: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "plot.svg"
+    options = ("--queues", "2", "--add", "default=1", "--plot", str(path))
+    result = trainctl("simulate", str(trace), *options)
     assert result.exit_code == 0, result.stderr
-    assert {path.name for path in folder.iterdir()} == {
-        *("utilisation.svg", "waiting.svg", "fairness.svg", "shares.svg"),
-    }
-    for path in folder.iterdir():
-        ElementTree.parse(path)
+    assert f"wrote {path}" in result.stderr
+    axes = [each for each in ElementTree.parse(path).iter() if each.get("id", "").startswith("axes_")]
+    assert len(axes) == 5
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_plots_are_written_to_a_folder(trainctl: Trainctl, trace: Path, tmp_path
         (("--add", "a100=x"), "a100 is 'x'; it must be a whole number"),
         (("--add", "default=-9"), "leaves -1 instances"),
         (("--quota", "nope=1"), "no job is in queue 'nope'; queues: default"),
-        (("--quota", "default=9"), "the quotas are 9 instances in all; at most the 8"),
+        (("--quota", "default=9"), "the quotas are 9 instances in all; flavor default has 8"),
         (("--queues", "0"), "greater than or equal to 1"),
         (("--since", "1e9"), "no job was submitted after 1e+09 s"),
     ],
@@ -90,7 +91,9 @@ def test_a_bad_line_of_the_trace_is_named(trainctl: Trainctl, tmp_path: Path) ->
     assert "cannot read" in trainctl("simulate", str(tmp_path)).stderr
 
 
-def test_a_folder_that_cannot_be_written_is_named(trainctl: Trainctl, trace: Path) -> None:
-    result = trainctl("simulate", str(trace), "--plot", str(trace / "plots"))
+def test_a_picture_that_cannot_be_written_is_named(trainctl: Trainctl, trace: Path) -> None:
+    result = trainctl("simulate", str(trace), "--plot", str(trace / "plot.svg"))
     assert result.exit_code == 2
-    assert "cannot write to" in result.stderr
+    assert "cannot write" in result.stderr
+    result = trainctl("simulate", str(trace), "--plot", "plot.txt")
+    assert "must end in .png, .svg, .pdf" in result.stderr
