@@ -4,9 +4,10 @@ import math
 
 import pytest
 
+from job_tracker.scheduling.model import Allocation
 from job_tracker.scheduling.simulation.metrics import Waits, is_kept, jain, over_time, summary
 from job_tracker.scheduling.simulation.replay import Record
-from job_tracker.scheduling.simulation.trace import TraceJob
+from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 
 FOUR = {"instances": 4}
 RECORDS = [
@@ -57,3 +58,27 @@ def test_jains_index_is_one_for_equal_values() -> None:
     assert jain([2, 2, 2]) == 1
     assert jain([1, 0, 0, 0]) == 0.25
     assert jain([]) == 1
+
+
+def test_work_before_the_beginning_does_not_count() -> None:
+    running = Record(TraceJob(-50, 100, 2, begun=Begun(-50, Allocation())), started_at=-50)
+    found = summary([running], FOUR)
+    assert (found.end, found.utilisation, found.waits.jobs) == (50, 0.5, 0)
+    assert [span.utilisation for span in over_time([running], FOUR, spans=2)] == [0.5, 0.5]
+
+
+def test_the_resource_that_is_used_most_gives_utilisation_and_shares() -> None:
+    records = [Record(TraceJob(0, 10, 1, "a"), started_at=0, held={"instances": 1, "gpu": 8})]
+    capacity = {"instances": 10, "gpu": 16}
+    assert summary(records, capacity).by_resource == {"instances": 0.1, "gpu": 0.5}
+    (span,) = over_time(records, capacity, spans=1)
+    assert (span.shares, span.utilisation) == ({"a": 0.5}, 0.5)
+
+
+def test_waits_are_summed_up_by_project() -> None:
+    records = [
+        Record(TraceJob(0, 1, 1, project="vision"), started_at=4),
+        Record(TraceJob(0, 1, 1, project="speech"), started_at=8),
+    ]
+    found = summary(records, FOUR).by_project
+    assert {name: waits.mean for name, waits in found.items()} == {"speech": 8, "vision": 4}
