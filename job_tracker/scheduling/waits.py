@@ -34,6 +34,27 @@ class Wait:
     """Nine in ten such jobs start earlier."""
 
 
+@dataclass(frozen=True, slots=True)
+class WaitRule:
+    """How waits follow from the work ahead, as learned."""
+
+    median: float
+    """The median of the factors."""
+    high: float
+    """Nine in ten factors are smaller."""
+    last: float | None = None
+    """The median of the last waits, in seconds; None: there are none."""
+
+    def wait(self, seconds_ahead: float) -> Wait:
+        """Return how long a job waits with this much work ahead."""
+        seconds = max(_LEAST, seconds_ahead)
+        median, high = seconds * self.median, seconds * self.high
+        if self.last is not None:
+            # Waits change slowly, so the mean of two estimates of the middle errs less than each of them.
+            median = min(high, (median + self.last) / 2)
+        return Wait(median, high)
+
+
 @dataclass(slots=True)
 class _Observed:
     begin: float
@@ -100,18 +121,17 @@ class WaitTimes:
 
     def expected(self, now: float, seconds_ahead: float) -> Wait:
         """Return how long a job waits that is submitted now with this much work ahead."""
+        return self.rule(now).wait(seconds_ahead)
+
+    def rule(self, now: float) -> WaitRule:
+        """Return the rule that holds now. With it, the waits of many jobs cost little."""
         factors = [(factor, True) for factor in _PRIOR]
         for job in self._jobs.values():
             waited = max(0.0, now - job.begin) if job.waited is None else job.waited
             factors.append((waited / job.ahead, job.waited is not None))
         median, high = _quantiles(factors, (0.5, 0.9))
-        seconds = max(_LEAST, seconds_ahead)
-        median, high = seconds * median, seconds * high
-        if self._last:
-            # Waits change slowly, so the mean of two estimates of the middle errs less than each of them.
-            last = sorted(self._last)[(len(self._last) - 1) // 2]
-            median = min(high, (median + last) / 2)
-        return Wait(median, high)
+        last = sorted(self._last)[(len(self._last) - 1) // 2] if self._last else None
+        return WaitRule(median, high, last)
 
 
 def _quantiles(factors: Sequence[tuple[float, bool]], shares: Sequence[float]) -> list[float]:
