@@ -123,7 +123,7 @@ class MoreRunning:
             return f"Remove max_running of the queue {self.queue}."
         return f"Raise max_running of the queue {self.queue} by {self.more}."
 
-    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:  # noqa: ARG002  # the protocol's signature
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         queue = snapshot.queues[self.queue]
         limit = None if self.more is None or queue.max_running is None else queue.max_running + self.more
         return _with_queue(snapshot, replace(queue, max_running=limit))
@@ -145,7 +145,7 @@ class MoreQuota:
         more = listed_amounts({name: amount * self.times for name, amount in self.needs.items()})
         return f"Let the queue {self.queue} borrow {more} more."
 
-    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:  # noqa: ARG002  # the protocol's signature
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         queue = snapshot.queues[self.queue]
         limits = {
             flavor: {name: self._raised(name, limit) for name, limit in of_flavor.items()}
@@ -204,16 +204,16 @@ class MoreCapacity:
     def text(self) -> str:
         if self.machines:
             kinds = sorted({listed_amounts(node.capacity) for node in self.machines})
-            return f"Add machines to the flavor {self.flavor}: {len(self.machines)} with {' or '.join(kinds)}."
+            return (
+                f"Add machines to the flavor {self.flavor}: {len(self.machines)} with {' or '.join(kinds)}."
+            )
         return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(self.more)}."
 
-    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:  # noqa: ARG002  # the protocol's signature
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         def larger(flavor: Flavor) -> Flavor:
             if flavor.name != self.flavor:
                 return flavor
-            capacity = {
-                name: amount + self.more.get(name, 0) for name, amount in flavor.capacity.items()
-            }
+            capacity = {name: amount + self.more.get(name, 0) for name, amount in flavor.capacity.items()}
             return replace(flavor, capacity=capacity, nodes=(*flavor.nodes, *self.machines))
 
         return replace(snapshot, flavors=tuple(larger(flavor) for flavor in snapshot.flavors))
@@ -225,7 +225,7 @@ class MakeRoom:
 
     text: str = "Free memory or disk space on the machine of the service."
 
-    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:  # noqa: ARG002  # the protocol's signature
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         return replace(snapshot, is_open=True)
 
 

@@ -1,21 +1,90 @@
-"""Why a job waits, who holds what it needs, when it may start, and what would help."""
+"""Why jobs wait, who holds what they need, when they may start, and what would help."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+from job_tracker.scheduling.changes import path_of
 from job_tracker.scheduling.checks import fits_ever
 from job_tracker.scheduling.estimates import Estimate, estimates
-from job_tracker.scheduling.model import Gang, Plan, Reason, Snapshot
+from job_tracker.scheduling.model import Gang, Plan, Promise, Queue, Reason, Reserve, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.remedies import Remedy, remedy
+from job_tracker.scheduling.waits import WaitRule
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A running job that holds what a waiting one needs."""
+@dataclass(frozen=True)
+class Situation:
+    """A snapshot, what is planned for it at a time, and what is known about waits."""
 
-    job_id: int
-    queue: str
+    snapshot: Snapshot
+    plan: Plan
+    now: float
+    rule: WaitRule = WaitRule()  # noqa: RUF009  # it never changes
+
+    def reasons(self, gang: Gang) -> tuple[Reason, ...]:
+        """Return why a waiting gang waits, the binding reason first."""
+        if gang.job_id in self._admitted:
+            return (Reason.PENDING,)
+        reserve = self._reserved.get(gang.job_id)
+        reasons = self._behind(gang) if reserve is None else reserve.reasons
+        if self._is_closed(gang.queue):
+            reasons = (Reason.MAX_RUNNING, *(each for each in reasons if each is not Reason.MAX_RUNNING))
+        return reasons
+
+    def reserved(self, job_id: int) -> Reserve | None:
+        """Return the reservation of a job, if it has one."""
+        return self._reserved.get(job_id)
+
+    def estimate(self, job_id: int) -> Estimate | None:
+        """Return when a job is expected to start. None: it does not wait, or cannot start as things are."""
+        return self.estimates.get(job_id)
+
+    @cached_property
+    def estimates(self) -> dict[int, Estimate]:
+        """When the waiting jobs are expected to start, except for those that cannot start as things are."""
+        found = estimates(self.snapshot, self.now, self.rule, self._promises)
+        stuck = {name for name in self.snapshot.waiting.queues() if self._is_closed(name)}
+        for job_id in list(found):
+            gang = self.snapshot.waiting.get(job_id)
+            reserve = self._reserved.get(job_id)
+            lost = reserve is not None and reserve.reasons[0] is Reason.LOST_CAPACITY
+            if lost or (gang is not None and gang.queue in stuck):
+                del found[job_id]
+        return found
+
+    @cached_property
+    def _admitted(self) -> frozenset[int]:
+        return frozenset(admit.job_id for admit in self.plan.admitted)
+
+    @cached_property
+    def _reserved(self) -> dict[int, Reserve]:
+        return {reserve.job_id: reserve for reserve in self.plan.reserved}
+
+    @cached_property
+    def _promises(self) -> dict[int, Promise]:
+        return {reserve.job_id: reserve.promise for reserve in self.plan.reserved}
+
+    @cached_property
+    def _first_reasons(self) -> dict[str, Reason]:
+        """Why the first waiting job of a queue waits."""
+        found: dict[str, Reason] = {}
+        for reserve in self.plan.reserved:
+            gang = self.snapshot.waiting.get(reserve.job_id)
+            if gang is not None:
+                found.setdefault(gang.queue, reserve.reasons[0])
+        return found
+
+    def _behind(self, gang: Gang) -> tuple[Reason, ...]:
+        """Return the reasons of a gang that the plan does not name: it is behind those that have a place."""
+        if (first := self._first_reasons.get(gang.queue)) is not None:
+            return (Reason.ORDER, first)
+        if self.plan.reserved:
+            return (Reason.SHARE, self.plan.reserved[0].reasons[0])
+        return (Reason.PENDING,)
+
+    def _is_closed(self, queue: str) -> bool:
+        return any(node.max_running == 0 for node in path_of(self.snapshot, queue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,58 +93,63 @@ class Explanation:
 
     reasons: tuple[Reason, ...]
     """The binding one first."""
-    holders: tuple[Holder, ...]
+    holders: tuple[int, ...]
+    """The running jobs that hold what it needs."""
     estimate: Estimate | None
-    """None: it cannot start with the capacity as it is."""
+    """None: it cannot start with the capacity and the queues as they are."""
     remedy: Remedy
+    reserve: Reserve | None = None
+    """Its reservation, if it has one."""
 
 
 def explain(
-    snapshot: Snapshot,
-    plan: Plan,
+    situation: Situation,
     job_id: int,
-    now: float,
     options: PlannerOptions | None = None,
     priorities: Mapping[str, int] | None = None,
 ) -> Explanation:
-    """Explain why a waiting job waits. The plan is that of the same snapshot.
+    """Explain why a waiting job waits.
 
     `priorities` are the classes that jobs may ask for; None: any number. Raises KeyError.
     """
-    options = options or PlannerOptions()
+    snapshot = situation.snapshot
     gang = snapshot.waiting.get(job_id)
     if gang is None:
         raise KeyError(f"job {job_id} does not wait")
-    reasons = _reasons(snapshot, plan, gang)
-    estimate = None
-    if fits_ever(snapshot.queues, snapshot.flavors, gang) is None:
-        estimate = estimates(snapshot, plan, now, options, until=job_id).get(job_id)
+    reasons = situation.reasons(gang)
+    if reasons[0] is not Reason.PENDING and fits_ever(snapshot.queues, snapshot.flavors, gang) is not None:
+        reasons = (Reason.LOST_CAPACITY, *(each for each in reasons if each is not Reason.LOST_CAPACITY))
+    found = remedy(
+        snapshot,
+        situation.plan,
+        gang,
+        reasons[0],
+        situation.now,
+        options or PlannerOptions(),
+        priorities,
+    )
     return Explanation(
-        reasons,
-        _holders(snapshot, gang, reasons[0]),
-        estimate,
-        remedy(snapshot, plan, gang, reasons[0], now, options, priorities),
+        reasons=reasons,
+        holders=tuple(_holders(snapshot, gang, reasons[0])),
+        estimate=None if reasons[0] is Reason.LOST_CAPACITY else situation.estimate(job_id),
+        remedy=found,
+        reserve=situation.reserved(job_id),
     )
 
 
-def _reasons(snapshot: Snapshot, plan: Plan, gang: Gang) -> tuple[Reason, ...]:
-    if any(admit.job_id == gang.job_id for admit in plan.admitted):
-        return (Reason.PENDING,)
-    for reserve in plan.reserved:
-        if reserve.job_id == gang.job_id:
-            return reserve.reasons
-    if fits_ever(snapshot.queues, snapshot.flavors, gang) is not None:
-        return (Reason.LOST_CAPACITY,)
-    for reserve in plan.reserved:
-        ahead = snapshot.waiting.get(reserve.job_id)
-        if ahead is not None and ahead.queue == gang.queue:
-            return (Reason.ORDER, reserve.reasons[0])
-    return (Reason.SHARE, plan.reserved[0].reasons[0]) if plan.reserved else (Reason.PENDING,)
+def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
+    """Yield the running jobs that hold what the gang needs: of its queue and the ones beside, or all."""
+    above = path_of(snapshot, gang.queue)
+    nodes = {node.name for node in above}
+    # A quota binds in a queue that may not borrow, or else it binds since all machines are taken.
+    own = reason is Reason.MAX_RUNNING or (reason is Reason.QUOTA and any(map(_is_bounded, above)))
+    for run in snapshot.running.values():
+        if gang.flavors and run.allocation.flavor not in gang.flavors:
+            continue
+        path = {run.gang.queue, *(node.name for node in path_of(snapshot, run.gang.queue))}
+        if not own or nodes & path:
+            yield run.gang.job_id
 
 
-def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> tuple[Holder, ...]:
-    own = reason in (Reason.MAX_RUNNING, Reason.QUOTA)
-    runs = snapshot.running.values()
-    alike = (run for run in runs if not gang.flavors or run.allocation.flavor in gang.flavors)
-    found = [run for run in alike if not own or run.gang.queue == gang.queue]
-    return tuple(Holder(run.gang.job_id, run.gang.queue) for run in found or runs)
+def _is_bounded(queue: Queue) -> bool:
+    return any(limit.borrow is not None for limits in queue.limits.values() for limit in limits.values())

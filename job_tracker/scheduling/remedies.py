@@ -1,4 +1,4 @@
-"""What would let a waiting job start at once. Each remedy is tried: a plan of the changed snapshot must admit it.
+"""What would let a waiting job start at once. Each remedy is tried: a plan with it must admit the job.
 
 Changes that the job's owner can make come first, then the smallest that an operator can make.
 """
@@ -177,15 +177,15 @@ def _of_operators(
     limited = [n for n in nodes if snapshot.queues[n].limits]
     queue_alone = reason not in (Reason.CAPACITY, Reason.FRAGMENTED, Reason.LOST_CAPACITY)
     for times in _TIMES if queue_alone else ():
-        more_running = tuple(MoreRunning(name, times) for name in running)
+        more_running: tuple[Change, ...] = tuple(MoreRunning(name, times) for name in running)
         if more_running and times == _TIMES[-1]:
-            more_running = tuple(MoreRunning(name, None) for name in running)
-        more_quota = tuple(MoreQuota(name, needs, times) for name in limited)
+            more_running: tuple[Change, ...] = tuple(MoreRunning(name, None) for name in running)
+        more_quota: tuple[Change, ...] = tuple(MoreQuota(name, needs, times) for name in limited)
         for changes in (more_running, more_quota, (*more_running, *more_quota)):
             if changes:
                 yield Cure.QUEUE, changes
     flavors = [each for each in snapshot.flavors if not gang.flavors or each.name in gang.flavors]
-    freed = (
+    freed: tuple[Change, ...] = (
         *(MoreRunning(name, None) for name in running),
         *(MoreQuota(name, None) for name in limited),
     )
