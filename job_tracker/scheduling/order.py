@@ -31,8 +31,8 @@ class _Turn:
 class Order:
     """What is guaranteed goes first; then the queue, or the parent of queues, with the least share.
 
-    In a queue, gangs with a promise go first, in the order of their promises. The highest priority goes first,
-    also before promises to lower ones.
+    In a queue, gangs with a promise go first, in the order of their promises. The highest priority goes
+    first, also before promises to lower ones.
     """
 
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:

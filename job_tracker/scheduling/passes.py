@@ -129,10 +129,13 @@ class Pass:
             return
         full = self._full_node(gang.queue)
         if full is not None:
-            if len(self._reserved) < self._options.reservations:
-                can_start = self._fits_ever(gang)
-                self._wait(gang, NEVER, "", (Reason.MAX_RUNNING if can_start else Reason.LOST_CAPACITY,))
-            self._order.close(gang.queue)
+            if len(self._reserved) >= self._options.reservations:
+                self._order.close(gang.queue)
+            elif self._fits_ever(gang):
+                self._wait(gang, NEVER, "", (Reason.MAX_RUNNING,))
+                self._order.close(gang.queue)
+            else:
+                self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
             return
         reason = Reason.CAPACITY
         scope: str | None = None
