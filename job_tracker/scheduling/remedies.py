@@ -177,9 +177,9 @@ def _of_operators(
     limited = [n for n in nodes if snapshot.queues[n].limits]
     queue_alone = reason not in (Reason.CAPACITY, Reason.FRAGMENTED, Reason.LOST_CAPACITY)
     for times in _TIMES if queue_alone else ():
-        more_running: tuple[Change, ...] = tuple(MoreRunning(name, times) for name in running)
-        if more_running and times == _TIMES[-1]:
-            more_running: tuple[Change, ...] = tuple(MoreRunning(name, None) for name in running)
+        # At last, any number: jobs before it may take what is added.
+        running_more = None if times == _TIMES[-1] else times
+        more_running: tuple[Change, ...] = tuple(MoreRunning(name, running_more) for name in running)
         more_quota: tuple[Change, ...] = tuple(MoreQuota(name, needs, times) for name in limited)
         for changes in (more_running, more_quota, (*more_running, *more_quota)):
             if changes:

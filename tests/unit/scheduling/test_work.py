@@ -65,9 +65,9 @@ def test_the_work_ahead_of_new_jobs_is_the_same_whether_counted_or_kept(seed: in
     chance = random.Random(seed)
     kept, gangs = WaitingWork(), WaitingGangs()
     for job_id in range(60):
-        each = gang(job_id, chance.randint(1, 4), chance.choice([None, 10.0, 1000.0]), chance.randint(-1, 1))
-        gangs.add(each)
-        kept.add(each)
+        new = gang(job_id, chance.randint(1, 4), chance.choice([None, 10.0, 1000.0]), chance.randint(-1, 1))
+        gangs.add(new)
+        kept.add(new)
     for job_id in chance.sample(range(40), 20):
         gone = gangs.get(job_id)
         assert gone is not None
