@@ -82,6 +82,8 @@ class Expected:
     median: float
     high: float
     """Nine in ten such attempts end earlier."""
+    is_learned: bool = field(default=False, compare=False)
+    """Whether it rests on run times of earlier attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +122,8 @@ class Promise:
     """The promised start."""
     flavor: str
     overtaken: int = 0
-    """How many jobs of unknown length have started before the job while it was the first to wait."""
+    """How many jobs have started before the job while no start could be promised to it, or while the promised
+    start was put off."""
 
 
 @dataclass(frozen=True, slots=True)
