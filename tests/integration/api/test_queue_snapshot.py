@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from job_tracker.domain.caller import Role
-from tests.support.access import Entry, failure
+from tests.support.access import Entry, Sent, failure
 from tests.support.api_service import CAPACITY, Serve, Service, metadata
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import AsyncTrainingClient
@@ -18,8 +18,8 @@ from training_service.client.cli.app import app
 LARGE = {"RUN_SECONDS": "forever", "PARALLEL_INSTANCES": str(CAPACITY)}
 
 
-async def snapshot(service: Service, **options: object) -> pb.GetQueueSnapshotResponse:
-    return await service.stub.GetQueueSnapshot(pb.GetQueueSnapshotRequest(), **options)
+async def snapshot(service: Service, sent: Sent) -> pb.GetQueueSnapshotResponse:
+    return await service.stub.GetQueueSnapshot(pb.GetQueueSnapshotRequest(), metadata=sent)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ async def test_what_a_caller_may_not_see_has_no_names(serve: Serve) -> None:
         sent = [*entry.operator, ("x-project", project)]
         ids[project] = (await service.stub.Train(pb.TrainRequest(metadata=metadata()), metadata=sent)).job_id
     viewer = await entry.caller(Role.VIEWER, "vision")
-    found = await snapshot(service, metadata=viewer)
+    found = await snapshot(service, viewer)
     assert {(each.name, each.weight) for each in found.queues} == {("default", 1), ("#1", 3)}
     assert [(each.job_id, each.project, each.queue) for each in found.jobs] == [
         (ids["vision"], "vision", "default"),
@@ -71,7 +71,7 @@ async def test_what_a_caller_may_not_see_has_no_names(serve: Serve) -> None:
     ]
     assert "secret" not in str(found)
     assert "speech" not in str(found)
-    every = await snapshot(service, metadata=entry.operator)
+    every = await snapshot(service, entry.operator)
     assert [each.job_id for each in every.jobs] == list(ids.values())
     nothing = service.stub.GetQueueSnapshot(pb.GetQueueSnapshotRequest(project="speech"), metadata=viewer)
     assert (await failure(nothing))[0] is grpc.StatusCode.PERMISSION_DENIED
