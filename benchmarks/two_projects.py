@@ -72,7 +72,7 @@ class Plan:
 
 
 WHOLE = Plan(jobs=48, seconds=5.0, gangs=2, gang_seconds=6.0, gang_after=6.0)
-QUICK = Plan(jobs=16, seconds=1.0, gangs=1, gang_seconds=1.0, gang_after=1.0)
+QUICK = Plan(jobs=40, seconds=1.0, gangs=1, gang_seconds=1.0, gang_after=1.0)
 
 
 @dataclass(slots=True)
@@ -87,6 +87,8 @@ class Seen:
     submitted: dict[int, float] = field(default_factory=dict)
     started: dict[int, float] = field(default_factory=dict)
     """By gang, in seconds from the beginning."""
+    overtaken: dict[int, int] = field(default_factory=dict)
+    """How many jobs of the other project still waited when a gang started."""
 
     @property
     def waits(self) -> list[float]:
@@ -148,11 +150,13 @@ def _look(seen: Seen, snapshot: pb.GetQueueSnapshotResponse, now: float) -> bool
     """Note what runs. Return whether jobs wait or run."""
     sizes = [sum(part.count for part in shape.parts) for shape in snapshot.shapes]
     running = dict.fromkeys(seen.running, 0)
+    waiting = sum(job.project == FLOODS and not job.HasField("admitted_at") for job in snapshot.jobs)
     for job in snapshot.jobs:
         if job.HasField("admitted_at"):
             running[job.project] += sizes[job.shape]
             if job.project == GANGS:
                 seen.started.setdefault(job.job_id, now)
+                seen.overtaken.setdefault(job.job_id, waiting)
     if sum(running.values()) > CAPACITY:
         raise RuntimeError(f"{running} instances run, with a capacity of {CAPACITY}: gangs may be halved")
     seen.times.append(now)
@@ -224,6 +228,11 @@ def rows(every: Sequence[Seen]) -> list[Row]:
             "< 1",
             mine < theirs,
         ),
+        Row(
+            "jobs of the flood that still wait when the first gang starts",
+            str(alone.overtaken[min(alone.overtaken)]),
+            str(shared.overtaken[min(shared.overtaken)]),
+        ),
         Row("utilisation", f"{alone.utilisation:.1%}", f"{shared.utilisation:.1%}"),
     ]
 
@@ -238,20 +247,13 @@ def draw(every: Sequence[Seen], path: Path) -> None:
     for axis, seen in zip(axes, every, strict=True):
         shares = [[count / CAPACITY for count in counts] for counts in seen.running.values()]
         axis.stackplot(*_steps(seen.times, shares), labels=list(seen.running))
-        for job, at in sorted(seen.submitted.items())[:1]:
-            axis.axvline(at, color="black", linestyle=":")
-            axis.text(at, 1.04, " gangs submitted", fontsize=8)
-            axis.annotate(
-                f"first starts after {seen.started[job] - at:.1f} s",
-                (seen.started[job], 0.98),
-                (seen.started[job] + 1, 1.14),
-                arrowprops={"arrowstyle": "->"},
-                fontsize=8,
-            )
-        axis.set_title(seen.name, loc="left")
+        job, at = min(seen.submitted.items())
+        axis.axvline(at, color="black", linestyle=":")
+        axis.text(at, 1.06, " gangs submitted", fontsize=8)
+        axis.set_title(f"{seen.name}: the first gang starts after {seen.started[job] - at:.1f} s", loc="left")
         axis.set_ylabel("share of the capacity")
         axis.set_ylim(0, 1.25)
-        axis.legend(loc="upper right")
+        axis.legend(loc="upper right", ncols=2)
     axes[-1].set_xlabel("seconds")
     figure.savefig(path)
     pyplot.close(figure)
