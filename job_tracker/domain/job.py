@@ -311,6 +311,20 @@ class Job:
         group = self.allocated_group
         return self if group is self.spec.group else replace(self, spec=replace(self.spec, group=group))
 
+    @property
+    def machine_of_ranks(self) -> tuple[str, ...]:
+        """Return the machine of each rank of the attempt; empty if the scheduler has chosen none."""
+        nodes = self.allocation.nodes if self.allocation is not None else ()
+        group = self.allocated_group
+        if len(nodes) != group.size:
+            return ()
+        counts = {"": group.trainers_count, **{r: n for r, n in group.roles.items() if r in group.others}}
+        of_role, start = {}, 0
+        for role, count in counts.items():
+            of_role[role] = iter(nodes[start : start + count])
+            start += count
+        return tuple(next(of_role[role if role in group.others else ""]) for role in group.role_of_ranks)
+
     def admitted(self, at: datetime, allocation: Allocation | None = None) -> "Job":
         """Return the job in state LAUNCHING, at the start of its next attempt."""
         fresh = replace(

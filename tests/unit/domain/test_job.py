@@ -1,0 +1,32 @@
+"""Jobs: the machines of their ranks."""
+
+from dataclasses import replace
+
+from job_tracker.domain.allocation import Allocation
+from job_tracker.domain.group import InstanceSpec
+from job_tracker.domain.job import Job, new_job
+from tests.support.jobs import NOON, spec
+
+
+def admitted(roles: dict[str, int], allocation: Allocation) -> Job:
+    wanted = spec(roles=roles)
+    others = {role: InstanceSpec() for role in roles if role not in ("master", "worker")}
+    whole = replace(wanted, group=replace(wanted.group, others=others))
+    return new_job(1, whole, NOON).admitted(NOON, allocation)
+
+
+def test_machines_are_allocated_to_trainers_first_and_then_to_other_roles() -> None:
+    nodes = ("t1", "t2", "t3", "p1", "p2", "e1")
+    job = admitted({"master": 1, "ps": 2, "worker": 2, "evaluator": 1}, Allocation(nodes=nodes))
+    assert job.machine_of_ranks == ("t1", "p1", "p2", "t2", "t3", "e1")
+
+
+def test_an_elastic_attempt_has_as_many_machines_as_ranks() -> None:
+    job = admitted({"master": 1, "worker": 3}, Allocation(trainers=2, nodes=("a", "b")))
+    assert job.instances == 2
+    assert job.machine_of_ranks == ("a", "b")
+
+
+def test_an_attempt_without_chosen_machines_has_none() -> None:
+    assert admitted({"master": 1}, Allocation()).machine_of_ranks == ()
+    assert new_job(1, spec(), NOON).machine_of_ranks == ()
