@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from job_tracker.backends.kubernetes.flavors import FlavorName, NodeFlavor
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.shared.program_images import ProgramImages
 from job_tracker.catalog.request_limits import FIELD
@@ -98,6 +99,12 @@ class KubernetesSettings(ProgramImages):
     )
     topology: Topology = Field(
         default=Topology(), description="Labels of nodes that tell where they stand, for `placement`."
+    )
+    flavors: dict[FlavorName, NodeFlavor] = Field(
+        default={},
+        max_length=100,
+        description="Kinds of nodes by name. A node belongs to the first one whose labels it has. The "
+        "capacity of a flavor that `scheduling.flavors` does not have follows its nodes.",
     )
     pod: PodOptions = Field(
         default=PodOptions(), description="Options of all pods. Those of an algorithm override them."
