@@ -74,6 +74,13 @@ class KubernetesSettings(ProgramImages):
         le=timedelta(days=1),
         description="Time for which a node may be unreachable before its attempts fail.",
     )
+    taken_place_grace: Duration = Field(
+        default=timedelta(seconds=30),
+        ge=timedelta(0),
+        le=timedelta(days=1),
+        description="Time for which the node that was chosen for a pod may have no room for it, for example "
+        "since a pod of somebody else was faster. After that, the job waits for room again.",
+    )
     token_secrets: bool = Field(
         default=False,
         description="Put the tokens of each attempt into a Secret instead of into the environment of its "
