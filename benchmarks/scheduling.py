@@ -25,6 +25,8 @@ from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.scheduling.waiting import WaitingGangs
 
 _OPTIONS = PlannerOptions()
+_SHALLOW, _DEEP = 10, 200
+"""Jobs that wait in each queue: fewer and more than there are reservations."""
 _LENGTH = Expected(median=100.0, high=200.0)
 
 
@@ -109,8 +111,11 @@ def _long_queue() -> None:
     _show(f"estimates of {len(found):,} queued jobs", f"{took:.2f} s", "< 1 s")
 
 
-def _shares(weights: dict[str, float]) -> dict[str, float]:
-    """Return what queues used under saturation, over the second half of a run of jobs of one length."""
+def _shares(weights: dict[str, float], depth: int) -> dict[str, float]:
+    """Return what queues used over their weights, over the second half of a run of jobs of one length.
+
+    So many jobs always wait in each queue.
+    """
     world = _World(40, {name: Queue(name=name, weight=weight) for name, weight in weights.items()})
     got: Counter[str] = Counter()
     job_id, step, turns = 0, 60.0, 300
@@ -121,7 +126,7 @@ def _shares(weights: dict[str, float]) -> dict[str, float]:
         ]:
             del world.running[ended]
         for name in weights:
-            for _ in range(200 - sum(1 for _ in world.waiting.in_order(name))):
+            for _ in range(depth - sum(1 for _ in world.waiting.in_order(name))):
                 world.waiting.add(_gang(job_id, name))
                 job_id += 1
         world.turn(now)
@@ -139,11 +144,16 @@ def _shares(weights: dict[str, float]) -> dict[str, float]:
 
 
 def _fairness() -> None:
-    two = _shares({"a": 1.0, "b": 3.0})
-    _show("weights 1 and 3: share over weight of b to a", f"{two['b'] / two['a']:.3f}", "0.98 to 1.02")
-    twenty = list(_shares({f"q{i}": 1.0 for i in range(20)}).values())
-    jain = sum(twenty) ** 2 / (len(twenty) * sum(value * value for value in twenty))
-    _show("Jain's index of 20 queues", f"{jain:.4f}", ">= 0.98")
+    for depth in (_SHALLOW, _DEEP):
+        two = _shares({"a": 1.0, "b": 3.0}, depth)
+        _show(
+            f"weights 1 and 3, {depth} waiting: share over weight of b to a",
+            f"{two['b'] / two['a']:.3f}",
+            "0.98 to 1.02",
+        )
+        twenty = list(_shares({f"q{i}": 1.0 + i % 3 for i in range(20)}, depth).values())
+        jain = sum(twenty) ** 2 / (len(twenty) * sum(value * value for value in twenty))
+        _show(f"Jain's index of 20 queues, {depth} waiting in each", f"{jain:.4f}", ">= 0.98")
 
 
 if __name__ == "__main__":

@@ -119,6 +119,10 @@ class FlavorCapacity:
                 self._nodes[name].take(each, slot.at, end)
             rank += part.count
 
+    def hold(self, parts: tuple[Part, ...], now: float) -> None:
+        """Take what parts need from now on, also if it is not free yet: then the next that gets free."""
+        self._all.take(self._need(parts), now, math.inf)
+
     def _capacity(self, of: Flavor | Node) -> Vector:
         rest = 0 if self.flavor.is_followed else UNLIMITED
         return tuple(of.capacity.get(name, rest) for name in self.names)

@@ -151,7 +151,8 @@ class Promise:
     """The promised start."""
     flavor: str
     overtaken: int = 0
-    """How many jobs of unknown length have started before the job while it was the first to wait."""
+    """How many jobs have started before the job while no start could be promised to it, or while the promised
+    start was put off."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,11 @@
 """The settings of the planner."""
 
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+HALF_LIFE: Final = timedelta(days=1)
+"""After this time, past usage counts half, unless the settings say otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,8 +15,9 @@ class PlannerOptions:
     reservations: int = 100
     """How many waiting jobs hold a reservation."""
     overtake_limit: int = 8
-    """How many jobs may start before the first waiting job while no start can be promised to it."""
-    half_life: float = 86_400.0
+    """How many jobs may start before the first waiting job while no start can be promised to it. As many of
+    its own queue may start before a job whose promised start is put off again and again."""
+    half_life: float = HALF_LIFE.total_seconds()
     """After this many seconds, past usage counts half."""
     entry_penalty: float = 600.0
     """What a queue holds counts as if it had been used for this many seconds more."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
 from job_tracker.scheduling.checks import fits_ever
@@ -15,6 +16,7 @@ from job_tracker.scheduling.model import (
     Promise,
     Reason,
     Reserve,
+    Resources,
     Running,
     Snapshot,
 )
@@ -35,9 +37,12 @@ _Shape = tuple[PartsKey, int, tuple[str, ...], float]
 _EXACT = 1e-6
 
 
+_SHARE_MOVED: Final = "Queues that have used less for their weight go first."
+
+
 @dataclass(slots=True)
 class _Blocker:
-    """A waiting job to which no start can be promised."""
+    """A waiting job that may be overtaken by a limited number of others only."""
 
     index: int
     """Its place in the list of reservations."""
@@ -53,7 +58,7 @@ class Pass:
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
         self._shares = Shares(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life)
-        self._order = Order(snapshot, self._shares)
+        self._order = Order(snapshot, self._shares, self._tree)
         self._totals: dict[int, tuple[tuple[Part, ...], dict[str, int]]] = {}
         self._started: dict[str, int] = {}
         by_flavor: dict[str, list[tuple[Running, float]]] = {flavor.name: [] for flavor in snapshot.flavors}
@@ -81,6 +86,8 @@ class Pass:
         self._waits_in: set[str] = set()
         self._overtaken: dict[int, _Blocker] = {}
         self._top: dict[str, int] = {}
+        self._gone_first: dict[str, float] = {}
+        """The latest promise among the gangs so far, by queue. Infinite: some had none."""
 
     def run(self) -> Plan:
         """Return the plan."""
@@ -122,9 +129,13 @@ class Pass:
             return
         full = self._full_node(gang.queue)
         if full is not None:
-            if len(self._reserved) < self._options.reservations:
+            if len(self._reserved) >= self._options.reservations:
+                self._order.close(gang.queue)
+            elif self._fits_ever(gang):
                 self._wait(gang, NEVER, "", (Reason.MAX_RUNNING,))
-            self._order.close(gang.queue)
+                self._order.close(gang.queue)
+            else:
+                self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
             return
         reason = Reason.CAPACITY
         scope: str | None = None
@@ -162,6 +173,9 @@ class Pass:
                     best, best_flavor = slot, name
         if len(self._reserved) >= self._options.reservations:
             self._failed.add((gang.queue, shape))
+            if gang.queue not in self._waits_in:
+                # Nothing protects its first job from being overtaken, so no other of the queue may.
+                self._order.close(gang.queue)
             return
         if best.at < math.inf:
             self._reserve(gang, best_flavor, best, reason)
@@ -188,6 +202,7 @@ class Pass:
         for blocker in self._ahead(gang.queue, name):
             blocker.overtaken += 1
             self._overtaken[blocker.index] = blocker
+        self._went_first(gang)
         self._admitted.append(
             Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
         )
@@ -195,10 +210,14 @@ class Pass:
     def _reserve(self, gang: Gang, name: str, slot: Slot, reason: Reason) -> None:
         least = with_trainers(gang.parts, fewest_trainers(gang))
         reasons = [reason]
-        if self._tree.is_guaranteed(gang.queue, name, self._total(least)):
+        if self._is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
+        blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
         self._wait(gang, slot, name, tuple(reasons))
+        if self._reserved[-1].moved_because or blocker.overtaken >= self._options.overtake_limit:
+            # As it is put off again and again, others of its queue may not pass it without end.
+            self._blockers.setdefault((gang.queue, name), [blocker])
         self._count(gang.queue, name, least)
 
     def _hold(self, gang: Gang, reason: Reason, scope: str | None) -> None:
@@ -213,16 +232,21 @@ class Pass:
         needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
         if scope is not None:
             reason = Reason.QUOTA
-            if any(self._tree.is_guaranteed(gang.queue, name, needs) for name in names):
-                reason = Reason.LENT
-        node = scope or ""
-        new = [name for name in names if (node, name) not in self._blockers]
+        owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
-        for name in new:
-            self._blockers[node, name] = [blocker]
-        self._wait(gang, NEVER, "", (reason,))
-        if names and reason is Reason.LENT:
-            self._tree.use(gang.queue, names[0], needs)
+        for name in names:
+            if (scope or "", name) not in self._blockers:
+                self._blockers[scope or "", name] = [blocker]
+            elif (gang.queue, name) not in self._blockers:
+                # The first that waits is of another queue. It does not count who passes this one.
+                self._blockers[gang.queue, name] = [blocker]
+        if owned is None:
+            self._wait(gang, NEVER, "", (reason,))
+            return
+        # What borrowers give back is kept for it, until it is enough.
+        self._wait(gang, NEVER, "", (Reason.LENT,) if scope is not None else (reason, Reason.LENT))
+        self._tree.use(gang.queue, owned, needs)
+        self._flavors[owned].hold(with_trainers(gang.parts, fewest_trainers(gang)), self._now)
 
     def _fits_ever(self, gang: Gang) -> bool:
         key = (gang.queue, self._shape(gang))
@@ -239,18 +263,28 @@ class Pass:
             reasons = (*reasons, Reason.SHARE)
         self._waits_in.add(gang.queue)
         old = self._snapshot.promises.get(gang.job_id)
-        moved = self._moved_because(gang) if old is not None and slot.at > old.at + _EXACT else ""
+        moved = self._moved_because(gang, old.at) if old is not None and slot.at > old.at + _EXACT else ""
+        self._went_first(gang)
         promise = Promise(slot.at, flavor, 0 if old is None else old.overtaken)
         self._reserved.append(Reserve(gang.job_id, promise, reasons, moved))
         if old is None:
             self._top[gang.queue] = max(gang.priority, self._top.get(gang.queue, gang.priority))
 
-    def _moved_because(self, gang: Gang) -> str:
+    def _went_first(self, gang: Gang) -> None:
+        old = self._snapshot.promises.get(gang.job_id)
+        at = math.inf if old is None else old.at
+        self._gone_first[gang.queue] = max(at, self._gone_first.get(gang.queue, at))
+
+    def _moved_because(self, gang: Gang, promised: float) -> str:
         if self._top.get(gang.queue, gang.priority) > gang.priority:
             return "A job with a higher priority goes first."
+        if any(queue != gang.queue and at > promised for queue, at in self._gone_first.items()):
+            return _SHARE_MOVED
         if self._overrun:
             return "A running job takes longer than expected."
-        return "The capacity, the quotas or the running jobs have changed."
+        # What moved a job before it has moved this one, too.
+        moved = (reserve.moved_because for reserve in self._reserved if reserve.moved_because)
+        return next(moved, "The capacity, the quotas or the running jobs have changed.")
 
     def _capacity_reason(self, flavor: FlavorCapacity, parts: tuple[Part, ...]) -> Reason:
         if flavor.fits_at(parts, 0.0, self._now) is not None:
@@ -280,6 +314,10 @@ class Pass:
         self._shares.charge(queue, flavor, needs, self._options.entry_penalty)
         for node in self._rules.path(queue):
             self._started[node] = self._started.get(node, 0) + times
+
+    def _is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
+        """Return whether what is guaranteed to a queue or to one of its parents is enough for the needs."""
+        return any(self._tree.is_guaranteed(node, flavor, needs) for node in self._rules.path(queue))
 
     def _full_node(self, queue: str) -> str | None:
         for node in self._rules.path(queue):

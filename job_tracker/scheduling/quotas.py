@@ -12,17 +12,26 @@ _NO_LIMIT = Limit(nominal=0)
 
 
 class QuotaRules:
-    """The tree without what is used: the same for as long as the queues and the flavors are."""
+    """The tree without what is used: the same for as long as the queues and the flavors are.
+
+    What is guaranteed to a node includes what is guaranteed to its children.
+    """
 
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
         """Work out what each node has with its children, and what it keeps for itself."""
         self.queues = queues
         self.flavors = flavors
         self.kinds: dict[str, list[str]] = {}
+        """The resources of each flavor that some node limits."""
+        self.guarantees: dict[tuple[str, str], dict[str, int]] = {}
+        """What is guaranteed to a node and those below it, by resource. The key is a node and a flavor."""
         self.quota: dict[tuple[str, Kind], int] = {}
+        """What a node has, without what nodes below it keep for themselves."""
         self.kept: dict[tuple[str, Kind], int] = {}
+        """The part of a node's quota that it does not lend."""
         self.pool: dict[Kind, float] = {}
-        self._paths: dict[str, list[str]] = {}
+        """The capacity, without what nodes keep. Infinite if none does: then the capacity is limit enough."""
+        self._paths: dict[str, tuple[str, ...]] = {}
         children: dict[str, list[str]] = {}
         for queue in queues.values():
             children.setdefault(self.parent(queue.name), []).append(queue.name)
@@ -33,19 +42,20 @@ class QuotaRules:
         for flavor_name, names in self.kinds.items():
             for name in names:
                 kind = (flavor_name, name)
-                self._measure(children, "", kind, set())
+                kept = sum(self._measure(children, child, kind) for child in children.get("", ()))
                 whole = capacities.get(flavor_name, {}).get(name, math.inf)
-                self.pool[kind] = whole - sum(self.kept[child, kind] for child in children.get("", ()))
+                self.pool[kind] = whole - kept if kept else math.inf
 
-    def path(self, queue: str) -> list[str]:
+    def path(self, queue: str) -> tuple[str, ...]:
         """Return a queue and the nodes above it, the root last."""
-        nodes = self._paths.get(queue)
-        if nodes is None:
-            nodes = self._paths[queue] = [queue]
+        known = self._paths.get(queue)
+        if known is None:
+            nodes = [queue]
             while nodes[-1]:
                 above = self.parent(nodes[-1])
                 nodes.append("" if above in nodes else above)
-        return nodes
+            known = self._paths[queue] = tuple(nodes)
+        return known
 
     def parent(self, name: str) -> str:
         """Return the node above. Empty: the root."""
@@ -54,19 +64,29 @@ class QuotaRules:
 
     def limit(self, name: str, kind: Kind) -> Limit:
         """Return a node's own limit."""
-        queue = self.queues.get(name)
-        return _NO_LIMIT if queue is None else queue.limits.get(kind[0], {}).get(kind[1], _NO_LIMIT)
+        return self._declared(name, kind) or _NO_LIMIT
 
-    def _measure(self, children: dict[str, list[str]], name: str, kind: Kind, seen: set[str]) -> None:
-        seen.add(name)
-        limit = self.limit(name, kind)
-        quota = limit.nominal
-        for child in children.get(name, ()):
-            if child not in seen:
-                self._measure(children, child, kind, seen)
-                quota += self.quota[child, kind] - self.kept[child, kind]
+    def _declared(self, name: str, kind: Kind) -> Limit | None:
+        queue = self.queues.get(name)
+        return None if queue is None else queue.limits.get(kind[0], {}).get(kind[1])
+
+    def _measure(self, children: dict[str, list[str]], name: str, kind: Kind) -> int:
+        """Measure a node and those below it. Return what they keep for themselves."""
+        below = children.get(name, ())
+        kept = sum(self._measure(children, child, kind) for child in below)
+        flavor, resource = kind
+        parts = [self.guarantees.get((child, flavor), {}).get(resource) for child in below]
+        parts_sum = sum(part or 0 for part in parts)
+        declared = self._declared(name, kind)
+        guaranteed = max(parts_sum, 0 if declared is None else declared.nominal)
+        if declared is not None or any(part is not None for part in parts):
+            self.guarantees.setdefault((name, flavor), {})[resource] = guaranteed
+        quota = guaranteed - parts_sum
+        quota += sum(self.quota[child, kind] - self.kept[child, kind] for child in below)
+        lend = None if declared is None else declared.lend
         self.quota[name, kind] = quota
-        self.kept[name, kind] = 0 if limit.lend is None else max(0, quota - limit.lend)
+        self.kept[name, kind] = own = 0 if lend is None else max(0, quota - lend)
+        return kept + own
 
 
 _last: list[QuotaRules] = []
@@ -90,19 +110,21 @@ class QuotaTree:
     def __init__(self, rules: QuotaRules) -> None:
         """Start with nothing used."""
         self._rules = rules
-        self._kinds = rules.kinds
+        self._held: dict[tuple[str, Kind], int] = {}
+        """What a node and those below it use."""
         self._usage: dict[tuple[str, Kind], int] = {}
+        """The same, without what nodes below it use of what they keep for themselves."""
 
     def use(self, queue: str, flavor: str, needs: Resources, sign: int = 1) -> None:
         """Count what a gang of a queue uses. Sign -1 takes it back."""
-        for name in self._kinds.get(flavor, ()):
+        for name in self._rules.kinds.get(flavor, ()):
             amount = sign * needs.get(name, 0)
             if amount:
                 self._add(queue, (flavor, name), amount)
 
     def blocker(self, queue: str, flavor: str, needs: Resources) -> str | None:
         """Return the lowest node of the tree that forbids the needs now. Empty: the root. None: none does."""
-        for name in self._kinds.get(flavor, ()):
+        for name in self._rules.kinds.get(flavor, ()):
             need = needs.get(name, 0)
             if need:
                 found = self._blocker(queue, (flavor, name), need)
@@ -110,34 +132,38 @@ class QuotaTree:
                     return found
         return None
 
-    def is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a queue's own quota is enough for the needs."""
-        known = self._rules.queues.get(queue)
-        own = {} if known is None else known.limits.get(flavor, {})
-        return bool(own) and all(
-            self._usage.get((queue, (flavor, name)), 0) + needs.get(name, 0) <= limit.nominal
-            for name, limit in own.items()
+    def is_guaranteed(self, node: str, flavor: str, needs: Resources) -> bool:
+        """Return whether what is guaranteed to a node is enough for the needs of a queue in it, too."""
+        own = self._rules.guarantees.get((node, flavor))
+        if own is None or not any(needs.get(name) for name in own):
+            return False
+        return all(
+            self._held.get((node, (flavor, name)), 0) + needs.get(name, 0) <= amount
+            for name, amount in own.items()
+            if needs.get(name)
         )
 
-    def _add(self, node: str, kind: Kind, amount: int) -> None:
-        while node:
-            before = self._usage.get((node, kind), 0)
-            self._usage[node, kind] = before + amount
-            kept = self._rules.kept.get((node, kind), 0)
-            amount = max(0, before + amount - kept) - max(0, before - kept)
-            node = self._rules.parent(node)
-        self._usage["", kind] = self._usage.get(("", kind), 0) + amount
+    def _add(self, queue: str, kind: Kind, amount: int) -> None:
+        flowing = amount
+        for node in self._rules.path(queue):
+            key = (node, kind)
+            self._held[key] = self._held.get(key, 0) + amount
+            if flowing:
+                before = self._usage.get(key, 0)
+                self._usage[key] = before + flowing
+                kept = self._rules.kept.get(key, 0)
+                flowing = max(0, before + flowing - kept) - max(0, before - kept)
 
-    def _blocker(self, node: str, kind: Kind, need: int) -> str | None:
-        while node:
-            used, kept = self._usage.get((node, kind), 0), self._rules.kept.get((node, kind), 0)
+    def _blocker(self, queue: str, kind: Kind, need: int) -> str | None:
+        for node in self._rules.path(queue)[:-1]:
+            key = (node, kind)
+            used, kept = self._usage.get(key, 0), self._rules.kept.get(key, 0)
             need -= max(0, kept - used)
             if need <= 0:
                 return None
             borrow = self._rules.limit(node, kind).borrow
             if borrow is not None:
-                room = self._rules.quota.get((node, kind), 0) - kept - max(0, used - kept) + borrow
+                room = self._rules.quota.get(key, 0) - kept - max(0, used - kept) + borrow
                 if need > room:
                     return node
-            node = self._rules.parent(node)
         return "" if need > self._rules.pool[kind] - self._usage.get(("", kind), 0) else None

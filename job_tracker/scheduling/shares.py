@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from job_tracker.scheduling.model import Flavor, Queue, Resources, Usage
+from job_tracker.scheduling.quotas import quota_rules
 
 
 class Shares:
-    """The shares of queues, with an entry penalty for what they hold and are about to get."""
+    """The shares of queues and their parents, with a penalty for what they hold and are about to get."""
 
     def __init__(
         self,
@@ -24,28 +25,31 @@ class Shares:
             if amount > 0
         }
         self._queues = queues
+        self._path = quota_rules(queues, flavors).path
         self._used: dict[str, dict[tuple[str, str], float]] = {}
         for queue, past in usage.items():
             decay = 0.5 ** (max(0.0, now - past.at) / half_life)
-            self._used[queue] = {
-                (flavor, name): amount * decay / self._capacity[flavor, name]
-                for flavor, amounts in past.amounts.items()
-                for name, amount in amounts.items()
-                if (flavor, name) in self._capacity
-            }
+            for flavor, amounts in past.amounts.items():
+                self.charge(queue, flavor, amounts, decay)
 
-    def charge(self, queue: str, flavor: str, needs: Resources, seconds: float) -> None:
+    def charge(self, queue: str, flavor: str, needs: Mapping[str, float] | Resources, seconds: float) -> None:
         """Count needs as if they had been used for some time."""
-        used = self._used.setdefault(queue, {})
         for name, amount in needs.items():
-            capacity = self._capacity.get((flavor, name))
-            if capacity is not None:
-                used[flavor, name] = used.get((flavor, name), 0.0) + amount * seconds / capacity
+            kind = (flavor, name)
+            capacity = self._capacity.get(kind)
+            if capacity is None:
+                continue
+            share = amount * seconds / capacity
+            for node in self._path(queue):
+                used = self._used.get(node)
+                if used is None:
+                    used = self._used[node] = {}
+                used[kind] = used.get(kind, 0.0) + share
 
-    def of(self, queue: str) -> float:
-        """Return a queue's largest share of any resource, over its weight."""
-        used = self._used.get(queue)
+    def of(self, node: str) -> float:
+        """Return the largest share of any resource that a queue and those below it use, over its weight."""
+        used = self._used.get(node)
         if not used:
             return 0.0
-        known = self._queues.get(queue)
+        known = self._queues.get(node)
         return max(used.values()) / max(1e-9, 1.0 if known is None else known.weight)

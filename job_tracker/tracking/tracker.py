@@ -39,6 +39,7 @@ from job_tracker.reports import LogFollower, ReportBuffer
 from job_tracker.scheduling.board import Board, Pool
 from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Queue
 from job_tracker.scheduling.notes import NoteKeeper
+from job_tracker.scheduling.options import HALF_LIFE
 from job_tracker.scheduling.planner import plan
 from job_tracker.store.audit import AuditStore
 from job_tracker.store.jobs import Changes, JobFilter, JobStore
@@ -91,7 +92,7 @@ class TrackerOptions:
     """The same for an attempt that succeeded."""
     keep_events: timedelta = timedelta(days=365)
     """How long audit events are kept."""
-    usage_half_life: timedelta = timedelta(days=7)
+    usage_half_life: timedelta = HALF_LIFE
     """How long it takes until what a queue has used counts half as much."""
     repair_period: timedelta = timedelta(seconds=30)
     workers: int = 64
@@ -298,7 +299,12 @@ class Tracker:
         found = await snapshot_of(watch)
         if self._watching is not None:
             self._watching.cancel()
-        self._watching = self._tasks.create_task(self._follow_backend(watch), name="watch of groups")
+        following = self._follow_backend(watch)
+        try:
+            self._watching = self._tasks.create_task(following, name="watch of groups")
+        except RuntimeError:  # the tracker ends, and this worker is about to be cancelled
+            following.close()
+            return self._options.repair_period
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)

@@ -60,6 +60,7 @@ class LocalWorld:
             data_dir = {json.dumps(str(self.data))}
             [scheduling]
             capacity = {CAPACITY}
+            overtake_limit = 0
             [jobs]
             stop_grace = 5
             [retry]
@@ -71,7 +72,7 @@ class LocalWorld:
             command = ["sh", {json.dumps(str(_RANK))}]
             [algorithms.elastic-witness]
             {declared(RANK_PARAMETERS)}
-            elastic = {{ max_restarts = 3 }}
+            elastic = {{ min_instances = 2, max_restarts = 3 }}
             environment = {{ WITNESS = {json.dumps(str(self.witness))} }}
             [algorithms.elastic-witness.process]
             command = ["torchrun"]

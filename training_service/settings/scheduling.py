@@ -11,6 +11,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
 from job_tracker.scheduling.gangs import units
 from job_tracker.scheduling.model import INSTANCES
+from job_tracker.scheduling.options import HALF_LIFE
 from job_tracker.scheduling.recipes import MOST_PRIORITY, Capacity, PoolName, QueueRecipe
 from job_tracker.scheduling.tree import DEFAULT_PRIORITIES, Pool, Tree, pool_of, tree_of
 
@@ -72,7 +73,7 @@ class SchedulingSettings(Config):
         "came earlier. 0: none overtakes it.",
     )
     usage_half_life: Duration = Field(
-        default=timedelta(days=1),
+        default=HALF_LIFE,
         ge=timedelta(minutes=1),
         le=timedelta(days=3650),
         description="Time after which what a queue has used counts half as much for the order of queues.",

@@ -21,6 +21,7 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Usage,
 )
+from job_tracker.scheduling.options import HALF_LIFE
 from job_tracker.scheduling.simulation.trace import TraceJob
 from job_tracker.scheduling.waiting import WaitingGangs
 
@@ -94,7 +95,7 @@ class Cluster:
     capacity: Mapping[str, int]
     """Instances by flavor."""
     queues: Mapping[str, Queue] = field(default_factory=dict)
-    half_life: float = 7 * DAY
+    half_life: float = HALF_LIFE.total_seconds()
     """In which time a queue's usage decays to half, in seconds."""
 
     @classmethod

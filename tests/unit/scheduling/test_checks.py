@@ -38,6 +38,8 @@ def gang(count: int, *others: Part, least: int = 0) -> Gang:
         ({"a": gpus(8), "b": gpus(16, lend=6)}, 54),
         ({"a": gpus(24, lend=0), "b": gpus(40, lend=0)}, 24),
         ({"top": gpus(32), "a": {"parent": "top", **gpus(8, borrow=2)}}, 10),
+        ({"top": gpus(32, borrow=0), "a": {"parent": "top", **gpus(8)}}, 32),
+        ({"top": {}, "a": {}, "b": {"parent": "top", **gpus(16, lend=6)}}, 54),
     ],
 )
 def test_a_job_may_be_as_large_as_what_others_can_lend_to_its_queue(

@@ -250,7 +250,9 @@ def test_in_random_states_all_rules_hold(block: int) -> None:
         later = {reserve.job_id: reserve for reserve in plan(then, NOW).reserved}
         for reserve in decided.reserved:
             if reserve.promise.at < math.inf and reserve.job_id in later:
-                assert later[reserve.job_id].promise.at <= reserve.promise.at + 1e-6, (seed, reserve)
+                moved = later[reserve.job_id]
+                if moved.moved_because != "Queues that have used less for their weight go first.":
+                    assert moved.promise.at <= reserve.promise.at + 1e-6, (seed, reserve)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -1,0 +1,223 @@
+"""Passes over several queues: shares against promises, and what is guaranteed."""
+
+import math
+from collections import Counter
+
+import pytest
+
+from job_tracker.scheduling.model import (
+    Allocation,
+    Expected,
+    Flavor,
+    Gang,
+    Limit,
+    Part,
+    Plan,
+    Promise,
+    Queue,
+    Reason,
+    Reserve,
+    Running,
+    Snapshot,
+    Usage,
+)
+from job_tracker.scheduling.planner import PlannerOptions, plan
+from job_tracker.scheduling.waiting import WaitingGangs
+
+NOW = 1_000_000.0
+LESS_USED = "Queues that have used less for their weight go first."
+
+
+def gang(job_id: int, queue: str = "a", count: int = 1, seconds: float | None = 100.0) -> Gang:
+    expected = None if seconds is None else Expected(median=seconds, high=seconds)
+    return Gang(job_id=job_id, queue=queue, parts=(Part(count, {}),), expected=expected)
+
+
+class Cluster:
+    """Waiting and running gangs on eight instances, and plans that are carried out."""
+
+    def __init__(self, *queues: Queue, capacity: int = 8) -> None:
+        self.flavors = (Flavor(name="default", capacity={"instances": capacity}),)
+        self.queues = {each.name: each for each in queues}
+        self.waiting = WaitingGangs()
+        self.running: dict[int, Running] = {}
+        self.usage: dict[str, Usage] = {}
+        self.promises: dict[int, Promise] = {}
+
+    def submit(self, *gangs: Gang) -> None:
+        for each in gangs:
+            self.waiting.add(each)
+
+    def run(self, *gangs: Gang) -> None:
+        self.running.update({each.job_id: Running(each, Allocation(), NOW) for each in gangs})
+
+    def used(self, queue: str, seconds: float) -> None:
+        self.usage[queue] = Usage(NOW, {"default": {"instances": seconds}})
+
+    def turn(self, now: float = NOW, options: PlannerOptions | None = None) -> Plan:
+        """Plan, and carry it out."""
+        snapshot = Snapshot(
+            flavors=self.flavors,
+            queues=self.queues,
+            waiting=self.waiting,
+            running=self.running,
+            usage=self.usage,
+            promises=self.promises,
+        )
+        decided = plan(snapshot, now, options)
+        for admit in decided.admitted:
+            each = self.waiting.get(admit.job_id)
+            assert each is not None
+            self.waiting.remove(admit.job_id)
+            self.running[admit.job_id] = Running(each, admit.allocation, now)
+        self.promises = {each.job_id: each.promise for each in decided.reserved}
+        return decided
+
+
+def started(decided: Plan) -> list[int]:
+    return [each.job_id for each in decided.admitted]
+
+
+def reserved(decided: Plan) -> dict[int, Reserve]:
+    return {each.job_id: each for each in decided.reserved}
+
+
+def test_a_promise_moves_later_for_a_queue_that_has_used_less_and_says_so() -> None:
+    cluster = Cluster()
+    cluster.used("a", 1e6)
+    cluster.run(gang(1, "a", 8))
+    cluster.submit(gang(2, "a", 8))
+    assert reserved(cluster.turn())[2].promise.at == NOW + 100
+
+    cluster.submit(gang(3, "b", 8))
+    found = reserved(cluster.turn())
+
+    assert found[3].promise.at == NOW + 100
+    assert found[2].promise.at == NOW + 200
+    assert found[2].moved_because == LESS_USED
+    assert found[2].reasons == (Reason.CAPACITY, Reason.SHARE)
+
+
+def test_a_promise_behind_one_that_moved_later_has_the_same_reason() -> None:
+    cluster = Cluster()
+    cluster.used("a", 1e6)
+    cluster.run(gang(1, "a", 8))
+    cluster.submit(gang(2, "a", 8), gang(3, "a", 8))
+    cluster.turn()
+
+    cluster.submit(gang(4, "b", 8))
+    found = reserved(cluster.turn())
+
+    assert [found[job_id].moved_because for job_id in (2, 3)] == [LESS_USED] * 2
+
+
+@pytest.mark.parametrize("depth", [8, 40])
+def test_saturated_queues_use_what_their_weights_say(depth: int) -> None:
+    weights = {"a": 1.0, "b": 3.0}
+    cluster = Cluster(*(Queue(name=name, weight=weight) for name, weight in weights.items()))
+    options = PlannerOptions(reservations=10)
+    got: Counter[str] = Counter()
+    job_id = 0
+    for turn in range(240):
+        now = NOW + turn * 60.0
+        for ended in [key for key, run in cluster.running.items() if run.started_at + 180 <= now]:
+            del cluster.running[ended]
+        for name in weights:
+            for _ in range(depth - sum(1 for _ in cluster.waiting.in_order(name))):
+                job_id += 1
+                cluster.submit(gang(job_id, name))
+        cluster.turn(now, options)
+        held = Counter(run.gang.queue for run in cluster.running.values())
+        for name in weights:
+            past = cluster.usage[name].amounts["default"]["instances"] if name in cluster.usage else 0.0
+            cluster.usage[name] = Usage(now, {"default": {"instances": past + held[name] * 60.0}})
+            got[name] += held[name]
+
+    assert got["b"] / got["a"] == pytest.approx(3.0, rel=0.02)
+
+
+def test_what_borrowers_give_back_is_kept_for_the_owner_of_the_quota() -> None:
+    quota = {"default": {"instances": Limit(nominal=4)}}
+    cluster = Cluster(Queue(name="a", limits=quota), Queue(name="b", limits=quota))
+    cluster.used("b", 1e6)
+    cluster.run(*(gang(job_id, "a", seconds=None) for job_id in range(1, 9)))
+    cluster.submit(*(gang(job_id, "a", seconds=None) for job_id in range(10, 20)), gang(20, "b", 4, None))
+    first = cluster.turn()
+    assert reserved(first)[20].reasons == (Reason.CAPACITY, Reason.LENT)
+
+    for ended in (1, 2, 3):
+        del cluster.running[ended]
+        assert not started(cluster.turn())
+    del cluster.running[4]
+
+    assert started(cluster.turn()) == [20]
+
+
+def test_what_no_owner_waits_for_is_lent_while_he_waits_for_the_rest() -> None:
+    quota = {"default": {"instances": Limit(nominal=4)}}
+    cluster = Cluster(Queue(name="a"), Queue(name="b", limits=quota), capacity=16)
+    cluster.run(gang(1, "a", 14, None))
+    cluster.submit(gang(2, "b", 4, None), *(gang(job_id, "a", 1, None) for job_id in range(10, 20)))
+    assert not started(cluster.turn())
+
+    del cluster.running[1]
+    cluster.run(gang(3, "a", 13, None))
+    assert not started(cluster.turn())
+    del cluster.running[3]
+
+    assert started(cluster.turn())[0] == 2
+
+
+def test_a_job_that_is_put_off_again_and_again_is_passed_by_few_of_its_own_queue() -> None:
+    """Otherwise the small ones use all that the queue is owed, and the large one never has its turn."""
+    cluster = Cluster()
+    cluster.used("a", 1e6)
+    cluster.run(gang(1, "b", 6, 1000.0))
+    cluster.submit(gang(2, "a", 8, 100.0))
+    passed = 0
+    for turn in range(60):
+        now = NOW + turn * 10
+        for key in [key for key, run in cluster.running.items() if key >= 1000 and run.started_at < now]:
+            del cluster.running[key]
+        # Each turn, queue b needs the whole cluster for longer, and a small job of queue a would fit.
+        cluster.submit(gang(100 + turn, "b", 8, 100.0), gang(1000 + turn, "a", 1, 10.0))
+        passed += sum(job_id >= 1000 for job_id in started(cluster.turn(now)))
+
+    assert passed == 1 + 8, "one passed before the start was moved for the first time"
+    assert cluster.promises[2].overtaken == 8
+
+
+def test_jobs_do_not_pass_the_first_of_their_queue_if_that_one_has_no_reservation() -> None:
+    cluster = Cluster()
+    cluster.used("b", 1e6)
+    cluster.run(gang(1, "a", 6, 1000.0))
+    cluster.submit(gang(2, "a", 8), gang(3, "b", 8), gang(4, "b", 1, 10.0), gang(5, "a", 1, 10.0))
+
+    decided = cluster.turn(NOW, PlannerOptions(reservations=1))
+
+    assert list(reserved(decided)) == [2]
+    assert started(decided) == [5]
+
+
+def test_the_overtaken_of_each_queue_are_counted_while_another_one_is_the_first() -> None:
+    cluster = Cluster()
+    cluster.used("a", 1e6)
+    cluster.run(gang(1, "c", 4, None))
+    cluster.submit(gang(2, "b", 8), gang(3, "a", 8), gang(4, "a", 1, None), gang(5, "b", 1, None))
+
+    decided = cluster.turn()
+
+    assert sorted(started(decided)) == [4, 5]
+    assert {key: each.promise.overtaken for key, each in reserved(decided).items()} == {2: 2, 3: 1}
+    assert all(each.promise.at == math.inf for each in decided.reserved)
+
+
+def test_a_job_that_no_longer_fits_says_so_also_if_its_queue_runs_as_many_as_it_may() -> None:
+    cluster = Cluster(Queue(name="a", max_running=1))
+    cluster.run(gang(1, "a"))
+    cluster.submit(gang(2, "a", 9), gang(3, "a"))
+
+    found = reserved(cluster.turn())
+
+    assert found[2].reasons[0] is Reason.LOST_CAPACITY
+    assert found[3].reasons[0] is Reason.MAX_RUNNING

@@ -1,0 +1,77 @@
+"""Free resources over time."""
+
+import math
+import random
+
+import pytest
+
+from job_tracker.scheduling.profile import Profile
+
+NOW = 100.0
+
+
+def test_what_is_held_gets_free_at_its_end() -> None:
+    profile = Profile(NOW, (8,), [(200.0, (3,)), (150.0, (4,)), (200.0, (1,))])
+
+    assert profile.times == [100.0, 150.0, 200.0]
+    assert [profile.lowest(at, at) for at in (100.0, 149.0, 150.0, 200.0)] == [(0,), (0,), (4,), (8,)]
+
+
+def test_what_has_no_known_end_never_gets_free() -> None:
+    profile = Profile(NOW, (8,), [(math.inf, (5,))])
+
+    assert profile.earliest((3,), 10.0, NOW) == NOW
+    assert profile.earliest((4,), 10.0, NOW) == math.inf
+
+
+def test_a_need_waits_until_all_resources_are_free_for_its_length() -> None:
+    profile = Profile(NOW, (8, 4), [(150.0, (8, 0)), (200.0, (0, 4))])
+    profile.take((8, 0), 300.0, 400.0)
+
+    assert profile.earliest((1, 1), 100.0, NOW) == 200.0
+    assert profile.earliest((1, 1), 101.0, NOW) == 400.0
+    assert profile.earliest((1, 0), 10.0, 160.0) == 160.0
+
+
+def test_the_end_of_a_use_is_the_beginning_of_what_is_free() -> None:
+    profile = Profile(NOW, (2,), [])
+    profile.take((2,), 110.0, 120.0)
+
+    assert profile.fits_at((2,), 10.0, 100.0)
+    assert not profile.fits_at((1,), 10.1, 100.0)
+    assert profile.fits_at((2,), math.inf, 120.0)
+    assert profile.earliest((2,), 11.0, NOW) == 120.0
+
+
+def test_a_use_without_an_end_lasts() -> None:
+    profile = Profile(NOW, (2,), [])
+    profile.take((2,), 110.0, math.inf)
+
+    assert profile.earliest((1,), 10.0, NOW) == NOW
+    assert profile.earliest((1,), 10.1, NOW) == math.inf
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_agrees_with_counting_second_by_second(seed: int) -> None:
+    chance = random.Random(seed)
+    horizon, size = 60, 8
+    free = [size] * horizon
+    held = []
+    for _ in range(3):
+        end = chance.randrange(1, 20)
+        held.append((float(end), (2,)))
+        free[:end] = [each - 2 for each in free[:end]]
+    profile = Profile(0.0, (size,), held)
+    for _ in range(15):
+        need, length, after = chance.randint(1, size), chance.randint(1, 9), chance.randint(0, 30)
+        expected = next(
+            at for at in range(after, horizon) if all(each >= need for each in free[at : at + length])
+        )
+        if expected + length >= horizon:
+            break
+        found = profile.earliest((need,), float(length), float(after))
+        assert found == expected
+        assert profile.fits_at((need,), float(length), found)
+        profile.take((need,), found, found + length)
+        free[expected : expected + length] = [each - need for each in free[expected : expected + length]]
+        assert all(profile.lowest(at, at + 1) == (free[at],) for at in range(horizon))
