@@ -79,7 +79,7 @@ class KubernetesSettings(ProgramImages):
         ge=timedelta(0),
         le=timedelta(days=1),
         description="Time for which the node that was chosen for a pod may have no room for it, for example "
-        "since a pod of somebody else was faster. After that, the job waits for room again.",
+        "since another pod was faster. After that, the job waits for room again.",
     )
     token_secrets: bool = Field(
         default=False,

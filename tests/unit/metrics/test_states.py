@@ -144,7 +144,7 @@ async def test_a_busy_event_loop_is_shown_and_does_not_delay_a_scrape(metrics: M
 
 
 async def test_the_tracker_is_shown_only_while_it_runs(store: MoodyStore, metrics: Metrics) -> None:
-    options, reports = TrackerOptions(capacity=lambda: 8), ReportBuffer(store, utc_now)
+    options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")
     logs = LogCollector(store, backend.world, archive)
     tracker = Tracker(store, backend, logs, options, await elected(store), reports)
@@ -163,7 +163,7 @@ async def test_the_tracker_is_shown_only_while_it_runs(store: MoodyStore, metric
 
 async def test_the_time_of_a_full_look_is_shown(store: MoodyStore) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    options, reports = TrackerOptions(capacity=lambda: 8), ReportBuffer(store, utc_now)
+    options, reports = TrackerOptions(capacity=8), ReportBuffer(store, utc_now)
     backend, archive = FakeBackend(), LogArchive("memory://logs")
     logs = LogCollector(store, backend.world, archive)
     tracker = Tracker(store, backend, logs, options, await elected(store), reports, clock=lambda: at)

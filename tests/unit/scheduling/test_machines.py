@@ -69,7 +69,7 @@ def test_nothing_new_starts_where_less_is_there_than_what_runs() -> None:
 
 
 def test_a_resource_that_no_machine_has_is_not_there() -> None:
-    of, wanted = flavor(node("a")), gang(1, 1, **{"nvidia.com/gpu": 1})
+    of, wanted = flavor(node("a")), gang(1, 1, None, **{"nvidia.com/gpu": 1})
     assert not plan(snapshot(of, [wanted]), NOW).admitted
     problem = fits_ever(QUEUES, (of,), wanted)
     assert problem is not None
