@@ -161,6 +161,8 @@ class Jobs:
         """Return at most `limit` jobs with ids below `before`; fewer if the jobs are large.
 
         Without projects in `where`, these are jobs of all projects in which the caller has a role.
+
+        Raises UnknownProject if there is no such project, nor a job that was left of it.
         """
         if where.projects is not None:
             for project in sorted(where.projects):
@@ -168,6 +170,10 @@ class Jobs:
         elif not caller.is_everywhere:
             where = replace(where, projects=frozenset(caller.roles))
         found = await self._store.list_jobs(where, limit=limit, before=before)
+        if not found.jobs and before is None:
+            for project in where.projects or ():
+                if self._limits_of(project) is None:
+                    raise UnknownProject(project)
         views = await asyncio.gather(*map(self._view, found.jobs))  # concurrently: the store may be remote
         return Page(views, found.jobs[-1].id if found.has_more else None)
 

@@ -1309,7 +1309,9 @@ class ListTrainingJobsRequest(_message.Message):
     page_token: _builtins.str
     """The next_page_token of the previous page, to be used with the same filters. Empty: the first page."""
     project: _builtins.str
-    """The project of the jobs. Empty: the caller's project (see the metadata `x-project`)."""
+    """The project of the jobs. Empty: the caller's project (see the metadata `x-project`).
+    NOT_FOUND if there is no such project.
+    """
     all_projects: _builtins.bool
     """The jobs of all projects in which the caller has a role. Not with project."""
     submitted_by: _builtins.str
