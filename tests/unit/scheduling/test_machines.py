@@ -3,6 +3,7 @@
 import math
 
 from job_tracker.scheduling.checks import fits_ever
+from job_tracker.scheduling.explanations import Situation, explain
 from job_tracker.scheduling.model import (
     Allocation,
     Flavor,
@@ -98,3 +99,11 @@ def test_as_many_fit_as_single_machines_have_room_for() -> None:
     assert "The largest that fits in the capacity and the quota of the queue default is 2 trainers" in (
         problem.summary
     )
+
+
+def test_while_the_machines_are_not_known_an_explanation_says_so_and_promises_nothing() -> None:
+    state = snapshot(flavor(known=False), [gang(1, 2), gang(2, 1)])
+    situation = Situation(state, plan(state, NOW), NOW)
+    found = explain(situation, 1)
+    assert found.reasons == (Reason.UNKNOWN_CAPACITY,)
+    assert found.estimate is None
