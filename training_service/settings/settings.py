@@ -156,6 +156,8 @@ class Settings(BaseSettings):
     @property
     def followed_flavors(self) -> tuple[str, ...]:
         """The flavors whose capacity follows the machines of the backend."""
+        if self.backend not in type(self).model_fields:  # without tables of backends
+            return ()
         return tuple(name for name in self.plugin.flavors if name not in self.scheduling.flavors)
 
     def _plugin_of(self, backend: str) -> BackendPlugin:
