@@ -87,10 +87,12 @@ class Ranks:
                 self._processes.append(process)
 
     def close(self) -> None:
-        """End the ranks."""
+        """End the ranks, and what they have started."""
         for process in self._processes:
-            process.kill()
-            process.communicate()
+            process.stdin.close()  # then a rank ends its task and itself
+        for process in self._processes:
+            process.wait(PATIENCE)
+            process.stdout.close()
 
     def run(
         self, count: int, task: str, environment: Mapping[str, str], settings: Mapping[str, Any]
