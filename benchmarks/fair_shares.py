@@ -2,9 +2,9 @@
 
     python -m benchmarks.fair_shares [--quick]
 
-Each queue always has so many waiting jobs: shallow queues have fewer than the planner holds reservations for,
-deep ones more. Jobs have 1 to 4 instances, and run for 1 to 10 minutes, drawn with a fixed seed, so nothing
-depends on the machine. What counts is the second half of the time.
+So many jobs always wait, as many in each queue: in shallow queues fewer than the planner holds reservations
+for, in deep ones more. Jobs have 1 to 4 instances, and run for 1 to 10 minutes, drawn with a fixed seed, so
+nothing depends on the machine. What counts is the second half of the time.
 """
 
 import random
@@ -20,22 +20,23 @@ from job_tracker.scheduling.simulation.replay import replay
 from job_tracker.scheduling.simulation.trace import TraceJob
 
 CAPACITY: Final = 40
-SHALLOW, DEEP = 5, 150
+SHALLOW, DEEP = 60, 300
+"""Waiting jobs in all queues together."""
 _SIZES = (1, 1, 2, 4)
 _SHORTEST, _LONGEST = 60.0, 600.0
-_HOURS, _QUICK_HOURS = 8.0, 1.0
+_HOURS, _QUICK_HOURS = 8.0, 4.0
 _SPANS = 100
 _WITHIN, _JAIN = 0.02, 0.98
 
 
 def measure(quick: bool) -> list[Row]:
-    return [row for depth in (SHALLOW, DEEP) for row in _of_depth(depth, quick)]
+    return [row for waiting in (SHALLOW, DEEP) for row in _with(waiting, quick)]
 
 
-def _of_depth(depth: int, quick: bool) -> Iterator[Row]:
+def _with(waiting: int, quick: bool) -> Iterator[Row]:
     hours = _QUICK_HOURS if quick else _HOURS
-    kind = f"{depth} waiting jobs in each"
-    two = shares({"a": 1.0, "b": 3.0}, depth, hours * 3600)
+    kind = f"{waiting} waiting jobs"
+    two = shares({"a": 1.0, "b": 3.0}, waiting // 2, hours * 3600)
     ratio = two["b"] / two["a"] / 3
     yield Row(
         f"fair-shares: share of weight 3 to that of weight 1, {kind}",
@@ -46,7 +47,7 @@ def _of_depth(depth: int, quick: bool) -> Iterator[Row]:
         abs(ratio - 1) <= _WITHIN,
     )
     weights = {f"q{number:02}": 1.0 + number % 3 for number in range(20)}
-    twenty = shares(weights, depth, hours * 3600)
+    twenty = shares(weights, waiting // len(weights), hours * 3600)
     index = jain([share / weights[name] for name, share in twenty.items()])
     yield Row(
         f"fair-shares: Jain's index of share over weight, 20 queues, {kind}",
@@ -59,7 +60,10 @@ def _of_depth(depth: int, quick: bool) -> Iterator[Row]:
 
 
 def shares(weights: Mapping[str, float], depth: int, seconds: float) -> dict[str, float]:
-    """Return the share of the work of each queue, in the second half of the time."""
+    """Return the share of the work of each queue, in the second half of the time.
+
+    In each of them, `depth` jobs always wait.
+    """
     draws = random.Random(1)  # no secret
     queues = {name: Queue(name=name, weight=weight) for name, weight in weights.items()}
     cluster = Cluster(Cluster.of(CAPACITY).flavors, queues)

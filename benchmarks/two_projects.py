@@ -104,7 +104,12 @@ class Seen:
         return work / (CAPACITY * sum(spans))
 
 
-def measure(plan: Plan, backend: str) -> list[Seen]:
+def measure(quick: bool) -> list[Row]:
+    """Measure on processes."""
+    return rows(seen_of(QUICK if quick else WHOLE, "process"))
+
+
+def seen_of(plan: Plan, backend: str) -> list[Seen]:
     """Run it with one queue, then with two."""
     found = []
     for name, queues in (("one queue for both", ""), ("a queue for each", _QUEUES)):
@@ -289,7 +294,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="short jobs, for tests")
     chosen = parser.parse_args()
     clean_up_on_sigterm()
-    every = measure(QUICK if chosen.quick else WHOLE, chosen.backend)
+    every = seen_of(QUICK if chosen.quick else WHOLE, chosen.backend)
     draw(every, chosen.picture)
     compared = rows(every)
     print_table(compared)

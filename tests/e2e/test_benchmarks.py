@@ -41,7 +41,7 @@ def test_a_restarted_service_finds_running_jobs_and_ends_a_job_killed_meanwhile(
 
 
 def test_a_gang_of_another_project_passes_a_flood_if_it_has_its_own_queue(tmp_path: Path) -> None:
-    shared, alone = every = two_projects.measure(two_projects.QUICK, "process")
+    shared, alone = every = two_projects.seen_of(two_projects.QUICK, "process")
     assert list(shared.overtaken.values()) == [0]
     assert all(alone.overtaken.values())
     picture = tmp_path / "picture.svg"
