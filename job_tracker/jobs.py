@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.admission.parameter_check import ParameterCheck
@@ -30,6 +30,9 @@ from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
+from job_tracker.scheduling.mirror import Mirror, Outlook
+from job_tracker.scheduling.queue_view import Place, QueueFilter, QueuePage, page_of
+from job_tracker.scheduling.tree import pool_of, tree_of
 from job_tracker.scheduling.waiting_view import Explanation, explain
 from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
@@ -39,6 +42,8 @@ from job_tracker.store.scheduling import SchedulingStore
 
 T = TypeVar("T")
 
+_ONE_QUEUE: Final = tree_of(pool_of({}, 8), {})
+
 
 @dataclass(frozen=True, slots=True)
 class JobView:
@@ -46,6 +51,8 @@ class JobView:
 
     job: Job
     position: int
+    outlook: Outlook | None = None
+    """Why a queued job waits, and when it may start, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +97,20 @@ class Jobs:
         note: EventObserver = ignore_event,
         streams: OpenStreams | None = None,
         changes_of: Callable[[Job], AsyncGenerator[bytes, None]] | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
         `limits_of` gives the limits of a project, None if the project does not exist. `is_deletable` says
         whether it exists only as long as it is in the store. `note` gets an event of each denial, and of each
         read of logs and artifacts. `changes_of` reads the recorded changes of a job's program.
+
+        `mirror` answers questions about the queue; without one, there is one queue.
         """
         self._store = store
         self._changes_of = changes_of
+        self.mirror = mirror or Mirror(store, lambda: _ONE_QUEUE)
+        """Answers questions about the queue. Close it."""
         self._logs = logs
         self._admission = admission
         self._models = models
@@ -173,7 +185,21 @@ class Jobs:
 
     async def explain(self, caller: Caller, job_id: int) -> Explanation:
         """Return why the job waits. Raises JobNotFound."""
-        return await explain(self._store, caller, await self._visible(caller, "explain", job_id))
+        job = await self._visible(caller, "explain", job_id)
+        queued = job.state is JobState.QUEUED
+        position = await self._store.queue_position(job) if queued else 0
+        return await explain(self.mirror, caller, job, position)
+
+    async def queue(
+        self, caller: Caller, where: QueueFilter, *, limit: int, after: Place | None
+    ) -> QueuePage:
+        """Return a page of the waiting jobs that the caller may see, by queue and place.
+
+        Without a project in `where`, these are jobs of all projects in which the caller has a role.
+        """
+        if where.project:
+            self._guard.check(caller, "queue", where.project)
+        return await self.mirror.ask(lambda seen: page_of(seen, caller, where, limit, after))
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its outcome is decided. May be repeated.
@@ -324,5 +350,6 @@ class Jobs:
         return event_of(caller, action, outcome, self._clock(), project=project, target=target)
 
     async def _view(self, job: Job) -> JobView:
-        queued = job.state is JobState.QUEUED
-        return JobView(job, await self._store.queue_position(job) if queued else 0)
+        if job.state is not JobState.QUEUED:
+            return JobView(job, 0)
+        return JobView(job, await self._store.queue_position(job), await self.mirror.outlook_of(job.id))

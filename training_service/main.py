@@ -35,6 +35,7 @@ from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
 from job_tracker.scheduling.board import Pool
+from job_tracker.scheduling.mirror import Mirror
 from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
@@ -133,6 +134,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         jobs = make_jobs(
             *(settings, store, store_id, opened, metrics, access.projects, trail.note, catalog, programs)
         )
+        stack.push_async_callback(jobs.mirror.close)
         stack.push_async_callback(end, background(catalog.follow(), "changes of the catalog"))
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
@@ -224,6 +226,7 @@ def make_jobs(
         note=note,
         changes_of=RecordedChanges(open_trees(settings)).read,
         streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller, note=note),
+        mirror=Mirror(store, lambda: catalog.tree, planner_options(settings)),
     )
 
 

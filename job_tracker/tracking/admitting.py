@@ -13,7 +13,7 @@ from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Plan, Snapshot
 from job_tracker.scheduling.notes import NoteKeeper
-from job_tracker.store.jobs import JobReader
+from job_tracker.store.jobs import JobStore
 from job_tracker.store.queue import QueueView
 
 _PAGE = 1000
@@ -27,7 +27,7 @@ Planner = Callable[[Snapshot, float], Plan]
 """Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
 
 
-class _Store(JobReader, QueueView, Protocol):
+class _Store(JobStore, QueueView, Protocol):
     """The parts of a store that admission uses."""
 
 
@@ -91,6 +91,7 @@ class Admitting:
             if not await self._apply(plan, now) and len(plan.admitted) < _MANY:
                 break
         self._notes.decided(plan, self._board)
+        self._board.learn_waits(self._board.promises, now.timestamp())
         if self._notes.has_changed():
             self._keep_notes_soon()
         if plan.next_at is None:
@@ -128,6 +129,10 @@ class Admitting:
         self._changed.add(job_id)
         self._wake()
 
+    def attempt_ended(self, job: Job) -> None:
+        """Learn from an attempt that has ended."""
+        self._board.ended(job)
+
     def found_no_room(self, job_id: int) -> None:
         """Record that the job's launch waits for room on this machine. No other job is admitted meanwhile."""
         self._without_room.add(job_id)
@@ -159,6 +164,7 @@ class Admitting:
         """Read all queued and live jobs. Those that change meanwhile are read again."""
         self._board.clear(self._now())
         await self._notes.restore(self._board)
+        await self._board.experience.read(self._store)
         for job in await self._store.live_jobs():
             self._board.read(job, self._now())
         last = 0

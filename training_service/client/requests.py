@@ -15,6 +15,7 @@ from training_service._generated.training_service_pb2 import (
     Deadlines,
     DeleteTrainingRequest,
     ExplainTrainingRequest,
+    GetQueueRequest,
     FetchTrainingArtifactRequest,
     GetTrainingArtifactsRequest,
     GetTrainingChangesRequest,
@@ -329,6 +330,11 @@ def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
 
 
 @_validated
+def queue(project: str, queue: str, page_size: int) -> GetQueueRequest:
+    """Return the request for the first page of the queue."""
+    return encoded(lambda: GetQueueRequest(project=project, queue=queue, page_size=page_size))
+
+
 def why(job_id: int) -> ExplainTrainingRequest:
     """Build a request for the reasons why a job waits."""
     return ExplainTrainingRequest(job_id=job_id)
