@@ -29,8 +29,9 @@ MOST_QUEUED: Final = 20_000
 """The number of waiting jobs that are copied, the first. Those behind them have no estimate of their own."""
 _PAGE: Final = 1000
 _READ_AT_ONCE: Final = 256
-_FRESH_SECONDS: Final = 1.0
-"""An answer may be so old."""
+_FRESH_SECONDS: Final = 0.1
+_FRESH_TIMES: Final = 4
+"""An answer may be so old, or so many times as old as it takes to look at the queue."""
 _SHOWN_SECONDS: Final = 5.0
 """What statuses show may be so old."""
 _PATIENCE_SECONDS: Final = 0.5
@@ -99,7 +100,7 @@ class Mirror:
         self._last_id = 0
         """The last waiting job that was copied; those behind it were too many. 0: all were copied."""
         self._seen: Seen | None = None
-        self._seen_at = 0.0
+        self._fresh_until = 0.0
         self._outlooks: dict[int, Outlook] = {}
         self._outlooks_at = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
@@ -108,7 +109,7 @@ class Mirror:
     async def ask(self, question: Callable[[Seen], T]) -> T:
         """Answer a question about the queue as it is. It is asked in a thread, and keeps nothing."""
         async with self._turn:
-            seen = await self._look(_FRESH_SECONDS)
+            seen = await self._look()
             return await asyncio.to_thread(question, seen)
 
     async def outlook_of(self, job_id: int) -> Outlook | None:
@@ -138,17 +139,19 @@ class Mirror:
             self._outlooks = {}  # statuses do without; the store has said so to others
         self._outlooks_at = asyncio.get_running_loop().time()
 
-    async def _look(self, age: float) -> Seen:
-        """Return the queue as it is, or as it was at most so many seconds ago."""
+    async def _look(self) -> Seen:
+        """Return the queue as it is, or as it was a moment ago."""
         loop = asyncio.get_running_loop()
         self._drop_later(loop)
-        if self._seen is None or loop.time() - self._seen_at > age:
+        began = loop.time()
+        if self._seen is None or began > self._fresh_until:
             try:
                 self._seen = await self._read()
             except BaseException:
                 self._drop()
                 raise
-            self._seen_at = loop.time()
+            now = loop.time()
+            self._fresh_until = now + max(_FRESH_SECONDS, _FRESH_TIMES * (now - began))
         return self._seen
 
     async def _read(self) -> Seen:

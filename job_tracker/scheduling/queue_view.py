@@ -3,9 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, TypeAlias
 
+from job_tracker.catalog.entries import listed
+from job_tracker.common.printable import quoted
 from job_tracker.domain.caller import Caller
+from job_tracker.domain.errors import UnknownReference
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.gangs import quantity_of
 from job_tracker.scheduling.mirror import Label, Seen
@@ -97,13 +101,17 @@ class QueueFilter:
 
 
 def page_of(seen: Seen, caller: Caller, where: QueueFilter, limit: int, after: Place | None) -> QueuePage:
-    """Return a page of the waiting jobs that the caller may see. The first page has the queues."""
-    jobs: list[WaitingJob] = []
-    for job in _jobs(seen, caller, where, after):
-        if len(jobs) == limit:
-            return QueuePage(jobs, _queues(seen, caller, where) if after is None else (), jobs[-1].key)
-        jobs.append(job)
-    return QueuePage(jobs, _queues(seen, caller, where) if after is None else (), None)
+    """Return a page of the waiting jobs that the caller may see. The first page has the queues.
+
+    Raises UnknownReference for a queue that the caller may not use.
+    """
+    queues = _queues(seen, caller, where) if after is None else []
+    found = list(islice(_jobs(seen, caller, where, after), limit + 1))
+    if where.queue and after is None and not found and where.queue not in {each.name for each in queues}:
+        allowed = listed(_visible(seen, caller, where.project))
+        raise UnknownReference("queue", f"{quoted(where.queue)} doesn't exist; allowed: {allowed}")
+    jobs = found[:limit]
+    return QueuePage(jobs, queues, jobs[-1].key if len(found) > limit else None)
 
 
 def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -> Iterator[WaitingJob]:
@@ -125,7 +133,7 @@ def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -
 
 
 def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStanding]:
-    tree, snapshot = seen.tree, seen.situation.snapshot
+    snapshot = seen.situation.snapshot
     names = sorted(_visible(seen, caller, where.project))[:MOST_QUEUES]
     waiting, running, instances = Counter[str](), Counter[str](), Counter[str]()
     used: dict[str, _Used] = {}
@@ -155,7 +163,7 @@ def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStandin
             max_running=snapshot.queues[name].max_running,
         )
         for name in names
-        if name in snapshot.queues and (not where.queue or name in tree.up_from(where.queue))
+        if name in snapshot.queues and (not where.queue or name in _path(seen, where.queue))
     ]
 
 

@@ -234,7 +234,7 @@ class TrainingServiceServicer:
         and place, and what each queue uses. It is as of the last second.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
-        has no role in the project.
+        has no role in the project. NOT_FOUND if there is no such queue for the caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

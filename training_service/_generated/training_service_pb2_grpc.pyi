@@ -123,7 +123,7 @@ class TrainingServiceStub:
     and place, and what each queue uses. It is as of the last second.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
-    has no role in the project.
+    has no role in the project. NOT_FOUND if there is no such queue for the caller.
     """
     DeleteTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]
     """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
@@ -212,7 +212,7 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     and place, and what each queue uses. It is as of the last second.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
-    has no role in the project.
+    has no role in the project. NOT_FOUND if there is no such queue for the caller.
     """
     DeleteTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]  # type: ignore[assignment]
     """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
@@ -376,7 +376,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         and place, and what each queue uses. It is as of the last second.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
-        has no role in the project.
+        has no role in the project. NOT_FOUND if there is no such queue for the caller.
         """
 
     @_abc_1.abstractmethod

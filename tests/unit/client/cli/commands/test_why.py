@@ -44,7 +44,7 @@ def test_why_prints_the_reasons_the_promise_and_the_holders(
         "start: about 1970-01-01T00:01:00Z, in nine of ten cases before 1970-01-01T00:02:00Z "
         "(by run times of earlier attempts)",
         "moved: A job runs longer.",
-        "runs: for 1m, in nine of ten cases less than 1h 00m (as its caller said)",
+        "runs: for 1m 00s, in nine of ten cases less than 1h 00m (as its caller said)",
         "remedy: Ask for 2.",
         "held by: job 7 other (project vision, 4 instances)",
         "held by: 2 other jobs (3 instances)",
