@@ -31,6 +31,8 @@ from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
 from job_tracker.scheduling.mirror import Mirror, Outlook
+from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
 from job_tracker.scheduling.queue_view import Place, QueueFilter, QueuePage, page_of
 from job_tracker.scheduling.tree import pool_of, tree_of
 from job_tracker.scheduling.waiting_view import Explanation, explain
@@ -98,6 +100,7 @@ class Jobs:
         streams: OpenStreams | None = None,
         changes_of: Callable[[Job], AsyncGenerator[bytes, None]] | None = None,
         mirror: Mirror | None = None,
+        planner_options: PlannerOptions | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
@@ -111,6 +114,7 @@ class Jobs:
         self._changes_of = changes_of
         self.mirror = mirror or Mirror(store, lambda: _ONE_QUEUE)
         """Answers questions about the queue. Close it."""
+        self._planner_options = planner_options or PlannerOptions()
         self._logs = logs
         self._admission = admission
         self._models = models
@@ -173,6 +177,8 @@ class Jobs:
         """Return at most `limit` jobs with ids below `before`; fewer if the jobs are large.
 
         Without projects in `where`, these are jobs of all projects in which the caller has a role.
+
+        Raises UnknownProject if there is no such project, nor a job that was left of it.
         """
         if where.projects is not None:
             for project in sorted(where.projects):
@@ -180,6 +186,10 @@ class Jobs:
         elif not caller.is_everywhere:
             where = replace(where, projects=frozenset(caller.roles))
         found = await self._store.list_jobs(where, limit=limit, before=before)
+        if not found.jobs and before is None:
+            for project in where.projects or ():
+                if self._limits_of(project) is None:
+                    raise UnknownProject(project)
         views = await asyncio.gather(*map(self._view, found.jobs))  # concurrently: the store may be remote
         return Page(views, found.jobs[-1].id if found.has_more else None)
 
@@ -200,6 +210,15 @@ class Jobs:
         if where.project:
             self._guard.check(caller, "queue", where.project)
         return await self.mirror.ask(lambda seen: page_of(seen, caller, where, limit, after))
+
+    async def snapshot(self, caller: Caller, project: str = "") -> QueueSnapshot:
+        """Return the queue as the caller may see it. Raises Forbidden."""
+        self._guard.check(caller, "snapshot", project or caller.default_project)
+        tree = self._admission.queues.tree
+        learned = await self.mirror.experience()
+        return await snapshot_of(
+            *(self._store, tree, self._planner_options, caller, self._clock()), learned.expected
+        )
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its outcome is decided. May be repeated.

@@ -28,6 +28,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "ListTrainingJobs": CallKind.LIST,
     "GetQueue": CallKind.LIST,
     "ExplainTraining": CallKind.LIST,
+    "GetQueueSnapshot": CallKind.LIST,
     "CancelTraining": CallKind.CHANGE,
     "AnnotateTraining": CallKind.CHANGE,
     "DeleteTraining": CallKind.CHANGE,

@@ -13,6 +13,7 @@ from job_tracker.domain.errors import JobNotFound, TrackerError
 from job_tracker.domain.job import Job, JobState
 from job_tracker.scheduling.board import Board, Pool
 from job_tracker.scheduling.estimates import Estimate
+from job_tracker.scheduling.experience import Experience
 from job_tracker.scheduling.explanations import Situation
 from job_tracker.scheduling.model import Plan, Reason, Snapshot
 from job_tracker.scheduling.notes import Notes, notes_of
@@ -111,6 +112,12 @@ class Mirror:
         async with self._turn:
             seen = await self._look()
             return await asyncio.to_thread(question, seen)
+
+    async def experience(self) -> Experience:
+        """Return what is learned of earlier jobs."""
+        async with self._turn:
+            await self._look()
+            return self._board.experience
 
     async def outlook_of(self, job_id: int) -> Outlook | None:
         """Return why a job waits, as of the last seconds. None: that is not known yet.

@@ -111,17 +111,23 @@ class Notes:
 async def notes_of(store: SchedulingStore, now: float) -> Notes:
     """Return the notes. Those that another version has written, and this one cannot read, are left out."""
     usage, waiting, waits = await asyncio.gather(
-        store.scheduling_notes(USAGE), store.scheduling_notes(WAITING), store.scheduling_note(WAITS, _ALL)
+        usage_of_queues(store), store.scheduling_notes(WAITING), store.scheduling_note(WAITS, _ALL)
     )
     learned = WaitTimes()
     learned.restore(waits or "")
-    used = {queue: _read(_USAGE, text) for queue, text in usage.items()}
     reserved = (_read(_RESERVED, text) for text in waiting.values())
     return Notes(
-        {queue: each for queue, each in used.items() if each is not None},
+        usage,
         {each.job_id: each for each in reserved if each is not None},
         learned.rule(now),
     )
+
+
+async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
+    """Return what queues have used, as the leader last wrote it."""
+    notes = await store.scheduling_notes(USAGE)
+    read = {queue: _read(_USAGE, text) for queue, text in notes.items()}
+    return {queue: usage for queue, usage in read.items() if usage is not None}
 
 
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:

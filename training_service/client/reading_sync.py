@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from training_service._generated.training_service_pb2 import (
     ExplainTrainingResponse,
     GetQueueResponse,
+    GetQueueSnapshotResponse,
     GetTrainingArtifactsResponse,
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
@@ -235,6 +236,13 @@ class JobReader:
             found.jobs.extend(page.jobs)
             found.next_page_token = page.next_page_token
         return found
+
+    def queue_snapshot(self, project: str = "") -> GetQueueSnapshotResponse:
+        """Return the queue as the scheduler sees it. Jobs that the caller may not see have no ids.
+
+        Without a `project`, the caller's default project says whether it may.
+        """
+        return self._answer_of(self._stub.GetQueueSnapshot, requests.queue_snapshot(project))
 
     def fetch(self, job_id: int, name: str) -> Iterator[bytes]:
         """Yield the content of one fetchable artifact in pieces.

@@ -44,7 +44,7 @@ def fill(training: ServerInThread, *jobs: pb.WaitingJob) -> None:
             pb.UsedResource(flavor="a100", resource="nvidia.com/gpu", used="48", capacity="128"),
         ],
     )
-    training.service.queue = pb.GetQueueResponse(jobs=jobs, queues=[queue])
+    training.service.queue_page = pb.GetQueueResponse(jobs=jobs, queues=[queue])
 
 
 def test_each_waiting_job_is_a_line_in_a_pipe(training: ServerInThread, trainctl: Trainctl) -> None:
