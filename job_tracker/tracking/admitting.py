@@ -21,8 +21,7 @@ _READ_AT_ONCE = 256
 _MOVED_AT_ONCE = 512
 _MANY = 1000
 _LONGEST_PAUSE = 1.0  # seconds
-_SHARE_OF_TIME = 0.2
-_SHORTEST_PASS = 0.005  # seconds
+_SHARE_OF_TIME = 0.05
 
 Planner = Callable[[Snapshot, float], Plan]
 """Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
@@ -61,7 +60,8 @@ class Admitting:
         self._clock = clock
         self.passes = 0
         """The number of passes so far."""
-        self._pause = timedelta(0)
+        self._not_before = 0.0
+        """The earliest time of the next pass, by the monotonic clock."""
         self._is_restored = False
         self._lacking = 0
         self._changed: set[int] = set()
@@ -86,7 +86,7 @@ class Admitting:
             plan = self._planner(
                 self._board.snapshot(now.timestamp(), is_open=not self._without_room), now.timestamp()
             )
-            self._pause = _pause_after(time.monotonic() - began)
+            self._not_before = _earliest_after(began, time.monotonic())
             # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
             if not await self._apply(plan, now) and len(plan.admitted) < _MANY:
                 break
@@ -150,7 +150,7 @@ class Admitting:
             self._wake()
 
     def _wake(self) -> None:
-        self._wake_after(self._pause)
+        self._wake_after(timedelta(seconds=max(0.0, self._not_before - time.monotonic())))
 
     def _now(self) -> float:
         return self._clock().timestamp()
@@ -236,7 +236,9 @@ def _is_stale(error: BaseException) -> bool:
     return isinstance(error, StaleJob | JobNotFound | IllegalMove)
 
 
-def _pause_after(seconds: float) -> timedelta:
-    """Return how long the next pass waits for further changes, so that passes do not take all the time."""
-    pause = min(_LONGEST_PAUSE, seconds / _SHARE_OF_TIME) if seconds > _SHORTEST_PASS else 0.0
-    return timedelta(seconds=pause)
+def _earliest_after(began: float, ended: float) -> float:
+    """Return when the next pass may begin, so that passes do not take all the time of a busy service.
+
+    A service that has not made a pass for a while makes one at once.
+    """
+    return ended + min(_LONGEST_PAUSE, (ended - began) / _SHARE_OF_TIME)

@@ -295,7 +295,12 @@ class Tracker:
         found = await snapshot_of(watch)
         if self._watching is not None:
             self._watching.cancel()
-        self._watching = self._tasks.create_task(self._follow_backend(watch), name="watch of groups")
+        following = self._follow_backend(watch)
+        try:
+            self._watching = self._tasks.create_task(following, name="watch of groups")
+        except RuntimeError:  # the tracker ends, and this worker is about to be cancelled
+            following.close()
+            return self._options.repair_period
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)

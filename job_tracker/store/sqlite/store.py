@@ -121,6 +121,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
             if is_new:  # a new job is the last one, so no position changes
+                self._know(job, submission.spec_size)  # the tracker reads it at once
                 self._feed.publish(job.id, job.state)
 
         job, _ = await self._writer.run(insert, committed)
@@ -140,11 +141,16 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
         if row is None:
             raise JobNotFound(job_id)
         job = rows.job_of(row)
-        if len(row["spec"]) <= _LARGEST_KNOWN:
-            if len(self._known) >= _MAX_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[job_id] = job
+        self._know(job, len(row["spec"]))
         return job
+
+    def _know(self, job: Job, spec_size: int) -> None:
+        """Keep a job in the cache, in the place of the one that was put there first."""
+        if spec_size > _LARGEST_KNOWN:
+            return
+        if len(self._known) >= _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[job.id] = job
 
     async def update(
         self,

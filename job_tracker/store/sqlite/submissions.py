@@ -46,6 +46,8 @@ class Submission:
             "request_key": request_key.key if request_key else None,
             "request_digest": request_key.digest if request_key else None,
         }
+        self.spec_size = len(values["spec"])
+        """Characters of the spec as JSON."""
         conditions: list[tuple[str, tuple[str | int, ...]]] = [(_QUEUED_LESS, (in_all,))]
         if in_project is not None:
             conditions.append((_QUEUED_LESS_IN_PROJECT, (spec.project, in_project)))
