@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from functools import lru_cache
 from math import ceil
 
-from job_tracker.catalog.syntax import CPU, amount
+from job_tracker.catalog.syntax import BYTES, CPU, amount
 from job_tracker.domain.group import GroupSpec
 from job_tracker.domain.job import JobSpec
 from job_tracker.scheduling.model import INSTANCES, Expected, Gang, Part, Resources
 
 _THOUSANDTHS = 1000
+_SIZES = tuple((f"{prefix}i", 1024**power) for power, prefix in ((4, "T"), (3, "G"), (2, "M"), (1, "K")))
 
 
 def gang_of(job_id: int, spec: JobSpec, expected: Expected | None) -> Gang:
@@ -47,6 +48,22 @@ def units(resource: str, quantity: str) -> int:
 def units_of(quantities: Mapping[str, str]) -> dict[str, int]:
     """Return quantities by resource in the units of the model."""
     return {resource: units(resource, quantity) for resource, quantity in quantities.items()}
+
+
+def quantity_of(resource: str, number: int) -> str:
+    """Return a number in the units of the model as a quantity; the inverse of `units`."""
+    if resource == CPU:
+        return f"{number}m" if number % _THOUSANDTHS else str(number // _THOUSANDTHS)
+    if resource in BYTES:
+        for suffix, size in _SIZES:
+            if number and not number % size:
+                return f"{number // size}{suffix}"
+    return str(number)
+
+
+def listed_amounts(amounts: Resources) -> str:
+    """Return amounts for people, such as "4 instances, 8 nvidia.com/gpu"."""
+    return ", ".join(f"{quantity_of(name, number)} {name}" for name, number in amounts.items() if number)
 
 
 # Most jobs ask for the same as others. Shared parts make a long queue smaller.

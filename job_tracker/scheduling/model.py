@@ -82,6 +82,8 @@ class Expected:
     median: float
     high: float
     """Nine in ten such attempts end earlier."""
+    is_learned: bool = field(default=False, compare=False)
+    """Whether it rests on run times of earlier attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

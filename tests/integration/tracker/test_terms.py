@@ -86,7 +86,7 @@ class EndingBackend(FakeBackend):
         self._steps = steps
         self.task: asyncio.Task[None] | None = None
 
-    async def watch(self) -> Watch:  # type: ignore[override]  # a generator
+    async def watch(self) -> Watch:  # a generator
         assert self.task
         self.task.cancel()
         for _ in range(self._steps):
