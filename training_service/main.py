@@ -107,6 +107,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         access = await _access(settings, store, trail.note)
         opened_catalog = await _catalog(settings, store, access.projects, trail.note, file)
         catalog = opened_catalog.catalog
+        metrics.observe_catalog(lambda: catalog.problem)
         metrics.observe_store(store, settings.scheduling.instances, access.projects.names)
         store_id = await store.store_id()
         keys = await ReportKeys.open(store)

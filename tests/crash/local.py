@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import ClassVar
 import psutil
 
 from job_tracker.domain.naming import instance_name
+from tests.crash.faults import KILLS
 from tests.crash.scenario import CAPACITY, JOBS, LOSING, RANK_PARAMETERS, RUN, PlannedJob, write_user_folder
 from tests.crash.stored import LEASE_LEFT, problems_in_redis, problems_in_sqlite
 from tests.crash.sweep import hits_in
@@ -21,6 +23,7 @@ from tests.support.redis_server import RedisServer
 
 _RANK = Path(__file__).with_name("rank.sh")
 _OF_A_GROUP = {"group.json", "stop.json", "supervisors.log"}
+_LEASE_SECONDS = 1
 _OF_A_RANK = {"exit.json", "lock", "log", "process.json", "restarts", "unpacked"}
 
 
@@ -111,16 +114,25 @@ class LocalWorld:
             [store]
             url = "{self.redis.url}"
             prefix = "{self._prefix}"
-            lease_seconds = 1
+            lease_seconds = {_LEASE_SECONDS}
             """
 
     def _in_redis(self) -> Iterator[str]:
         assert self.redis is not None
-        # A service killed during its resignation leaves its lease, which expires.
-        resigned = all(call.name != "resign" for call, _ in hits_in(self))
+        # A service that is killed while it ends leaves its lease, which expires: the next one may end before.
+        may_be_left = any(what in KILLS for _, what in hits_in(self))
         for problem in problems_in_redis(self.redis, self._prefix):
-            if resigned or problem != LEASE_LEFT:
+            if problem != LEASE_LEFT or not (may_be_left and self._expires("leader")):
                 yield problem
+
+    def _expires(self, key: str) -> bool:
+        assert self.redis is not None
+        deadline = time.monotonic() + 2 * _LEASE_SECONDS
+        while self.redis.ask("EXISTS", f"{{{self._prefix}}}:{key}"):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
 
 
 def _witnessed(world: LocalWorld) -> Iterator[str]:

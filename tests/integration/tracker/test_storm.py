@@ -45,7 +45,9 @@ async def test_thousands_of_queued_jobs_are_cancelled_while_the_service_answers(
     took = time.monotonic() - begin
     asking.cancel()
     await asyncio.wait([asking])
-    print(f"{JOBS} cancelled in {took:.2f} s; {len(waits)} answers meanwhile, the slowest in {max(waits):.3f} s")
+    print(
+        f"{JOBS} cancelled in {took:.2f} s; {len(waits)} answers meanwhile, the slowest in {max(waits):.3f} s"
+    )
     assert len(waits) > took, "one a second, also on a busy machine"
     # Passes take a bounded share of the time, and changes are collected between them.
     assert service.tracker.passes - passes < JOBS / 20
