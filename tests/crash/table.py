@@ -1,4 +1,4 @@
-"""The table of crash points: every change that the service makes in its store, and where its kills are tried."""
+"""The table of crash points: every change that the service makes in its store, and where it is killed."""
 
 import ast
 from collections.abc import Iterator, Mapping

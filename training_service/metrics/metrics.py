@@ -93,8 +93,8 @@ class Metrics:
         """Show whether the configured catalog has a problem; see DeclaredCatalog.problem."""
         gauge = Gauge(
             "training_service_catalog_problems",
-            "1 if the algorithms, datasets and queues of the file have changed and cannot be used; those from "
-            "before stay in use",
+            "1 if the catalog of the configuration has changed and cannot be used; that from before stays in "
+            "use",
             registry=self.registry,
         )
         gauge.set_function(lambda: float(bool(problem())))
