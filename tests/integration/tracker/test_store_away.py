@@ -190,7 +190,7 @@ async def test_a_decision_of_a_leader_whose_term_has_ended_meanwhile_is_dropped(
     world = FakeWorld()
     logs = collector(store, world, tmp_path)
     tracker: Any = Tracker(
-        *(shaky, FakeBackend(world), logs, TrackerOptions(capacity=CAPACITY), tenure),  # type: ignore[arg-type]
+        *(shaky, FakeBackend(world), logs, TrackerOptions(capacity=CAPACITY), tenure),
         ReportBuffer(store, utc_now),
     )
     task = asyncio.create_task(tracker.run())
