@@ -138,6 +138,10 @@ class Admitting:
         self._changed.add(job_id)
         self._wake()
 
+    def capacity_changed(self) -> None:
+        """Plan again soon: the capacity is another one."""
+        self._wake()
+
     def found_no_room(self, job_id: int) -> None:
         """Record that the job's launch waits for room on this machine. No other job is admitted meanwhile."""
         self._without_room.add(job_id)

@@ -71,9 +71,11 @@ class Metrics:
         self._leader.set(leads)
 
     def observe_store(
-        self, store: QueueView, capacity: int, projects: Callable[[], Collection[str]] = tuple
+        self, store: QueueView, capacity: Callable[[], int], projects: Callable[[], Collection[str]] = tuple
     ) -> None:
         """Show the jobs in the store at each scrape. Call it in the store's event loop.
+
+        `capacity` returns the number of instances that may run at present.
 
         `projects` returns the names of the projects, which bound the values of the label `project`.
         """
