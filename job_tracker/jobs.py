@@ -20,7 +20,7 @@ from job_tracker.domain.audit import (
     target_of_job,
 )
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import NotPossible, QueueFull, StaleJob, UnknownProject, UnknownReference
+from job_tracker.domain.errors import NotPossible, StaleJob, UnknownProject, UnknownReference
 from job_tracker.domain.guard import Guard
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
@@ -152,12 +152,6 @@ class Jobs:
             await self._parameter_check.check(caller, spec)
         for preflight in self._preflights:
             await preflight.check(spec)
-        most = self._admission.max_queued_of(spec.queue)
-        if most is not None:
-            # Not in one transaction with the submission: calls at the same moment may go beyond it.
-            queued = (await self._store.queued_by_queue()).get(spec.queue, 0)
-            if queued >= most:
-                raise QueueFull(queued, queue=spec.queue)
         now = self._clock()
         # An algorithm may be called "program", too.
         detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
@@ -165,6 +159,7 @@ class Jobs:
         return await self._store.submit(
             *(spec, now, key, self._max_queued, limits.max_queued, tags),
             max_queued_of_caller=self._max_queued_of_caller,
+            max_queued_in_queue=self._admission.max_queued_of(spec.queue),
             project_must_be_stored=self._is_deletable(project),
             event=event,
         )

@@ -87,10 +87,15 @@ class Mirror:
         tree: Callable[[], Tree],
         options: PlannerOptions | None = None,
         clock: Callable[[], datetime] = utc_now,
+        pool: Callable[[], Pool] | None = None,
     ) -> None:
-        """`tree` returns the queues as they are declared."""
+        """`tree` returns the queues as they are declared, and `pool` the flavors as they are at present.
+
+        Without `pool`, the flavors are as declared, too.
+        """
         self._store = store
         self._tree = tree
+        self._pool = pool or self._declared_pool
         self._options = options or PlannerOptions()
         self._clock = clock
         self._turn = asyncio.Lock()
@@ -164,6 +169,7 @@ class Mirror:
     async def _read(self) -> Seen:
         now = self._clock().timestamp()
         notes = await notes_of(self._store, now)
+        self._board.usage.update(notes.usage)  # before jobs are read: they add what they have used since
         if self._changes is None:
             await self._copy(now)
         else:
@@ -183,7 +189,7 @@ class Mirror:
         self._changes = self._following.enter_context(self._store.changes())
         self._board.clear(now)
         await self._board.experience.read(self._store)
-        for job in await self._store.live_jobs():
+        for job in sorted(await self._store.live_jobs(), key=_start_of):
             self._take_in(job, now)
         await self._read_queued(0, now)
 
@@ -232,7 +238,7 @@ class Mirror:
     def _empty_board(self) -> Board:
         return Board(self._pool, self._options.half_life)
 
-    def _pool(self) -> Pool:
+    def _declared_pool(self) -> Pool:
         tree = self._tree()
         return tree.pool.flavors, tree.queues
 
@@ -268,6 +274,10 @@ def _as_noted(plan: Plan, snapshot: Snapshot, notes: Notes) -> Plan:
     reserved = sorted([*waiting.values(), *others], key=lambda each: each.promise.at)
     admitted = tuple(each for each in plan.admitted if each.job_id not in waiting)
     return replace(plan, admitted=admitted, reserved=tuple(reserved))
+
+
+def _start_of(job: Job) -> datetime:
+    return job.admitted_at or job.submitted_at
 
 
 def _outlooks(seen: Seen) -> dict[int, Outlook]:
