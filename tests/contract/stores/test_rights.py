@@ -112,12 +112,13 @@ CALLS: dict[str, Callable[[Jobs, Caller, int], Any]] = {
     "queue": lambda jobs, caller, _: jobs.queue(
         caller, QueueFilter(project=caller.default_project), limit=5, after=None
     ),
+    "snapshot": lambda jobs, caller, _: jobs.snapshot(caller, caller.default_project),
     "metrics": lambda jobs, caller, job_id: jobs.metrics(caller, job_id, ()),
     "artifacts": lambda jobs, caller, job_id: jobs.artifacts(caller, job_id),
     "fetch": lambda jobs, caller, job_id: first_of(jobs.fetch(caller, job_id, "model.pt")),
     "changes": lambda jobs, caller, job_id: first_of(jobs.changes(caller, job_id)),
 }
-OF_ONE_JOB = sorted(set(CALLS) - {"submit", "list"})
+OF_ONE_JOB = sorted(set(CALLS) - {"submit", "list", "queue", "snapshot"})
 
 
 def test_every_operation_is_tried() -> None:
@@ -183,7 +184,7 @@ async def test_no_question_about_a_foreign_job_gets_another_answer(
 @pytest.mark.parametrize("role", [role for role in ROLES if role is not Role.OPERATOR])
 async def test_another_project_is_refused_whether_it_exists_or_not(jobs: Jobs, role: Role | None) -> None:
     caller = caller_with(role, "vision")
-    for operation in ("submit", "list"):
+    for operation in ("submit", "list", "queue", "snapshot"):
         there = await outcome(jobs, operation, caller.using("speech"), 0)
         nowhere = await outcome(jobs, operation, caller.using("no-such"), 0)
         assert type(there) is type(nowhere) is Forbidden
@@ -265,7 +266,7 @@ async def _same(caller: Caller) -> Caller:
 
 
 CHANGING = {"submit", "cancel", "annotate", "delete"}
-READ_SILENTLY = {"get", "list", "watch", "metrics", "explain"}
+READ_SILENTLY = {"get", "list", "watch", "metrics", "explain", "queue", "snapshot"}
 """The other operations read logs or artifacts."""
 
 
