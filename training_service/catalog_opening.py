@@ -55,7 +55,11 @@ async def open_catalog(
     _refuse_both(configured, catalog.stored)
     # A pipe, such as that of `--config <(…)`, can be read once: the settings have its content.
     is_watched = file is not None and not is_special(file.path)
-    catalog.declare(_watched(file, catalog) if file and is_watched else lambda: configured)
+    if file is not None and is_watched:
+        live = _watched(file, catalog)
+        catalog.declare(live.get, lambda: live.problem)
+    else:
+        catalog.declare(lambda: configured)
     await catalog.refresh()
     return OpenedCatalog(catalog, Declarations(store, catalog, projects, note=note, occupied=occupied))
 
@@ -103,7 +107,7 @@ def _refusal_of(settings: Settings) -> str:
     return f"this service takes no algorithms by the API ({name})" if wanted is False else ""
 
 
-def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], Files]:
+def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Live[Files]:
     def read() -> Files:
         try:
             files = files_of(file.load())
@@ -112,8 +116,7 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], 
         _refuse_both(files, catalog.stored)
         return files
 
-    live = Live("the catalog", [file.path], read)
-    return live.get
+    return Live("the catalog", [file.path], read)
 
 
 def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:

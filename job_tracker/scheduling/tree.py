@@ -74,8 +74,7 @@ class Tree:
         Such a queue is at the top, with weight 1 and without limits. It exists if a file was changed while
         the service was not running, or if a queue was removed just as a job was submitted to it.
         """
-        others = {name: Queue(name=name) for name in names if name not in self.queues}
-        return {**self.queues, **others} if others else self.queues
+        return covering(self.queues, names)
 
     def up_from(self, name: str) -> Iterator[str]:
         """Yield the queue and its parents, up to the top."""
@@ -120,6 +119,12 @@ class Tree:
         """Return the highest priority that a job may have in the queue; None: any."""
         found = (self.queues[each].max_priority for each in self.up_from(name))
         return min((each for each in found if each is not None), default=None)
+
+
+def covering(queues: Mapping[str, Queue], names: Iterable[str]) -> Mapping[str, Queue]:
+    """Return the queues, and those of the names that are missing; see Tree.covering."""
+    others = {name: Queue(name=name) for name in names if name not in queues}
+    return {**queues, **others} if others else queues
 
 
 def tree_of(

@@ -91,6 +91,16 @@ class Metrics:
         """Show the state of certificates; see CertificateState."""
         self.registry.register(CertificateState(ends, problems))
 
+    def observe_catalog(self, problem: Callable[[], str]) -> None:
+        """Show whether the configured catalog has a problem; see DeclaredCatalog.problem."""
+        gauge = Gauge(
+            "training_service_catalog_problems",
+            "1 if the catalog of the configuration has changed and cannot be used; that from before stays in "
+            "use",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: float(bool(problem())))
+
     async def observe_loop(self) -> None:
         """Measure the event loop until cancelled."""
         await self._loop.measure()
