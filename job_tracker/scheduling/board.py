@@ -1,8 +1,6 @@
 """The board: what the planner sees, kept in memory by the leader."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 
 from job_tracker.domain.job import Job, JobSpec, JobState
 from job_tracker.scheduling.gangs import gang_of
@@ -17,12 +15,12 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Usage,
 )
+from job_tracker.scheduling.running import Held, RunningGangs
+from job_tracker.scheduling.shares import decay
 from job_tracker.scheduling.waiting import WaitingGangs
 
 Pool = tuple[Sequence[Flavor], Mapping[str, Queue]]
 """The flavors, and the queues by name."""
-Amounts = dict[str, dict[str, float]]
-"""By flavor and resource."""
 
 
 def expected_as_said(spec: JobSpec) -> Expected | None:
@@ -49,19 +47,20 @@ class Board:
         self._half_life = half_life
         self._expected_of = expected_of
         self.waiting = WaitingGangs()
-        self.running: dict[int, Running] = {}
+        self.running = RunningGangs()
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
-        self._rates: dict[str, Amounts] = {}
-        """What the running gangs of a queue use at present."""
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""
-        for queue in self._rates:
-            self._advance(queue, now)
+        self.advance(now)
         self.waiting = WaitingGangs()
-        self.running.clear()
-        self._rates.clear()
+        self.running = RunningGangs()
+
+    def advance(self, now: float) -> None:
+        """Bring the usage of all queues to this time."""
+        for queue in self.running.held():
+            self._advance(queue, now)
 
     def read(self, job: Job, now: float) -> None:
         """Take in a job as it is stored."""
@@ -94,8 +93,6 @@ class Board:
     def snapshot(self, now: float, *, is_open: bool) -> Snapshot:
         """Return the snapshot. It shares the collections of the board, so it is valid until the next
         change."""
-        for queue in self._rates:
-            self._advance(queue, now)
         flavors, queues = self._pool()
         if missing := [name for name in self.waiting.queues() if name not in queues]:
             # They were removed while jobs waited in them, for example in a file.
@@ -116,53 +113,28 @@ class Board:
     def _begin(self, running: Running, now: float) -> None:
         self._advance(running.gang.queue, now)
         self.usage.setdefault(running.gang.queue, Usage(now, {}))
-        self.running[running.gang.job_id] = running
-        self._count(running, 1)
+        self.running.add(running)
 
     def _end(self, job_id: int, now: float) -> None:
-        running = self.running.pop(job_id, None)
-        if running is not None:
+        if (running := self.running.get(job_id)) is not None:
             self._advance(running.gang.queue, now)
-            self._count(running, -1)
-
-    def _count(self, running: Running, sign: int) -> None:
-        queue = running.gang.queue
-        of_flavor = self._rates.setdefault(queue, {}).setdefault(running.allocation.flavor, {})
-        for resource, amount in used_by(running).items():
-            of_flavor[resource] = of_flavor.get(resource, 0) + sign * amount
-        if not any(chain.from_iterable(each.values() for each in self._rates[queue].values())):
-            del self._rates[queue]
+            self.running.remove(job_id)
 
     def _advance(self, queue: str, now: float) -> None:
         """Bring the usage of a queue to this time."""
         if (known := self.usage.get(queue)) is not None:
-            self.usage[queue] = advanced(known, self._rates.get(queue, {}), now, self._half_life)
+            self.usage[queue] = advanced(known, self.running.held().get(queue, {}), now, self._half_life)
 
 
-def used_by(running: Running) -> dict[str, int]:
-    """Return what a running gang uses of each resource."""
-    used: dict[str, int] = {}
-    for index, part in enumerate(running.gang.parts):
-        count = running.allocation.trainers or part.count if index == 0 else part.count
-        for resource, amount in part.each.items():
-            used[resource] = used.get(resource, 0) + count * amount
-    return used
-
-
-def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
-    """Return the usage at a later time: it has decayed, and what was used meanwhile is added.
-
-    If the clock was set back, nothing decays, and nothing is added.
-    """
-    seconds = max(0.0, now - usage.at)
-    left = 0.5 ** (seconds / half_life)
-    added = (1 - left) * half_life / math.log(2)  # the integral of what decays meanwhile
-    amounts: Amounts = {
+def advanced(usage: Usage, held: Mapping[str, Held], now: float, half_life: float) -> Usage:
+    """Return the usage at a later time: it has decayed, and what was held meanwhile is added."""
+    left, added = decay(now - usage.at, half_life)
+    amounts: dict[str, dict[str, float]] = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}
         for flavor, of_flavor in usage.amounts.items()
     }
-    for flavor, of_flavor in rates.items():
+    for flavor, each in held.items():
         own = amounts.setdefault(flavor, {})
-        for resource, rate in of_flavor.items():
+        for resource, rate in each.amounts.items():
             own[resource] = own.get(resource, 0.0) + rate * added
     return Usage(now, amounts)

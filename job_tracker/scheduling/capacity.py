@@ -4,8 +4,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from job_tracker.scheduling.model import INSTANCES, Flavor, Part, Running
-from job_tracker.scheduling.profile import Profile, Vector
+from job_tracker.scheduling.lengths import planned_end
+from job_tracker.scheduling.model import INSTANCES, Flavor, Part, Resources
+from job_tracker.scheduling.profile import Profile, Return, Vector, in_order
+from job_tracker.scheduling.running import RunningGangs
 from job_tracker.scheduling.shapes import held_parts, vector
 
 
@@ -23,33 +25,21 @@ NEVER = Slot(math.inf)
 class FlavorCapacity:
     """The free resources of one flavor over time."""
 
-    def __init__(self, flavor: Flavor, now: float, running: Iterable[tuple[Running, float]]) -> None:
-        """Start with the running gangs of the flavor, and when each is expected to end."""
+    def __init__(self, flavor: Flavor, now: float, running: RunningGangs | None = None) -> None:
+        """Start with the running gangs; without them, with none."""
         self.flavor = flavor
         names = dict.fromkeys(flavor.capacity)
         for node in flavor.nodes:
             names.update(dict.fromkeys(node.capacity))
         self.names = tuple(names)
-        by_node: dict[str, list[tuple[float, Vector]]] = {node.name: [] for node in flavor.nodes}
-        held: list[tuple[float, Vector]] = []
-        needs: dict[int, tuple[tuple[Part, ...], Vector]] = {}
-        for run, end in running:
-            held_now = held_parts(run.gang, run.allocation)
-            known = needs.get(id(held_now))
-            if known is None:
-                known = needs[id(held_now)] = (held_now, self._need(held_now))
-            held.append((end, known[1]))
-            rank = 0
-            for part in held_now if flavor.nodes else ():
-                each = vector(part.each, self.names)
-                for node_name in run.allocation.nodes[rank : rank + part.count]:
-                    if node_name in by_node:
-                        by_node[node_name].append((end, each))
-                rank += part.count
-        self._all = Profile(now, self._capacity(flavor), held)
+        running = RunningGangs() if running is None else running
+        free = self._left(flavor.capacity, [running.held_on(flavor.name)])
+        self._all = Profile(now, free, running.returned(flavor.name, now))
+        held = _held_by_node(flavor, now, running) if flavor.nodes else {}
         self._nodes = {
             node.name: Profile(
-                now, tuple(node.capacity.get(name, _UNLIMITED) for name in self.names), by_node[node.name]
+                *(now, self._left(node.capacity, (needs for _, needs in held[node.name]))),
+                in_order(held[node.name]),
             )
             for node in flavor.nodes
         }
@@ -105,8 +95,12 @@ class FlavorCapacity:
         """Take what parts need from now on, also if it is not free yet: then the next that gets free."""
         self._all.take(self._need(parts), now, math.inf)
 
-    def _capacity(self, flavor: Flavor) -> Vector:
-        return tuple(flavor.capacity.get(name, _UNLIMITED) for name in self.names)
+    def _left(self, capacity: Resources, held: Iterable[Resources]) -> dict[str, int]:
+        free = {name: capacity.get(name, _UNLIMITED) for name in self.names}
+        for needs in held:
+            for name in self.names:
+                free[name] -= needs.get(name, 0)
+        return free
 
     def _need(self, parts: tuple[Part, ...]) -> Vector:
         if len(parts) == 1:
@@ -142,6 +136,23 @@ class FlavorCapacity:
 
 
 _UNLIMITED = 1 << 80
+
+
+def _held_by_node(flavor: Flavor, now: float, running: RunningGangs) -> dict[str, list[Return]]:
+    """Return what running gangs hold on each machine, and until when."""
+    found: dict[str, list[Return]] = {node.name: [] for node in flavor.nodes}
+    for run in running.values():
+        if run.allocation.flavor != flavor.name:
+            continue
+        end = planned_end(run, now)
+        rank = 0
+        for part in held_parts(run.gang, run.allocation):
+            each = {INSTANCES: 1, **part.each}
+            for name in run.allocation.nodes[rank : rank + part.count]:
+                if name in found:
+                    found[name].append((end, each))
+            rank += part.count
+    return found
 
 
 def _times(room: list[int], each: Vector) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from job_tracker.scheduling.model import INSTANCES, Expected, Gang, Plan, Running, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
+from job_tracker.scheduling.running import running_gangs
 from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, with_trainers
 from job_tracker.scheduling.shares import Shares
 
@@ -43,7 +44,10 @@ def estimates(
 def _in_order(
     snapshot: Snapshot, plan: Plan, now: float, options: PlannerOptions, until: int | None
 ) -> list[Gang]:
-    shares = Shares(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life)
+    shares = Shares(
+        *(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life),
+        *(running_gangs(snapshot.running).held(), options.entry_penalty),
+    )
     default = snapshot.flavors[0].name if snapshot.flavors else ""
     admitted = {admit.job_id for admit in plan.admitted}
     gangs: list[Gang] = []

@@ -2,31 +2,38 @@
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TypeAlias
 
 Vector: TypeAlias = tuple[int, ...]
+"""Amounts of resources, in the order of those that are free."""
+Return: TypeAlias = tuple[float, Mapping[str, int]]
+"""When resources are given back, and how much of them by name."""
+
+
+def in_order(returned: Iterable[Return]) -> list[Return]:
+    """Return what is given back, one entry for each time, the first one first. Infinite: never."""
+    found: dict[float, dict[str, int]] = {}
+    for time, amounts in returned:
+        if time == math.inf:
+            continue
+        back = found.setdefault(time, {})
+        for name, amount in amounts.items():
+            back[name] = back.get(name, 0) + amount
+    return sorted(found.items(), key=lambda entry: entry[0])
 
 
 class Profile:
     """A step function from time to what is free, one column for each resource."""
 
-    def __init__(self, now: float, capacity: Vector, held: Iterable[tuple[float, Vector]]) -> None:
-        """Start with what is held now, and until when. An infinite end is never given back."""
-        free = list(capacity)
-        ends: dict[float, list[int]] = {}
-        for end, amounts in held:
-            back = ends.setdefault(end, [0] * len(free)) if end < math.inf else None
-            for i, amount in enumerate(amounts):
-                free[i] -= amount
-                if back is not None:
-                    back[i] += amount
-        self.times = [now]
-        self._columns = [[amount] for amount in free]
-        for end in sorted(ends):
-            self.times.append(end)
-            for column, amount in zip(self._columns, ends[end], strict=True):
-                column.append(column[-1] + amount)
+    def __init__(self, now: float, free: Mapping[str, int], returned: Sequence[Return] = ()) -> None:
+        """Start with what is free now by resource, and with what is given back later, in order of time."""
+        self.times = [now, *(time for time, _ in returned)]
+        self._columns = [
+            list(accumulate((amounts.get(name, 0) for _, amounts in returned), initial=amount))
+            for name, amount in free.items()
+        ]
 
     def earliest(self, need: Vector, length: float, after: float) -> float:
         """Return the first time from which the need is free for the length. Infinite: never."""

@@ -31,6 +31,9 @@ class QuotaRules:
         """The part of a node's quota that it does not lend."""
         self.pool: dict[Kind, float] = {}
         """The capacity, without what nodes keep. Infinite if none does: then the capacity is limit enough."""
+        self.max_running = {
+            queue.name: queue.max_running for queue in queues.values() if queue.max_running is not None
+        }
         self._paths: dict[str, tuple[str, ...]] = {}
         children: dict[str, list[str]] = {}
         for queue in queues.values():

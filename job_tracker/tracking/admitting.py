@@ -100,6 +100,8 @@ class Admitting:
     async def keep_notes(self, *, with_usage: bool = False) -> None:
         """Write the notes that have changed."""
         if self._is_restored:
+            if with_usage:
+                self._board.advance(self._now())
             await self._notes.write(self._board, with_usage=with_usage)
 
     async def verify(self) -> None:
