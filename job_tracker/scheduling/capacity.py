@@ -56,7 +56,7 @@ class FlavorCapacity:
         at = self._all.earliest(need, length, after)
         if not self._nodes or at == math.inf:
             return Slot(at)
-        times = sorted({t for node in self._nodes.values() for t in node.times if t > at})
+        times = sorted({t for node in self._nodes.values() for t in node.times() if t > at})
         for start in (at, *times):
             if start > at and self._all.earliest(need, length, start) != start:
                 continue

@@ -41,8 +41,7 @@ class Order:
         self._shares = shares
         self._tree = tree
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
-        guaranteed = self._rules.guarantees if tree is not None else {}
-        self._flavors = tuple(dict.fromkeys(flavor for _, flavor in guaranteed))
+        self._flavors = tuple(self._rules.guarantees) if tree is not None else ()
         self._needs: dict[tuple[int, int], Resources] = {}
         self._closed: set[str] = set()
 
@@ -106,9 +105,12 @@ class Order:
         needs = self._needs.get(key)
         if needs is None:
             needs = self._needs[key] = total(with_trainers(gang.parts, fewest_trainers(gang)))
-        return self._tree is not None and any(
-            self._tree.is_guaranteed(node, flavor, needs) for flavor in gang.flavors or self._flavors
-        )
+        tree = self._tree
+        if tree is not None:
+            for flavor in gang.flavors or self._flavors:
+                if tree.is_guaranteed(node, flavor, needs):
+                    return True
+        return False
 
     def _promised(self) -> dict[str, list[tuple[float, int, Gang]]]:
         """Return the gangs to which a start is promised, by queue."""

@@ -2,8 +2,9 @@
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from job_tracker.scheduling.lengths import planned_end, planned_length
 from job_tracker.scheduling.model import Running
@@ -39,8 +40,8 @@ class _End:
 class _OnFlavor:
     held: Held = field(default_factory=Held)
     ends: dict[float, _End] = field(default_factory=dict)
-    times: list[float] = field(default_factory=list)
-    """Those of `ends`, the first one first. Without gangs of unknown length."""
+    returns: list[Return] = field(default_factory=list)
+    """What is held by those of `ends`, the first one first. Gangs of unknown length are left out."""
 
 
 class RunningGangs(Mapping[int, Running]):
@@ -66,7 +67,7 @@ class RunningGangs(Mapping[int, Running]):
             known = flavor.ends.get(end)
             if known is None:
                 known = flavor.ends[end] = _End()
-                insort(flavor.times, end)
+                insort(flavor.returns, (end, known.held.amounts), key=_time)
             known.held.count(1, needs)
             known.jobs.add(job_id)
 
@@ -91,7 +92,7 @@ class RunningGangs(Mapping[int, Running]):
             known.jobs.discard(job_id)
             if not known.jobs:
                 del flavor.ends[end]
-                del flavor.times[bisect_left(flavor.times, end)]
+                del flavor.returns[bisect_left(flavor.returns, end, key=_time)]
         return run
 
     def clear(self) -> None:
@@ -109,22 +110,21 @@ class RunningGangs(Mapping[int, Running]):
         known = self._flavors.get(flavor)
         return {} if known is None else known.held.amounts
 
-    def returned(self, flavor: str, now: float) -> list[Return]:
+    def returned(self, flavor: str, now: float) -> Sequence[Return]:
         """Return what gangs on a flavor are planned to give back, and when. The first comes first."""
         known = self._flavors.get(flavor)
         if known is None:
             return []
-        ends = known.ends
-        late = bisect_right(known.times, now)
-        found: list[Return] = [(time, ends[time].held.amounts) for time in known.times[late:]]
+        late = bisect_right(known.returns, now, key=_time)
         if not late:
-            return found
-        overdue = (self._runs[job] for time in known.times[:late] for job in ends[time].jobs)
-        return in_order([*found, *((planned_end(run, now), _needs(run)) for run in overdue)])
+            return known.returns
+        overdue = (self._runs[job] for time, _ in known.returns[:late] for job in known.ends[time].jobs)
+        extended = ((planned_end(run, now), _needs(run)) for run in overdue)
+        return in_order([*known.returns[late:], *extended])
 
     def is_any_late(self, now: float) -> bool:
         """Return whether a gang runs longer than planned."""
-        return any(each.times and each.times[0] <= now for each in self._flavors.values())
+        return any(each.returns and each.returns[0][0] <= now for each in self._flavors.values())
 
     def _places(self, run: Running) -> tuple[Held, _OnFlavor, float, dict[str, int]]:
         flavor = run.allocation.flavor
@@ -147,6 +147,9 @@ class RunningGangs(Mapping[int, Running]):
     def values(self) -> ValuesView[Running]:
         """Return the gangs."""
         return self._runs.values()
+
+
+_time = itemgetter(0)
 
 
 def running_gangs(running: Mapping[int, Running]) -> RunningGangs:

@@ -44,7 +44,7 @@ class Shares:
         }
         self._queues = queues
         self._path = quota_rules(queues, flavors).path
-        self._used: dict[str, dict[tuple[str, str], float]] = {}
+        self._used: dict[tuple[str, str], dict[str, float]] = {kind: {} for kind in self._capacity}
         added: dict[float, tuple[float, float]] = {}
         for queue, past in usage.items():
             if past.at not in added:
@@ -60,21 +60,16 @@ class Shares:
     def charge(self, queue: str, flavor: str, needs: Mapping[str, float] | Resources, seconds: float) -> None:
         """Count needs as if they had been used for some time."""
         for name, amount in needs.items():
-            kind = (flavor, name)
-            capacity = self._capacity.get(kind)
-            if capacity is None:
-                continue
-            share = amount * seconds / capacity
-            for node in self._path(queue):
-                used = self._used.get(node)
-                if used is None:
-                    used = self._used[node] = {}
-                used[kind] = used.get(kind, 0.0) + share
+            used = self._used.get((flavor, name))
+            if used is not None:
+                share = amount * seconds / self._capacity[flavor, name]
+                for node in self._path(queue):
+                    used[node] = used.get(node, 0.0) + share
 
     def of(self, node: str) -> float:
         """Return the largest share of any resource that a queue and those below it use, over its weight."""
-        used = self._used.get(node)
-        if not used:
-            return 0.0
+        share = 0.0
+        for used in self._used.values():
+            share = max(share, used.get(node, 0.0))
         known = self._queues.get(node)
-        return max(used.values()) / max(1e-9, 1.0 if known is None else known.weight)
+        return share / max(1e-9, 1.0 if known is None else known.weight)

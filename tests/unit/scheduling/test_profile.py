@@ -13,7 +13,7 @@ NOW = 100.0
 def test_what_is_held_gets_free_at_its_end() -> None:
     profile = Profile(NOW, {"gpu": 0}, [(150.0, {"gpu": 4}), (200.0, {"gpu": 4})])
 
-    assert profile.times == [100.0, 150.0, 200.0]
+    assert profile.times() == [100.0, 150.0, 200.0]
     assert [profile.lowest(at, at) for at in (100.0, 149.0, 150.0, 200.0)] == [(0,), (0,), (4,), (8,)]
 
 
@@ -24,10 +24,24 @@ def test_what_is_not_given_back_never_gets_free() -> None:
     assert profile.earliest((4,), 10.0, NOW) == math.inf
 
 
-def test_what_is_given_back_at_one_time_is_one_step() -> None:
-    found = in_order([(200.0, {"gpu": 3}), (150.0, {"gpu": 4}), (200.0, {"gpu": 1, "cpu": 2})])
+def test_all_that_is_given_back_at_one_time_is_free_from_then_on() -> None:
+    returned = in_order([(200.0, {"gpu": 3}), (150.0, {"gpu": 4}), (200.0, {"gpu": 1})])
+    profile = Profile(NOW, {"gpu": 0}, returned)
 
-    assert found == [(150.0, {"gpu": 4}), (200.0, {"gpu": 4, "cpu": 2})]
+    assert [time for time, _ in returned] == [150.0, 200.0, 200.0]
+    assert profile.earliest((5,), 10.0, NOW) == profile.earliest((8,), 10.0, NOW) == 200.0
+    assert profile.lowest(150.0, 200.0) == (4,)
+
+
+def test_a_use_from_now_on_gives_back_at_its_end() -> None:
+    profile = Profile(NOW, {"gpu": 4}, [(150.0, {"gpu": 1})])
+    profile.take((4,), NOW, 130.0)
+    profile.take((2,), 140.0, 160.0)
+
+    assert profile.lowest(NOW, 130.0) == (0,)
+    assert profile.earliest((3,), 5.0, NOW) == 130.0
+    assert profile.earliest((3,), 11.0, NOW) == 150.0
+    assert profile.earliest((4,), 11.0, NOW) == 160.0
 
 
 def test_a_need_waits_until_all_resources_are_free_for_its_length() -> None:
