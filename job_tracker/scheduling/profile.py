@@ -57,6 +57,8 @@ class Profile:
         for column, amount in enumerate(need):
             # What is free now is a quick look, and most often the answer.
             if at <= self._now and amount > self._free[column] - self._taken[column][0]:
+                later = math.nextafter(self._now, math.inf)
+                self._first[column, amount] = max(later, self._first.get((column, amount), later))
                 return False
             if amount and self._earliest(column, amount, length, at) > at:
                 return False
@@ -100,6 +102,10 @@ class Profile:
                 if is_first:
                     self._first[column, amount] = start
                     is_first = False
+                last = bisect_left(steps, start + length, step + 1)
+                # This is quick, and mostly true: then there is enough in all further steps, too.
+                if max(taken[step:last]) <= taken[step]:
+                    return start
                 step += 1
             elif step + 1 < len(steps) and enough >= steps[step + 1]:
                 first = step = step + 1
