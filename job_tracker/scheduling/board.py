@@ -50,6 +50,8 @@ class Board:
         self.running = RunningGangs()
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
+        self._extended: tuple[Mapping[str, Queue], Mapping[str, Queue]] = {}, {}
+        """The last queues, and the same with those that are missing. What depends on the tree is kept by it."""
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""
@@ -96,7 +98,11 @@ class Board:
         flavors, queues = self._pool()
         if missing := [name for name in self.waiting.queues() if name not in queues]:
             # They were removed while jobs waited in them, for example in a file.
-            queues = {**queues, **{name: Queue(name=name) for name in missing}}
+            before, extended = self._extended
+            if before is not queues or any(name not in extended for name in missing):
+                extended = {**queues, **{name: Queue(name=name) for name in missing}}
+                self._extended = queues, extended
+            queues = extended
         return Snapshot(
             flavors=flavors,
             queues=queues,
