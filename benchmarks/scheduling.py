@@ -9,7 +9,6 @@ import time
 import tracemalloc
 from collections import Counter
 
-from job_tracker.scheduling.estimates import estimates
 from job_tracker.scheduling.model import (
     Expected,
     Flavor,
@@ -118,11 +117,6 @@ def _long_queue() -> None:
         "-",
     )
     _show("pass after one change, P99", f"{passes[len(passes) * 99 // 100] * 1000:,.1f} ms", "<= 100 ms")
-    world.waiting = WaitingGangs(_gang(200_000 + i, f"q{i % 1000}") for i in range(10_000))
-    before = time.perf_counter()
-    found = estimates(world.snapshot(), Plan(), 50.0, _OPTIONS)
-    took = time.perf_counter() - before
-    _show(f"estimates of {len(found):,} queued jobs", f"{took:.2f} s", "< 1 s")
 
 
 def _shares(weights: dict[str, float], depth: int) -> dict[str, float]:

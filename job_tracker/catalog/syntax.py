@@ -34,7 +34,7 @@ _SET_BY_SERVICE = ("app.kubernetes.io/managed-by", "app.kubernetes.io/instance",
 _MAX_ANNOTATION = 4096
 
 CPU = "cpu"
-_BYTES = ("memory", "ephemeral-storage")
+BYTES = ("memory", "ephemeral-storage")
 
 
 def amount(quantity: str) -> Decimal:
@@ -99,7 +99,7 @@ def _bytes_quantity(text: str) -> str:
 
 def resource_name(name: str) -> str:
     """Return the name of a resource of containers. Raises ValueError for other names."""
-    known = name == CPU or name in _BYTES or re.fullmatch(r"hugepages-[0-9]+[KMG]i", name)
+    known = name == CPU or name in BYTES or re.fullmatch(r"hugepages-[0-9]+[KMG]i", name)
     if known or ("/" in name and _is_key(name) and not is_reserved_key(name)):
         return name
     raise ValueError(

@@ -1,6 +1,7 @@
 """The board: what the planner sees, kept in memory by the leader."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from job_tracker.domain.job import Job, JobSpec, JobState
 from job_tracker.scheduling.gangs import gang_of
@@ -15,12 +16,15 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Usage,
 )
-from job_tracker.scheduling.running import Held, RunningGangs
+from job_tracker.scheduling.running import RunningGangs
 from job_tracker.scheduling.shares import decay
+from job_tracker.scheduling.tree import covering
 from job_tracker.scheduling.waiting import WaitingGangs
 
 Pool = tuple[Sequence[Flavor], Mapping[str, Queue]]
 """The flavors, and the queues by name."""
+Amounts = dict[str, dict[str, float]]
+"""By flavor and resource."""
 
 
 def expected_as_said(spec: JobSpec) -> Expected | None:
@@ -50,8 +54,8 @@ class Board:
         self.running = RunningGangs()
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
-        self._extended: tuple[Mapping[str, Queue], Mapping[str, Queue]] = {}, {}
-        """The last queues, and the same with those that are missing. What depends on the tree is kept by it."""
+        self._declared: Mapping[str, Queue] = {}
+        self._covered: Mapping[str, Queue] = {}
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""
@@ -64,8 +68,22 @@ class Board:
         for queue in self.running.held():
             self._advance(queue, now)
 
+    def shift(self, seconds: float) -> None:
+        """Move all times by this much, since the clock was set by it."""
+        self.usage = {queue: replace(usage, at=usage.at + seconds) for queue, usage in self.usage.items()}
+        self.promises = {
+            job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
+        }
+        self.running = RunningGangs(
+            replace(running, started_at=running.started_at + seconds) for running in self.running.values()
+        )
+
     def read(self, job: Job, now: float) -> None:
-        """Take in a job as it is stored."""
+        """Take in a job as it is stored.
+
+        What it has used since its start counts, too, as far as it does not yet. So after a change of leaders,
+        jobs have to be read in the order of their starts.
+        """
         if job.state is JobState.QUEUED:
             self._end(job.id, now)
             self.waiting.add(self._gang_of(job))
@@ -73,9 +91,9 @@ class Board:
             if job.id not in self.running:
                 self.waiting.remove(job.id)
                 self.promises.pop(job.id, None)
-                began = job.admitted_at or job.submitted_at
-                allocation = job.allocation or Allocation()
-                self._begin(Running(self._gang_of(job), allocation, began.timestamp()), now)
+                # If the clock was set back, the start may seem to be in the future.
+                began = min(now, (job.admitted_at or job.submitted_at).timestamp())
+                self._begin(Running(self._gang_of(job), job.allocation or Allocation(), began))
         else:
             self.remove(job.id, now)
 
@@ -96,16 +114,9 @@ class Board:
         """Return the snapshot. It shares the collections of the board, so it is valid until the next
         change."""
         flavors, queues = self._pool()
-        if missing := [name for name in self.waiting.queues() if name not in queues]:
-            # They were removed while jobs waited in them, for example in a file.
-            before, extended = self._extended
-            if before is not queues or any(name not in extended for name in missing):
-                extended = {**queues, **{name: Queue(name=name) for name in missing}}
-                self._extended = queues, extended
-            queues = extended
         return Snapshot(
             flavors=flavors,
-            queues=queues,
+            queues=self._with_removed(queues),
             waiting=self.waiting,
             running=self.running,
             usage=self.usage,
@@ -113,12 +124,22 @@ class Board:
             is_open=is_open,
         )
 
+    def _with_removed(self, queues: Mapping[str, Queue]) -> Mapping[str, Queue]:
+        """Return the queues, and those that are gone, for example from a file, but have jobs.
+
+        It is the same object until something changes, for which the planner looks.
+        """
+        covered = covering(queues, {*self.waiting.queues(), *self.running.held()})
+        if queues is not self._declared or covered.keys() != self._covered.keys():
+            self._declared, self._covered = queues, covered
+        return self._covered
+
     def _gang_of(self, job: Job) -> Gang:
         return gang_of(job.id, job.spec, self._expected_of(job.spec))
 
-    def _begin(self, running: Running, now: float) -> None:
-        self._advance(running.gang.queue, now)
-        self.usage.setdefault(running.gang.queue, Usage(now, {}))
+    def _begin(self, running: Running) -> None:
+        known = self.usage.setdefault(running.gang.queue, Usage(running.started_at, {}))
+        self._advance(running.gang.queue, max(known.at, running.started_at))
         self.running.add(running)
 
     def _end(self, job_id: int, now: float) -> None:
@@ -129,18 +150,20 @@ class Board:
     def _advance(self, queue: str, now: float) -> None:
         """Bring the usage of a queue to this time."""
         if (known := self.usage.get(queue)) is not None:
-            self.usage[queue] = advanced(known, self.running.held().get(queue, {}), now, self._half_life)
+            held = self.running.held().get(queue, {})
+            rates = {flavor: each.amounts for flavor, each in held.items()}
+            self.usage[queue] = advanced(known, rates, now, self._half_life)
 
 
-def advanced(usage: Usage, held: Mapping[str, Held], now: float, half_life: float) -> Usage:
-    """Return the usage at a later time: it has decayed, and what was held meanwhile is added."""
+def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
+    """Return the usage at a later time: it has decayed, and what was used meanwhile is added."""
     left, added = decay(now - usage.at, half_life)
-    amounts: dict[str, dict[str, float]] = {
+    amounts: Amounts = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}
         for flavor, of_flavor in usage.amounts.items()
     }
-    for flavor, each in held.items():
+    for flavor, of_flavor in rates.items():
         own = amounts.setdefault(flavor, {})
-        for resource, rate in each.amounts.items():
+        for resource, rate in of_flavor.items():
             own[resource] = own.get(resource, 0.0) + rate * added
     return Usage(now, amounts)

@@ -1,13 +1,14 @@
 """What is free by flavor and machine, now and later, and where a gang fits."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from job_tracker.scheduling.lengths import planned_end
-from job_tracker.scheduling.model import INSTANCES, Flavor, Part, Resources
+from job_tracker.scheduling.model import INSTANCES, Flavor, Node, Part, Resources
+from job_tracker.scheduling.packing import UNLIMITED, Demand, Room, pack
 from job_tracker.scheduling.profile import Profile, Return, Vector, in_order
-from job_tracker.scheduling.running import RunningGangs
+from job_tracker.scheduling.running import RunningGangs, used_by
 from job_tracker.scheduling.shapes import held_parts, vector
 
 
@@ -32,29 +33,56 @@ class FlavorCapacity:
         for node in flavor.nodes:
             names.update(dict.fromkeys(node.capacity))
         self.names = tuple(names)
+        self._has_nodes = bool(flavor.nodes) or flavor.is_followed
+        self._open = {node.name: node for node in flavor.nodes if node.is_open}
         running = RunningGangs() if running is None else running
-        free = self._left(flavor.capacity, [running.held_on(flavor.name)])
-        self._all = Profile(now, free, running.returned(flavor.name, now))
-        held = _held_by_node(flavor, now, running) if flavor.nodes else {}
-        self._nodes = {
-            node.name: Profile(
-                *(now, self._left(node.capacity, (needs for _, needs in held[node.name]))),
-                in_order(held[node.name]),
-            )
-            for node in flavor.nodes
-        }
+        by_node: dict[str, list[Return]] = {name: [] for name in self._open}
+        if self._has_nodes:
+            held = [*self._on_nodes(running, now, by_node)]
+            self._all = self._profile(flavor, now, held)
+        else:
+            free = self._left(flavor, [running.held_on(flavor.name)])
+            self._all = Profile(now, free, running.returned(flavor.name, now))
+        self._nodes = {name: self._profile(node, now, by_node[name]) for name, node in self._open.items()}
+
+    def _on_nodes(
+        self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]
+    ) -> Iterator[Return]:
+        """Count what gangs hold on each machine on which others may start; yield it.
+
+        Yield also what gangs without machines hold.
+        """
+        for run in running.values():
+            if run.allocation.flavor != self.flavor.name:
+                continue
+            end, nodes = planned_end(run, now), run.allocation.nodes
+            if not nodes:
+                yield end, used_by(run)
+            rank = 0
+            for part in held_parts(run.gang, run.allocation):
+                each = {INSTANCES: 1, **part.each}
+                for name in nodes[rank : rank + part.count]:
+                    if name in by_node:
+                        by_node[name].append((end, each))
+                        yield end, each
+                rank += part.count
+
+    def _profile(self, of: Flavor | Node, now: float, held: Sequence[Return]) -> Profile:
+        return Profile(now, self._left(of, (needs for _, needs in held)), in_order(held))
 
     def has_free(self, now: float) -> bool:
         """Return whether another instance may fit now."""
         if INSTANCES not in self.names:
-            return True
+            return not self.flavor.is_followed
         return self._all.lowest(now, now)[self.names.index(INSTANCES)] > 0
 
     def find(self, parts: tuple[Part, ...], length: float, after: float) -> Slot:
         """Return the first time from which the parts fit for a length of time."""
+        if not self._offers(parts):
+            return NEVER
         need = self._need(parts)
         at = self._all.earliest(need, length, after)
-        if not self._nodes or at == math.inf:
+        if not self._has_nodes or at == math.inf:
             return Slot(at)
         times = sorted({t for node in self._nodes.values() for t in node.times() if t > at})
         for start in (at, *times):
@@ -67,16 +95,18 @@ class FlavorCapacity:
 
     def fits_at(self, parts: tuple[Part, ...], length: float, at: float) -> Slot | None:
         """Return where the parts fit from exactly this time, if they do."""
-        if not self._all.fits_at(self._need(parts), length, at):
+        if not self._offers(parts) or not self._all.fits_at(self._need(parts), length, at):
             return None
-        if not self._nodes:
+        if not self._has_nodes:
             return Slot(at)
         nodes = self._pack(parts, at, at + length)
         return None if nodes is None else Slot(at, nodes)
 
     def is_fragmented(self, parts: tuple[Part, ...], now: float) -> bool:
         """Return whether enough is free in all, but not on single machines."""
-        if not self._nodes or not self._all.fits_at(self._need(parts), 0.0, now):
+        if not self._has_nodes or not self._offers(parts):
+            return False
+        if not self._all.fits_at(self._need(parts), 0.0, now):
             return False
         return self._pack(parts, now, now) is None
 
@@ -95,12 +125,19 @@ class FlavorCapacity:
         """Take what parts need from now on, also if it is not free yet: then the next that gets free."""
         self._all.take(self._need(parts), now, math.inf)
 
-    def _left(self, capacity: Resources, held: Iterable[Resources]) -> dict[str, int]:
-        free = {name: capacity.get(name, _UNLIMITED) for name in self.names}
+    def _left(self, of: Flavor | Node, held: Iterable[Resources]) -> dict[str, int]:
+        rest = 0 if self.flavor.is_followed else UNLIMITED
+        free = {name: of.capacity.get(name, rest) for name in self.names}
         for needs in held:
             for name in self.names:
                 free[name] -= needs.get(name, 0)
         return free
+
+    def _offers(self, parts: tuple[Part, ...]) -> bool:
+        """Return whether it has every resource that the parts need, as far as that is known."""
+        if not self.flavor.is_followed:
+            return True
+        return all(not amount or name in self.names for part in parts for name, amount in part.each.items())
 
     def _need(self, parts: tuple[Part, ...]) -> Vector:
         if len(parts) == 1:
@@ -114,46 +151,6 @@ class FlavorCapacity:
         )
 
     def _pack(self, parts: tuple[Part, ...], start: float, end: float) -> tuple[str, ...] | None:
-        """Put the largest instances first, each on the machine with the least room that is enough."""
-        free = {name: list(node.lowest(start, end)) for name, node in self._nodes.items()}
-        rows = [(vector(part.each, self.names), part.count, i) for i, part in enumerate(parts)]
-        placed: list[list[str]] = [[] for _ in parts]
-        for each, count, part in sorted(rows, reverse=True):
-            left = count
-            fitting = sorted((_times(room, each), name) for name, room in free.items())
-            for fits, name in fitting:
-                taken = min(fits, left)
-                if taken <= 0:
-                    continue
-                placed[part] += [name] * taken
-                free[name] = [a - b * taken for a, b in zip(free[name], each, strict=True)]
-                left -= taken
-                if not left:
-                    break
-            if left:
-                return None
-        return tuple(name for names in placed for name in names)
-
-
-_UNLIMITED = 1 << 80
-
-
-def _held_by_node(flavor: Flavor, now: float, running: RunningGangs) -> dict[str, list[Return]]:
-    """Return what running gangs hold on each machine, and until when."""
-    found: dict[str, list[Return]] = {node.name: [] for node in flavor.nodes}
-    for run in running.values():
-        if run.allocation.flavor != flavor.name:
-            continue
-        end = planned_end(run, now)
-        rank = 0
-        for part in held_parts(run.gang, run.allocation):
-            each = {INSTANCES: 1, **part.each}
-            for name in run.allocation.nodes[rank : rank + part.count]:
-                if name in found:
-                    found[name].append((end, each))
-            rank += part.count
-    return found
-
-
-def _times(room: list[int], each: Vector) -> int:
-    return min((a // b for a, b in zip(room, each, strict=True) if b), default=_UNLIMITED)
+        demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
+        rooms = (Room(self._open[name], node.lowest(start, end)) for name, node in self._nodes.items())
+        return pack(demands, rooms)

@@ -9,7 +9,7 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from job_tracker.scheduling.model import Expected
@@ -74,12 +74,13 @@ class RunTimes:
         """
         found = self._learned(kind)
         if given is not None:
-            found = Expected(median=given, high=max(given, found.high) if found else given)
+            high = max(given, found.high) if found else given
+            found = Expected(median=given, high=high, is_learned=found is not None)
         if deadline is None:
             return found
         if found is None:
             return Expected(median=deadline, high=deadline)
-        return Expected(median=min(found.median, deadline), high=min(found.high, deadline))
+        return replace(found, median=min(found.median, deadline), high=min(found.high, deadline))
 
     def keys(self) -> Iterator[str]:
         """Yield all keys, the one used longest ago first."""
@@ -122,7 +123,7 @@ class RunTimes:
 
 def _quantiles(times: Sequence[float]) -> Expected:
     ordered = sorted(times)
-    return Expected(median=_quantile(ordered, _MEDIAN), high=_quantile(ordered, _HIGH))
+    return Expected(median=_quantile(ordered, _MEDIAN), high=_quantile(ordered, _HIGH), is_learned=True)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

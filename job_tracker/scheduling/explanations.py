@@ -1,31 +1,93 @@
-"""Why a job waits, who holds what it needs, when it may start, and what would help."""
+"""Why jobs wait, who holds what they need, when they may start, and what would help."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
+from job_tracker.scheduling.changes import path_of
 from job_tracker.scheduling.checks import fits_ever
 from job_tracker.scheduling.estimates import Estimate, estimates
-from job_tracker.scheduling.model import Gang, Limit, Plan, Queue, Reason, Snapshot
+from job_tracker.scheduling.model import Gang, Plan, Promise, Queue, Reason, Reserve, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
-from job_tracker.scheduling.planner import plan as make_plan
-from job_tracker.scheduling.shapes import with_trainers
+from job_tracker.scheduling.remedies import Remedy, remedy
+from job_tracker.scheduling.waits import WaitRule
+
+_NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY})
+"""The reasons of jobs that cannot start before the capacity changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """A running job that holds what a waiting one needs."""
+@dataclass(frozen=True)
+class Situation:
+    """A snapshot, what is planned for it at a time, and what is known about waits."""
 
-    job_id: int
-    queue: str
+    snapshot: Snapshot
+    plan: Plan
+    now: float
+    rule: WaitRule = WaitRule()  # noqa: RUF009  # it never changes
 
+    def reasons(self, gang: Gang) -> tuple[Reason, ...]:
+        """Return why a waiting gang waits, the binding reason first."""
+        if gang.job_id in self._admitted:
+            return (Reason.PENDING,)
+        reserve = self._reserved.get(gang.job_id)
+        reasons = self._behind(gang) if reserve is None else reserve.reasons
+        if self._is_closed(gang.queue):
+            reasons = (Reason.MAX_RUNNING, *(each for each in reasons if each is not Reason.MAX_RUNNING))
+        return reasons
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """What would bring the start forward."""
+    def reserved(self, job_id: int) -> Reserve | None:
+        """Return the reservation of a job, if it has one."""
+        return self._reserved.get(job_id)
 
-    text: str
-    is_verified: bool
-    """Whether a plan with the change starts the job at once."""
+    def estimate(self, job_id: int) -> Estimate | None:
+        """Return when a job is expected to start. None: it does not wait, or cannot start as things are."""
+        return self.estimates.get(job_id)
+
+    @cached_property
+    def estimates(self) -> dict[int, Estimate]:
+        """When the waiting jobs are expected to start, except for those that cannot start as things are."""
+        found = estimates(self.snapshot, self.now, self.rule, self._promises)
+        stuck = {name for name in self.snapshot.waiting.queues() if self._is_closed(name)}
+        for job_id in list(found):
+            gang = self.snapshot.waiting.get(job_id)
+            reserve = self._reserved.get(job_id)
+            lost = reserve is not None and reserve.reasons[0] in _NOT_AS_IT_IS
+            if lost or (gang is not None and gang.queue in stuck):
+                del found[job_id]
+        return found
+
+    @cached_property
+    def _admitted(self) -> frozenset[int]:
+        return frozenset(admit.job_id for admit in self.plan.admitted)
+
+    @cached_property
+    def _reserved(self) -> dict[int, Reserve]:
+        return {reserve.job_id: reserve for reserve in self.plan.reserved}
+
+    @cached_property
+    def _promises(self) -> dict[int, Promise]:
+        return {reserve.job_id: reserve.promise for reserve in self.plan.reserved}
+
+    @cached_property
+    def _first_reasons(self) -> dict[str, Reason]:
+        """Why the first waiting job of a queue waits."""
+        found: dict[str, Reason] = {}
+        for reserve in self.plan.reserved:
+            gang = self.snapshot.waiting.get(reserve.job_id)
+            if gang is not None:
+                found.setdefault(gang.queue, reserve.reasons[0])
+        return found
+
+    def _behind(self, gang: Gang) -> tuple[Reason, ...]:
+        """Return the reasons of a gang that the plan does not name: it is behind those that have a place."""
+        if (first := self._first_reasons.get(gang.queue)) is not None:
+            return (Reason.ORDER, first)
+        if self.plan.reserved:
+            return (Reason.SHARE, self.plan.reserved[0].reasons[0])
+        return (Reason.PENDING,)
+
+    def _is_closed(self, queue: str) -> bool:
+        return any(node.max_running == 0 for node in path_of(self.snapshot, queue))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,159 +96,63 @@ class Explanation:
 
     reasons: tuple[Reason, ...]
     """The binding one first."""
-    holders: tuple[Holder, ...]
+    holders: tuple[int, ...]
+    """The running jobs that hold what it needs."""
     estimate: Estimate | None
-    """None: it cannot start with the capacity as it is."""
+    """None: it cannot start with the capacity and the queues as they are."""
     remedy: Remedy
+    reserve: Reserve | None = None
+    """Its reservation, if it has one."""
 
 
 def explain(
-    snapshot: Snapshot, plan: Plan, job_id: int, now: float, options: PlannerOptions | None = None
+    situation: Situation,
+    job_id: int,
+    options: PlannerOptions | None = None,
+    priorities: Mapping[str, int] | None = None,
 ) -> Explanation:
-    """Explain why a waiting job waits. The plan is that of the same snapshot."""
-    options = options or PlannerOptions()
+    """Explain why a waiting job waits.
+
+    `priorities` are the classes that jobs may ask for; None: any number. Raises KeyError.
+    """
+    snapshot = situation.snapshot
     gang = snapshot.waiting.get(job_id)
     if gang is None:
         raise KeyError(f"job {job_id} does not wait")
-    reasons = _reasons(snapshot, plan, gang)
-    estimate = None
-    if fits_ever(snapshot.queues, snapshot.flavors, gang) is None:
-        estimate = estimates(snapshot, plan, now, options, until=job_id).get(job_id)
+    reasons = situation.reasons(gang)
+    if reasons[0] is not Reason.PENDING and fits_ever(snapshot.queues, snapshot.flavors, gang) is not None:
+        reasons = (Reason.LOST_CAPACITY, *(each for each in reasons if each is not Reason.LOST_CAPACITY))
+    found = remedy(
+        snapshot,
+        situation.plan,
+        gang,
+        reasons[0],
+        situation.now,
+        options or PlannerOptions(),
+        priorities,
+    )
     return Explanation(
-        reasons,
-        _holders(snapshot, gang, reasons[0]),
-        estimate,
-        _remedy(snapshot, gang, reasons[0], now, options),
+        reasons=reasons,
+        holders=tuple(_holders(snapshot, gang, reasons[0])),
+        estimate=None if reasons[0] in _NOT_AS_IT_IS else situation.estimate(job_id),
+        remedy=found,
+        reserve=situation.reserved(job_id),
     )
 
 
-def _reasons(snapshot: Snapshot, plan: Plan, gang: Gang) -> tuple[Reason, ...]:
-    if any(admit.job_id == gang.job_id for admit in plan.admitted):
-        return (Reason.PENDING,)
-    for reserve in plan.reserved:
-        if reserve.job_id == gang.job_id:
-            return reserve.reasons
-    if fits_ever(snapshot.queues, snapshot.flavors, gang) is not None:
-        return (Reason.LOST_CAPACITY,)
-    for reserve in plan.reserved:
-        ahead = snapshot.waiting.get(reserve.job_id)
-        if ahead is not None and ahead.queue == gang.queue:
-            return (Reason.ORDER, reserve.reasons[0])
-    return (Reason.SHARE, plan.reserved[0].reasons[0]) if plan.reserved else (Reason.PENDING,)
-
-
-def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> tuple[Holder, ...]:
-    own = reason in (Reason.MAX_RUNNING, Reason.QUOTA)
-    runs = snapshot.running.values()
-    alike = (run for run in runs if not gang.flavors or run.allocation.flavor in gang.flavors)
-    found = [run for run in alike if not own or run.gang.queue == gang.queue]
-    return tuple(Holder(run.gang.job_id, run.gang.queue) for run in found or runs)
-
-
-def _remedy(snapshot: Snapshot, gang: Gang, reason: Reason, now: float, options: PlannerOptions) -> Remedy:
-    if reason is Reason.PENDING:
-        return Remedy("Wait: the next pass decides about it.", is_verified=False)
-    if snapshot.is_open:
-        for text, changed in _changes(snapshot, gang):
-            decided = make_plan(changed, now, options)
-            if any(admit.job_id == gang.job_id for admit in decided.admitted):
-                return Remedy(text, is_verified=True)
-    return Remedy("Wait until running jobs end, or raise the capacity.", is_verified=False)
-
-
-def _changes(snapshot: Snapshot, gang: Gang) -> Iterator[tuple[str, Snapshot]]:
-    """Return the changes to try, those that its owner can make first."""
-    asked = gang.parts[0].count if gang.parts else 0
-    sizes = {asked * share // 4 for share in (1, 2, 3)} | {1}
-    for trainers in sorted(sizes, reverse=True):
-        if 0 < trainers < asked:
-            smaller = replace(gang, parts=with_trainers(gang.parts, trainers), least=0)
-            yield f"Ask for {trainers} trainers instead of {asked}.", _with(snapshot, smaller)
-    for flavor in snapshot.flavors if gang.flavors else ():
-        if flavor.name not in gang.flavors:
-            yield f"Ask for the flavor {flavor.name}.", _with(snapshot, replace(gang, flavors=(flavor.name,)))
-    queue = snapshot.queues.get(gang.queue, Queue(name=gang.queue))
-    others = [other.priority for other in _first(snapshot.waiting.in_order(gang.queue))]
-    top = max(others, default=gang.priority) + 1
-    if queue.max_priority is not None:
-        top = min(top, queue.max_priority)
-    if top > gang.priority:
-        raised = replace(gang, priority=top)
-        yield f"Ask for the priority {top}.", _with(snapshot, raised)
-    path = _path(snapshot, gang.queue)
-    freed = {node.name: replace(node, limits=_lifted(node), max_running=None) for node in path}
-    if any(node.limits or node.max_running is not None for node in path):
-        changed = replace(snapshot, queues={**snapshot.queues, **freed})
-        yield f"Raise the quota or max_running of the queue {gang.queue} and its parents.", changed
-    yield from _more_capacity(snapshot, gang)
-
-
-def _more_capacity(snapshot: Snapshot, gang: Gang) -> Iterator[tuple[str, Snapshot]]:
-    waiting = len(snapshot.waiting)
-    for flavor in snapshot.flavors:
-        if flavor.nodes or (gang.flavors and flavor.name not in gang.flavors):
+def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
+    """Yield the running jobs that hold what the gang needs: of its queue and the ones beside, or all."""
+    above = path_of(snapshot, gang.queue)
+    nodes = {node.name for node in above}
+    # A quota binds in a queue that may not borrow, or else it binds since all machines are taken.
+    own = reason is Reason.MAX_RUNNING or (reason is Reason.QUOTA and any(map(_is_bounded, above)))
+    for run in snapshot.running.values():
+        if gang.flavors and run.allocation.flavor not in gang.flavors:
             continue
-        for factor in (2, 4, max(8, waiting)):
-            capacity = {name: amount * factor for name, amount in flavor.capacity.items()}
-            larger = replace(flavor, capacity=capacity)
-            flavors = tuple(larger if other is flavor else other for other in snapshot.flavors)
-            yield (
-                f"Raise the capacity of the flavor {flavor.name} {factor} times.",
-                replace(snapshot, flavors=flavors),
-            )
+        path = {run.gang.queue, *(node.name for node in path_of(snapshot, run.gang.queue))}
+        if not own or nodes & path:
+            yield run.gang.job_id
 
 
-def _lifted(queue: Queue) -> dict[str, dict[str, Limit]]:
-    return {
-        flavor: {name: Limit(nominal=limit.nominal * 4 + 64) for name, limit in limits.items()}
-        for flavor, limits in queue.limits.items()
-    }
-
-
-def _path(snapshot: Snapshot, name: str) -> list[Queue]:
-    found: list[Queue] = []
-    while name in snapshot.queues and all(node.name != name for node in found):
-        found.append(snapshot.queues[name])
-        name = snapshot.queues[name].parent
-    return found
-
-
-def _first(gangs: Iterable[Gang]) -> Iterator[Gang]:
-    for gang in gangs:
-        yield gang
-        return
-
-
-class _Changed:
-    """The waiting gangs with one of them changed, without a copy of all."""
-
-    def __init__(self, snapshot: Snapshot, gang: Gang) -> None:
-        self._waiting = snapshot.waiting
-        self._gang = gang
-
-    def queues(self) -> Iterable[str]:
-        return self._waiting.queues()
-
-    def in_order(self, queue: str) -> Iterator[Gang]:
-        mine = self._gang
-        pending = queue == mine.queue
-        for gang in self._waiting.in_order(queue):
-            if gang.job_id == mine.job_id:
-                continue
-            if pending and (-mine.priority, mine.job_id) < (-gang.priority, gang.job_id):
-                pending = False
-                yield mine
-            yield gang
-        if pending:
-            yield mine
-
-    def get(self, job_id: int) -> Gang | None:
-        return self._gang if job_id == self._gang.job_id else self._waiting.get(job_id)
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-
-def _with(snapshot: Snapshot, gang: Gang) -> Snapshot:
-    promises = {job_id: promise for job_id, promise in snapshot.promises.items() if job_id != gang.job_id}
-    return replace(snapshot, waiting=_Changed(snapshot, gang), promises=promises)
+def _is_bounded(queue: Queue) -> bool:
+    return any(limit.borrow is not None for limits in queue.limits.values() for limit in limits.values())

@@ -21,7 +21,5 @@ class PlannerOptions:
     """After this many seconds, past usage counts half."""
     entry_penalty: float = 600.0
     """What a queue holds counts as if it had been used for this many seconds more."""
-    default_duration: float = 3_600.0
-    """The length that estimates assume for jobs of unknown length. Promises never rest on it."""
     scan: int = 5_000
     """How many waiting jobs a pass looks at."""

@@ -119,7 +119,7 @@ class RunningGangs(Mapping[int, Running]):
         if not late:
             return known.returns
         overdue = (self._runs[job] for time, _ in known.returns[:late] for job in known.ends[time].jobs)
-        extended = ((planned_end(run, now), _needs(run)) for run in overdue)
+        extended = ((planned_end(run, now), used_by(run)) for run in overdue)
         return in_order([*known.returns[late:], *extended])
 
     def is_any_late(self, now: float) -> bool:
@@ -130,7 +130,7 @@ class RunningGangs(Mapping[int, Running]):
         flavor = run.allocation.flavor
         of_queue = self._held.setdefault(run.gang.queue, {}).setdefault(flavor, Held())
         end = run.started_at + planned_length(run.gang.expected)
-        return of_queue, self._flavors.setdefault(flavor, _OnFlavor()), end, _needs(run)
+        return of_queue, self._flavors.setdefault(flavor, _OnFlavor()), end, used_by(run)
 
     def __getitem__(self, job_id: int) -> Running:
         return self._runs[job_id]
@@ -157,5 +157,6 @@ def running_gangs(running: Mapping[int, Running]) -> RunningGangs:
     return running if isinstance(running, RunningGangs) else RunningGangs(running.values())
 
 
-def _needs(run: Running) -> dict[str, int]:
+def used_by(run: Running) -> dict[str, int]:
+    """Return what a running gang uses of each resource."""
     return total(held_parts(run.gang, run.allocation))

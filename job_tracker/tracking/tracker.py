@@ -211,6 +211,10 @@ class Tracker:
             await self._stops.close()
             await self._followers.close()
 
+    def capacity_changed(self) -> None:
+        """Plan again: the capacity is another one."""
+        self._admitting.capacity_changed()
+
     def _admit_after(self, pause: timedelta) -> None:
         if pause:
             self._queue.add_within(PeriodicTask.ADMIT, pause)
@@ -295,7 +299,12 @@ class Tracker:
         found = await snapshot_of(watch)
         if self._watching is not None:
             self._watching.cancel()
-        self._watching = self._tasks.create_task(self._follow_backend(watch), name="watch of groups")
+        following = self._follow_backend(watch)
+        try:
+            self._watching = self._tasks.create_task(following, name="watch of groups")
+        except RuntimeError:  # the tracker ends, and this worker is about to be cancelled
+            following.close()
+            return self._options.repair_period
         for group in known - set(found):
             self._seen.pop(group, None)
         self._seen.update(found)

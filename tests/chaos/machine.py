@@ -132,7 +132,7 @@ class MachineWorld:
             {algorithm.replace("NAME", "honest")}
             command = {json.dumps([*python, _program("rank")])}
             [algorithms.elastic]
-            elastic = {{ max_restarts = 3 }}
+            elastic = {{ min_instances = 2, max_restarts = 3 }}
             {algorithm.replace("NAME", "elastic")}
             command = ["torchrun"]
             [algorithms.hostile]

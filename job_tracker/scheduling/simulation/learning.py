@@ -8,9 +8,10 @@ from job_tracker.scheduling.durations import Kind, RunTimes
 from job_tracker.scheduling.model import Expected, Plan, Snapshot
 from job_tracker.scheduling.simulation.metrics import quantile
 from job_tracker.scheduling.simulation.trace import TraceJob
-from job_tracker.scheduling.waits import Wait, WaitTimes, ahead
+from job_tracker.scheduling.waits import LEAST, Wait, WaitTimes
+from job_tracker.scheduling.work import ahead
 
-JUDGED: Final = 60.0
+JUDGED: Final = LEAST
 """Only jobs that waited longer count, in seconds."""
 _LAST_WAITS: Final = 500
 
@@ -65,7 +66,6 @@ class Estimates:
         """See a plan, the snapshot after its decisions, and which jobs were submitted since the last plan."""
         fresh = set(submitted)
         for admitted in plan.admitted:
-            self._times.started(admitted.job_id, now)
             if (begun := self._begun.pop(admitted.job_id, None)) is not None:
                 since, mine, by_last = begun
                 self._waits.append(now - since)
@@ -73,9 +73,12 @@ class Estimates:
             elif admitted.job_id in fresh:
                 self._waits.append(0.0)
         last = sorted(self._waits[-_LAST_WAITS:])
-        for job_id, seconds in ahead(snapshot, now, submitted).items():
+        started = [admitted.job_id for admitted in plan.admitted]
+        ahead_of = {job_id: each.seconds for job_id, each in ahead(snapshot, now, submitted).items()}
+        promises = {each.job_id: each.promise for each in plan.reserved}
+        for job_id, wait in self._times.observe(now, started, ahead_of, promises).items():
             by_last = Wait(quantile(last, 0.5), quantile(last, 0.9)) if last else None
-            self._begun[job_id] = (now, self._times.submitted(job_id, now, seconds), by_last)
+            self._begun[job_id] = (now, wait, by_last)
 
     def judgement(self) -> Judgement:
         """Return how good the estimates of the jobs were that have started."""

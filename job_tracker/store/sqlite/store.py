@@ -98,6 +98,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
         tags: tuple[str, ...] = (),
         *,
         max_queued_of_caller: int | None = None,
+        max_queued_in_queue: int | None = None,
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
@@ -105,6 +106,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
             *(new_job(0, spec, at, tags), request_key, max_queued),
             in_project=max_queued_in_project,
             of_caller=max_queued_of_caller,
+            in_queue=max_queued_in_queue,
             project_must_be_stored=project_must_be_stored,
         )
 
@@ -119,6 +121,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
         def committed(outcome: tuple[Job, bool]) -> None:
             job, is_new = outcome
             if is_new:  # a new job is the last one, so no position changes
+                self._know(job, submission.spec_size)  # the tracker reads it at once
                 self._feed.publish(job.id, job.state)
 
         job, _ = await self._writer.run(insert, committed)
@@ -138,11 +141,16 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
         if row is None:
             raise JobNotFound(job_id)
         job = rows.job_of(row)
-        if len(row["spec"]) <= _LARGEST_KNOWN:
-            if len(self._known) >= _MAX_KNOWN:
-                del self._known[next(iter(self._known))]
-            self._known[job_id] = job
+        self._know(job, len(row["spec"]))
         return job
+
+    def _know(self, job: Job, spec_size: int) -> None:
+        """Keep a job in the cache, in the place of the one that was put there first."""
+        if spec_size > _LARGEST_KNOWN:
+            return
+        if len(self._known) >= _MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[job.id] = job
 
     async def update(
         self,

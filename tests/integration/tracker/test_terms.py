@@ -1,6 +1,7 @@
 """A tracker starts, stops and writes nothing after the end of its term."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from job_tracker.backends.base import Mark, Watch
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.errors import LeadershipLost
@@ -51,11 +53,13 @@ class WatchedTenure(Tenure):
 class Replica:
     """A tracker with its own term, on a shared store and a shared world."""
 
-    def __init__(self, store: SqliteStore, world: FakeWorld, term: Term) -> None:
+    def __init__(
+        self, store: SqliteStore, world: FakeWorld, term: Term, backend: FakeBackend | None = None
+    ) -> None:
         self.clock = Clock()
         self.tenure = WatchedTenure(term, self.clock)
         options = TrackerOptions(capacity=4, keep_finished=timedelta(hours=1))
-        backend, reports = FakeBackend(world), ReportBuffer(store, utc_now)
+        backend, reports = backend or FakeBackend(world), ReportBuffer(store, utc_now)
         logs = LogCollector(store, world, LogArchive("memory://logs"))
         self.tracker = Tracker(store, backend, logs, options, self.tenure, reports)
 
@@ -71,6 +75,23 @@ class Replica:
     async def was_refused(self) -> None:
         """Wait until the tracker was refused because its term is over."""
         await asyncio.wait_for(self.tenure.refused.wait(), 5)
+
+
+class EndingBackend(FakeBackend):
+    """A backend whose first look ends while the tracker is being cancelled."""
+
+    def __init__(self, world: FakeWorld, steps: int) -> None:
+        """`steps` of the event loop pass between the cancellation and the end of the look."""
+        super().__init__(world)
+        self._steps = steps
+        self.task: asyncio.Task[None] | None = None
+
+    async def watch(self) -> Watch:  # a generator
+        assert self.task
+        self.task.cancel()
+        for _ in range(self._steps):
+            await asyncio.sleep(0)
+        yield Mark.END_OF_SNAPSHOT
 
 
 @pytest.fixture
@@ -169,3 +190,16 @@ async def test_the_next_tracker_takes_the_pending_steps_of_the_last_one(store: S
         await reaches(store, job.id, JobState.CANCELLED)
     assert [group.job_id for group in world.launches] == [job.id]
     assert world.live == {}
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_a_tracker_that_is_cancelled_during_its_look_ends_in_silence(
+    store: SqliteStore, steps: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = EndingBackend(FakeWorld(), steps)
+    replica = Replica(store, backend.world, await term(store), backend)
+    backend.task = asyncio.create_task(replica.tracker.run())
+    await asyncio.wait([backend.task])
+    assert backend.task.cancelled()
+    gc.collect()  # a coroutine that was never awaited is a warning, and so a failure
+    assert not caplog.records

@@ -1,114 +1,122 @@
-"""The board: jobs as they are stored, and what queues have used."""
+"""The board of the leader: queues that are gone, what queues have used, and a clock that is set."""
 
-import math
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from job_tracker.domain.allocation import Allocation
-from job_tracker.domain.job import Job, JobState, new_job
-from job_tracker.scheduling.board import Board
-from job_tracker.scheduling.model import Flavor, Queue
+from job_tracker.domain.job import Job, new_job
+from job_tracker.scheduling.board import Board, Pool
+from job_tracker.scheduling.model import Flavor, Promise, Queue, Snapshot
 from job_tracker.scheduling.shares import Shares
 from tests.support.jobs import NOON, spec
 
-START = NOON.timestamp()
 HALF_LIFE = 100.0
-FLAVORS = (Flavor(name="default", capacity={"instances": 8}),)
-QUEUES = {"default": Queue(name="default")}
+NOW = NOON.timestamp()
 
 
-def board() -> Board:
-    return Board(lambda: (FLAVORS, QUEUES), HALF_LIFE)
+class Declared:
+    """A board, and the queues that a test declares."""
+
+    def __init__(self, *queues: str) -> None:
+        self.flavors = (Flavor(name="default", capacity={"instances": 8}),)
+        self.queues = {name: Queue(name=name) for name in queues}
+        self.board = Board(self._pool, HALF_LIFE)
+
+    def _pool(self) -> Pool:
+        return self.flavors, self.queues
+
+    def snapshot(self, now: float = NOW) -> Snapshot:
+        return self.board.snapshot(now, is_open=True)
+
+    def used(self, queue: str = "default", now: float = NOW) -> float:
+        self.board.advance(now)
+        return self.board.usage[queue].amounts["default"]["instances"]
 
 
-def queued(job_id: int, instances: int = 2) -> Job:
-    return new_job(job_id, spec(instances=instances), NOON)
+def waiting(job_id: int, queue: str = "default", instances: int = 1) -> Job:
+    return new_job(job_id, spec(queue=queue, instances=instances), NOON)
 
 
-def admitted(job_id: int, instances: int = 2) -> Job:
-    return queued(job_id, instances).admitted(NOON, Allocation())
+def running(job_id: int, after: float = 0, queue: str = "default") -> Job:
+    return waiting(job_id, queue).admitted(NOON + timedelta(seconds=after))
 
 
-def used(on: Board) -> float:
-    return on.usage["default"].amounts["default"]["instances"]
+@pytest.fixture
+def declared() -> Declared:
+    return Declared("default")
 
 
-def test_a_job_waits_until_it_is_admitted_and_runs_until_it_is_removed() -> None:
-    mine = board()
-    mine.read(queued(1), START)
-    assert mine.knows(1, JobState.QUEUED)
-    assert [*mine.waiting.in_order("default")][0].job_id == 1
-
-    mine.read(admitted(1), START)
-    assert not len(mine.waiting)
-    assert mine.knows(1, JobState.LAUNCHING)
-
-    mine.remove(1, START)
-    assert mine.knows(1, JobState.SUCCEEDED)
-    assert not mine.running
-
-
-def test_usage_grows_while_jobs_run_and_decays_all_the_time() -> None:
-    mine = board()
-    mine.read(admitted(1), START)
-    mine.remove(1, START + HALF_LIFE)
-    after = used(mine)
-    assert after == pytest.approx(2 * HALF_LIFE * 0.5 / math.log(2))
-
-    mine.read(admitted(2), START + 2 * HALF_LIFE)
-    assert used(mine) == pytest.approx(after / 2)
+def test_queues_that_are_gone_are_there_as_long_as_they_have_jobs(declared: Declared) -> None:
+    assert declared.snapshot().queues is declared.queues
+    declared.board.read(waiting(1, "gone"), NOW)
+    declared.board.read(running(2, queue="over"), NOW)
+    before = declared.snapshot().queues
+    assert before == {name: Queue(name=name) for name in ("default", "gone", "over")}
+    declared.board.read(waiting(3, "gone"), NOW)
+    assert declared.snapshot().queues is before, "the planner keeps what it has worked out for it"
+    declared.board.remove(1, NOW)
+    declared.board.remove(2, NOW)
+    declared.board.remove(3, NOW)
+    assert declared.snapshot().queues is declared.queues
 
 
-def test_what_runs_is_counted_before_usage_is_brought_up_to_date() -> None:
+def test_a_queue_that_is_declared_again_has_its_limits_again(declared: Declared) -> None:
+    declared.board.read(waiting(1, "back"), NOW)
+    assert declared.snapshot().queues["back"].weight == 1
+    declared.queues = {**declared.queues, "back": Queue(name="back", weight=3, max_running=1)}
+    assert declared.snapshot().queues is declared.queues
+
+
+def test_what_running_jobs_have_used_counts_from_their_starts(declared: Declared) -> None:
+    one = Declared("default")
+    one.board.read(running(1), NOW)
+    one.board.read(running(2, after=5), NOW + 5)
+    for job in (running(1), running(2, after=5)):
+        declared.board.read(job, NOW + 10)
+    used = one.used(now=NOW + 10)
+    assert declared.used(now=NOW + 10) == pytest.approx(used)
+    declared.board.read(running(3, after=5), NOW + 10)
+    assert declared.used(now=NOW + 10) == pytest.approx(used), "what has passed counts once"
+
+
+def test_a_start_in_the_future_counts_as_one_now(declared: Declared) -> None:
+    declared.board.read(running(1, after=3600), NOW)
+    assert declared.snapshot().running[1].started_at == NOW
+    assert declared.used(now=NOW + 1) == pytest.approx(1, rel=0.01)
+
+
+def test_all_times_move_with_a_clock_that_is_set(declared: Declared) -> None:
+    declared.board.read(running(1), NOW)
+    declared.board.promises[2] = Promise(NOW + 60, "default", overtaken=3)
+    declared.board.advance(NOW + 1)
+    before = declared.board.usage["default"]
+    declared.board.shift(-3600)
+    assert declared.board.running[1].started_at == NOW - 3600
+    assert declared.board.promises == {2: Promise(NOW - 3540, "default", overtaken=3)}
+    assert declared.board.usage["default"] == replace(before, at=NOW - 3599)
+
+
+def test_what_runs_is_counted_before_usage_is_brought_up_to_date(declared: Declared) -> None:
     """So a pass does not have to write the usage of each queue anew."""
-    mine = board()
-    mine.read(admitted(1), START)
+    declared.board.read(running(1), NOW)
 
     def share(now: float) -> float:
-        state = mine.snapshot(now, is_open=True)
-        held = mine.running.held()
+        state = declared.snapshot(now)
+        held = declared.board.running.held()
         return Shares(state.flavors, state.queues, state.usage, now, HALF_LIFE, held).of("default")
 
-    before = share(START + 50)
-    mine.advance(START + 50)
+    before = share(NOW + 50)
+    declared.board.advance(NOW + 50)
 
-    assert before == pytest.approx(share(START + 50))
     assert before > 0
-    assert mine.usage["default"].at == START + 50
+    assert share(NOW + 50) == pytest.approx(before)
+    assert declared.board.usage["default"].at == NOW + 50
 
 
-def test_usage_stays_when_the_board_is_read_again() -> None:
-    mine = board()
-    mine.read(admitted(1), START)
-    mine.clear(START + 50)
+def test_usage_stays_when_the_board_is_read_again(declared: Declared) -> None:
+    declared.board.read(running(1), NOW)
+    declared.board.clear(NOW + 50)
 
-    assert used(mine) > 0
-    assert not mine.running
-
-
-def test_a_job_of_a_queue_that_is_gone_waits_at_the_top() -> None:
-    mine = board()
-    mine.read(new_job(1, replace(spec(), queue="gone"), NOON), START)
-
-    assert mine.snapshot(START, is_open=True).queues["gone"] == Queue(name="gone")
-
-
-def test_the_tree_with_queues_that_are_gone_is_the_same_object_from_pass_to_pass() -> None:
-    """What depends on the tree only is then worked out once."""
-    mine = board()
-    mine.read(new_job(1, replace(spec(), queue="gone"), NOON), START)
-    first = mine.snapshot(START, is_open=True).queues
-
-    assert mine.snapshot(START, is_open=True).queues is first
-
-
-def test_a_duration_that_the_caller_gives_is_expected() -> None:
-    mine = board()
-    mine.read(new_job(1, replace(spec(), expected=timedelta(minutes=5)), NOON), START)
-    gang = mine.waiting.get(1)
-
-    assert gang is not None
-    assert gang.expected is not None
-    assert gang.expected.median == 300
+    assert declared.used() > 0
+    assert not declared.board.running

@@ -5,8 +5,6 @@ from collections import Counter
 import pytest
 
 from job_tracker.scheduling.checks import fits_ever
-from job_tracker.scheduling.estimates import estimates
-from job_tracker.scheduling.explanations import explain
 from job_tracker.scheduling.model import (
     Allocation,
     Expected,
@@ -77,7 +75,6 @@ def test_as_many_jobs_as_the_limit_overtake_a_job_to_which_no_start_can_be_promi
 
     assert started(decided) == [3, 4]
     assert decided.reserved[0].promise.overtaken == 8
-    assert explain(state, decided, 5, NOW).reasons == (Reason.ORDER, Reason.CAPACITY)
 
 
 def test_a_job_that_no_longer_fits_waits_and_holds_back_no_other() -> None:
@@ -253,28 +250,6 @@ def test_in_random_states_all_rules_hold(block: int) -> None:
                 moved = later[reserve.job_id]
                 if moved.moved_because != "Queues that have used less for their weight go first.":
                     assert moved.promise.at <= reserve.promise.at + 1e-6, (seed, reserve)
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_each_waiting_job_has_reasons_and_an_estimate(seed: int) -> None:
-    state = random_state(seed)
-    decided = plan(state, NOW)
-    then = after(state, decided)
-    again = plan(then, NOW)
-    for queue in then.waiting.queues():
-        for one in then.waiting.in_order(queue):
-            found = explain(then, again, one.job_id, NOW)
-            assert found.reasons
-            assert found.remedy.text
-            assert found.estimate is not None or found.reasons[0] is Reason.LOST_CAPACITY
-
-
-def test_estimates_follow_the_order_and_the_lengths() -> None:
-    state = snapshot(8, [gang(2, 8, 50), gang(3, 8, 10)], [runs(1, 8, 100)])
-
-    found = estimates(state, plan(state, NOW), NOW, PlannerOptions())
-
-    assert [found[job_id].median for job_id in (2, 3)] == [NOW + 100, NOW + 150]
 
 
 def test_lent_quota_goes_back_to_its_owner_when_a_borrower_ends() -> None:

@@ -1,0 +1,275 @@
+"""Changes of a snapshot that a remedy proposes: of a waiting job, its queue, or the capacity."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from job_tracker.scheduling.gangs import listed_amounts
+from job_tracker.scheduling.model import (
+    INSTANCES,
+    Expected,
+    Flavor,
+    Gang,
+    Limit,
+    Node,
+    Part,
+    Queue,
+    Resources,
+    Snapshot,
+)
+from job_tracker.scheduling.shapes import total, with_trainers
+
+
+class Change(Protocol):
+    """A change of a snapshot for the sake of one waiting gang."""
+
+    @property
+    def text(self) -> str:
+        """What to do, as a sentence."""
+        ...
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
+        """Return the changed snapshot."""
+        ...
+
+
+def applied(snapshot: Snapshot, gang: Gang, changes: Iterable[Change]) -> Snapshot:
+    """Return the snapshot with all of the changes."""
+    for change in changes:
+        snapshot = change.of(snapshot, snapshot.waiting.get(gang.job_id) or gang)
+    return snapshot
+
+
+def path_of(snapshot: Snapshot, name: str) -> list[Queue]:
+    """Return a queue and its parents."""
+    found: list[Queue] = []
+    while name in snapshot.queues and all(node.name != name for node in found):
+        found.append(snapshot.queues[name])
+        name = snapshot.queues[name].parent
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FewerTrainers:
+    """The job asks for fewer trainers."""
+
+    trainers: int
+    asked: int
+
+    @property
+    def text(self) -> str:
+        return f"Submit it with {self.trainers} instead of {self.asked} instances (PARALLEL_INSTANCES)."
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
+        return _with(snapshot, replace(gang, parts=with_trainers(gang.parts, self.trainers), least=0))
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFlavor:
+    """The job asks for another flavor."""
+
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"Submit it for the flavor {self.name}."
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
+        return _with(snapshot, replace(gang, flavors=(self.name,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """The job says how long it runs."""
+
+    seconds: float
+
+    @property
+    def text(self) -> str:
+        minutes = int(self.seconds // 60)
+        return f"If it runs at most {minutes} min, say so: submit it with --expected {minutes}m."
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
+        seconds = self.seconds // 60 * 60
+        return _with(snapshot, replace(gang, expected=Expected(median=seconds, high=seconds)))
+
+
+@dataclass(frozen=True, slots=True)
+class HigherPriority:
+    """The job asks for a higher priority."""
+
+    number: int
+    name: str
+
+    @property
+    def text(self) -> str:
+        return f"Submit it with the priority {self.name}."
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
+        return _with(snapshot, replace(gang, priority=self.number))
+
+
+@dataclass(frozen=True, slots=True)
+class MoreRunning:
+    """A queue may run more jobs at once."""
+
+    queue: str
+    more: int | None
+    """None: any number."""
+
+    @property
+    def text(self) -> str:
+        if self.more is None:
+            return f"Remove max_running of the queue {self.queue}."
+        return f"Raise max_running of the queue {self.queue} by {self.more}."
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
+        queue = snapshot.queues[self.queue]
+        limit = None if self.more is None or queue.max_running is None else queue.max_running + self.more
+        return _with_queue(snapshot, replace(queue, max_running=limit))
+
+
+@dataclass(frozen=True, slots=True)
+class MoreQuota:
+    """A queue may borrow more of what other queues do not use."""
+
+    queue: str
+    needs: Resources | None
+    """Of each resource, in units of the model. None: all that others do not use."""
+    times: int = 1
+
+    @property
+    def text(self) -> str:
+        if self.needs is None:
+            return f"Remove the bounds of what the queue {self.queue} may borrow."
+        more = listed_amounts({name: amount * self.times for name, amount in self.needs.items()})
+        return f"Let the queue {self.queue} borrow {more} more."
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
+        queue = snapshot.queues[self.queue]
+        limits = {
+            flavor: {name: self._raised(name, limit) for name, limit in of_flavor.items()}
+            for flavor, of_flavor in queue.limits.items()
+        }
+        return _with_queue(snapshot, replace(queue, limits=limits))
+
+    def _raised(self, name: str, limit: Limit) -> Limit:
+        if limit.borrow is None or self.needs is None:
+            return replace(limit, borrow=None)
+        return replace(limit, borrow=limit.borrow + self.needs.get(name, 0) * self.times)
+
+
+@dataclass(frozen=True, slots=True)
+class MoreCapacity:
+    """A flavor has more capacity, on further machines if machines are known."""
+
+    flavor: str
+    more: Resources
+    machines: tuple[Node, ...] = ()
+
+    @classmethod
+    def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
+        """Return so much more that the parts fit so many times on what is added."""
+        return cls._of(flavor, [(part, times) for part in parts])
+
+    @classmethod
+    def for_all(cls, snapshot: Snapshot, flavor: Flavor, parts: Sequence[Part]) -> "MoreCapacity":
+        """Return enough for all waiting jobs, and for what the queues are guaranteed."""
+        gangs = (each for name in snapshot.waiting.queues() for each in snapshot.waiting.in_order(name))
+        every = [(part, 1) for gang in gangs for part in gang.parts]
+        found = cls._of(flavor, [*every, *((part, 1) for part in parts)])
+        guaranteed: dict[str, int] = {}
+        for queue in snapshot.queues.values():
+            for name, limit in queue.limits.get(flavor.name, {}).items():
+                guaranteed[name] = guaranteed.get(name, 0) + limit.nominal
+        more = {name: amount + guaranteed.get(name, 0) for name, amount in found.more.items()}
+        return replace(found, more=more)
+
+    @classmethod
+    def _of(cls, flavor: Flavor, parts: Iterable[tuple[Part, int]]) -> "MoreCapacity":
+        listed = list(parts)
+        needs: dict[str, int] = {}
+        for part, times in listed:
+            for name, amount in total((part,)).items():
+                needs[name] = needs.get(name, 0) + amount * times
+        more = {name: amount for name, amount in needs.items() if amount and name in flavor.capacity}
+        if not flavor.nodes:
+            return cls(flavor.name, more)
+        machines = tuple(
+            node for number, (part, times) in enumerate(listed) for node in _machines(number, part, times)
+        )
+        return cls(flavor.name, more, machines)
+
+    @property
+    def text(self) -> str:
+        if self.machines:
+            kinds = sorted({listed_amounts(node.capacity) for node in self.machines})
+            return (
+                f"Add machines to the flavor {self.flavor}: {len(self.machines)} with {' or '.join(kinds)}."
+            )
+        return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(self.more)}."
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
+        def larger(flavor: Flavor) -> Flavor:
+            if flavor.name != self.flavor:
+                return flavor
+            capacity = {name: amount + self.more.get(name, 0) for name, amount in flavor.capacity.items()}
+            return replace(flavor, capacity=capacity, nodes=(*flavor.nodes, *self.machines))
+
+        return replace(snapshot, flavors=tuple(larger(flavor) for flavor in snapshot.flavors))
+
+
+@dataclass(frozen=True, slots=True)
+class MakeRoom:
+    """The machine of the service gets room for launches."""
+
+    text: str = "Free memory or disk space on the machine of the service."
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
+        return replace(snapshot, is_open=True)
+
+
+def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
+    """Yield a machine for each instance."""
+    each = {INSTANCES: 1, **part.each}
+    for copy in range(part.count * times):
+        yield Node(name=f"new-{number}-{copy}", capacity=each)
+
+
+def _with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:
+    return replace(snapshot, queues={**snapshot.queues, queue.name: queue})
+
+
+def _with(snapshot: Snapshot, gang: Gang) -> Snapshot:
+    promises = {job_id: promise for job_id, promise in snapshot.promises.items() if job_id != gang.job_id}
+    return replace(snapshot, waiting=_Changed(snapshot, gang), promises=promises)
+
+
+class _Changed:
+    """The waiting gangs with one of them changed, without a copy of all."""
+
+    def __init__(self, snapshot: Snapshot, gang: Gang) -> None:
+        self._waiting = snapshot.waiting
+        self._gang = gang
+
+    def queues(self) -> Iterable[str]:
+        return self._waiting.queues()
+
+    def in_order(self, queue: str) -> Iterator[Gang]:
+        mine = self._gang
+        pending = queue == mine.queue
+        for gang in self._waiting.in_order(queue):
+            if gang.job_id == mine.job_id:
+                continue
+            if pending and (-mine.priority, mine.job_id) < (-gang.priority, gang.job_id):
+                pending = False
+                yield mine
+            yield gang
+        if pending:
+            yield mine
+
+    def get(self, job_id: int) -> Gang | None:
+        return self._gang if job_id == self._gang.job_id else self._waiting.get(job_id)
+
+    def __len__(self) -> int:
+        return len(self._waiting)

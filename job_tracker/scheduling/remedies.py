@@ -1,0 +1,201 @@
+"""What would let a waiting job start at once. Each remedy is tried: a plan with it must admit the job.
+
+Changes that the job's owner can make come first, then the smallest that an operator can make.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from job_tracker.scheduling.changes import (
+    Change,
+    Expect,
+    FewerTrainers,
+    HigherPriority,
+    MakeRoom,
+    MoreCapacity,
+    MoreQuota,
+    MoreRunning,
+    OtherFlavor,
+    applied,
+    path_of,
+)
+from job_tracker.scheduling.model import Gang, Plan, Reason, Snapshot
+from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.planner import plan as make_plan
+from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
+
+_TIMES: Final = (1, 2, 4, 8)
+"""How many times what the job needs an operator adds: jobs before it may take some of that."""
+_LEAST_SECONDS: Final = 60.0
+"""A shorter expected duration is not proposed."""
+
+
+class Cure(StrEnum):
+    """What a remedy changes. The codes are stable: they are in the API."""
+
+    WAIT = "wait"
+    """Nothing: the next pass starts the job; or nothing is known that helps."""
+    INSTANCES = "instances"
+    """The job asks for fewer instances."""
+    FLAVOR = "flavor"
+    """The job asks for another kind of machine."""
+    EXPECTED = "expected"
+    """The job says how long it runs."""
+    PRIORITY = "priority"
+    """The job asks for a higher priority."""
+    QUEUE = "queue"
+    """An operator changes the quota or `max_running` of the queue or its parents."""
+    CAPACITY = "capacity"
+    """An operator adds machines; if need be, the queue changes, too."""
+    ROOM = "room"
+    """The machine of the service gets room for the next launch; if need be, something else changes, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """What would bring the start forward."""
+
+    cure: Cure
+    text: str
+    """In one sentence."""
+    changes: tuple[Change, ...] = ()
+    is_verified: bool = False
+    """Whether a plan with the changes starts the job at once."""
+
+
+def remedy(
+    snapshot: Snapshot,
+    plan: Plan,
+    gang: Gang,
+    reason: Reason,
+    now: float,
+    options: PlannerOptions,
+    priorities: Mapping[str, int] | None = None,
+) -> Remedy:
+    """Return the first remedy that lets the job start at once. The plan is that of the same snapshot.
+
+    `priorities` are the classes that a job may ask for; None: any number. At most about 30 plans are made.
+    """
+    if _admits(plan, gang):
+        return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
+    if not snapshot.is_open:
+        return _closed(snapshot, gang, reason, now, options, priorities)
+    for cure, changes in _candidates(snapshot, plan, gang, reason, now, priorities):
+        if _starts(snapshot, gang, changes, now, options):
+            return Remedy(cure, _sentence(changes), changes, is_verified=True)
+    return Remedy(Cure.WAIT, "Wait until running jobs end.", ())
+
+
+def _closed(
+    snapshot: Snapshot,
+    gang: Gang,
+    reason: Reason,
+    now: float,
+    options: PlannerOptions,
+    priorities: Mapping[str, int] | None,
+) -> Remedy:
+    """Return the remedy while the machine of the service has no room."""
+    room = MakeRoom()
+    opened = room.of(snapshot, gang)
+    decided = make_plan(opened, now, options)
+    if _admits(decided, gang):
+        return Remedy(Cure.ROOM, _sentence((room,)), (room,), is_verified=True)
+    then = remedy(opened, decided, gang, reason, now, options, priorities)
+    changes = (room, *then.changes)
+    return Remedy(Cure.ROOM, _sentence(changes), changes, is_verified=then.is_verified)
+
+
+def _admits(plan: Plan, gang: Gang) -> bool:
+    return any(admit.job_id == gang.job_id for admit in plan.admitted)
+
+
+def _starts(
+    snapshot: Snapshot, gang: Gang, changes: Sequence[Change], now: float, options: PlannerOptions
+) -> bool:
+    return _admits(make_plan(applied(snapshot, gang, changes), now, options), gang)
+
+
+def _sentence(changes: Sequence[Change]) -> str:
+    return " ".join(change.text for change in changes)
+
+
+def _candidates(
+    snapshot: Snapshot,
+    plan: Plan,
+    gang: Gang,
+    reason: Reason,
+    now: float,
+    priorities: Mapping[str, int] | None,
+) -> Iterator[tuple[Cure, tuple[Change, ...]]]:
+    if reason is not Reason.MAX_RUNNING:
+        for smaller in _smaller(gang):
+            yield Cure.INSTANCES, (smaller,)
+    for flavor in snapshot.flavors if gang.flavors else ():
+        if flavor.name not in gang.flavors:
+            yield Cure.FLAVOR, (OtherFlavor(flavor.name),)
+    if gang.expected is None:
+        starts = [each.promise.at - now for each in plan.reserved if each.job_id != gang.job_id]
+        if (gap := min(starts, default=0.0)) >= _LEAST_SECONDS and gap < float("inf"):
+            yield Cure.EXPECTED, (Expect(gap),)
+    for number, name in _higher(snapshot, gang, priorities):
+        yield Cure.PRIORITY, (HigherPriority(number, name),)
+    yield from _of_operators(snapshot, gang, reason)
+
+
+def _smaller(gang: Gang) -> Iterator[FewerTrainers]:
+    asked, least = (gang.parts[0].count if gang.parts else 0), fewest_trainers(gang)
+    for trainers in sorted({least * share // 4 for share in (1, 2, 3)} | {1}, reverse=True):
+        if 0 < trainers < least:
+            yield FewerTrainers(trainers, asked)
+
+
+def _higher(
+    snapshot: Snapshot, gang: Gang, priorities: Mapping[str, int] | None
+) -> Iterator[tuple[int, str]]:
+    bounds = [node.max_priority for node in path_of(snapshot, gang.queue) if node.max_priority is not None]
+    first = next(iter(snapshot.waiting.in_order(gang.queue)), gang)
+    wanted = max(gang.priority, first.priority) + 1
+    if priorities is None:
+        named = {wanted: str(wanted)}
+    else:
+        named = {number: name for name, number in priorities.items() if number > gang.priority}
+    allowed = [number for number in sorted(named) if all(number <= bound for bound in bounds)]
+    # The lowest that goes before all others of the queue; else the highest that is allowed.
+    for number in [each for each in allowed if each >= wanted][:1] or allowed[-1:]:
+        yield number, named[number]
+
+
+def _of_operators(
+    snapshot: Snapshot, gang: Gang, reason: Reason
+) -> Iterator[tuple[Cure, tuple[Change, ...]]]:
+    least = with_trainers(gang.parts, fewest_trainers(gang))
+    needs = total(least)
+    nodes = [node.name for node in path_of(snapshot, gang.queue)]
+    running = [n for n in nodes if snapshot.queues[n].max_running is not None]
+    limited = [n for n in nodes if snapshot.queues[n].limits]
+    queue_alone = reason not in (Reason.CAPACITY, Reason.FRAGMENTED, Reason.LOST_CAPACITY)
+    for times in _TIMES if queue_alone else ():
+        # At last, any number: jobs before it may take what is added.
+        running_more = None if times == _TIMES[-1] else times
+        more_running: tuple[Change, ...] = tuple(MoreRunning(name, running_more) for name in running)
+        more_quota: tuple[Change, ...] = tuple(MoreQuota(name, needs, times) for name in limited)
+        for changes in (more_running, more_quota, (*more_running, *more_quota)):
+            if changes:
+                yield Cure.QUEUE, changes
+    flavors = [each for each in snapshot.flavors if not gang.flavors or each.name in gang.flavors]
+    freed: tuple[Change, ...] = (
+        *(MoreRunning(name, None) for name in running),
+        *(MoreQuota(name, None) for name in limited),
+    )
+    for flavor in flavors:
+        for times in _TIMES:
+            yield Cure.CAPACITY, (MoreCapacity.of_needs(flavor, least, times),)
+    for flavor in flavors:
+        whole = MoreCapacity.for_all(snapshot, flavor, least)
+        if freed:
+            yield Cure.CAPACITY, (*freed, MoreCapacity.of_needs(flavor, least, 1))
+        yield Cure.CAPACITY, (whole,)
+        if freed:
+            yield Cure.CAPACITY, (*freed, whole)
