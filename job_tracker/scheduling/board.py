@@ -110,7 +110,7 @@ class Board:
         is_running = job_id in self.running
         return is_running if state.is_live else not is_running and self.waiting.get(job_id) is None
 
-    def snapshot(self, now: float, *, is_open: bool) -> Snapshot:
+    def snapshot(self, *, is_open: bool) -> Snapshot:
         """Return the snapshot. It shares the collections of the board, so it is valid until the next
         change."""
         flavors, queues = self._pool()

@@ -317,7 +317,9 @@ class Pass:
     def _full_node(self, queue: str) -> str | None:
         limits = self._rules.max_running
         nodes = self._rules.path(queue) if limits else ()
-        return next((node for node in nodes if node in limits and self._started.get(node, 0) >= limits[node]), None)
+        return next(
+            (node for node in nodes if node in limits and self._started.get(node, 0) >= limits[node]), None
+        )
 
     def _total(self, parts: tuple[Part, ...]) -> dict[str, int]:
         known = self._totals.get(id(parts))

@@ -1,7 +1,8 @@
 """Free resources over time: of a whole flavor, or of one machine.
 
-What runs now only gives back, so what it leaves free grows. What is taken for later is kept apart, in few steps:
-in each of them, the least is free at its beginning. So a search looks at these steps only, however many run.
+What runs now only gives back, so what it leaves free grows. What is taken for later is kept apart, in few
+steps: in each of them, the least is free at its beginning. So a search looks at these steps only, however
+many gangs run.
 """
 
 import math

@@ -12,7 +12,6 @@ from job_tracker.scheduling.profile import Return, in_order
 from job_tracker.scheduling.shapes import held_parts, total
 
 
-
 @dataclass(slots=True)
 class Held:
     """What gangs hold together."""

@@ -18,8 +18,8 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Usage,
 )
-from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.running import RunningGangs, used_by
+from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 from job_tracker.scheduling.waiting import WaitingGangs
 

@@ -26,8 +26,8 @@ class Declared:
     def _pool(self) -> Pool:
         return self.flavors, self.queues
 
-    def snapshot(self, now: float = NOW) -> Snapshot:
-        return self.board.snapshot(now, is_open=True)
+    def snapshot(self) -> Snapshot:
+        return self.board.snapshot(is_open=True)
 
     def used(self, queue: str = "default", now: float = NOW) -> float:
         self.board.advance(now)
@@ -102,7 +102,7 @@ def test_what_runs_is_counted_before_usage_is_brought_up_to_date(declared: Decla
     declared.board.read(running(1), NOW)
 
     def share(now: float) -> float:
-        state = declared.snapshot(now)
+        state = declared.snapshot()
         held = declared.board.running.held()
         return Shares(state.flavors, state.queues, state.usage, now, HALF_LIFE, held).of("default")
 

@@ -44,7 +44,9 @@ def test_an_elastic_gang_holds_what_it_got() -> None:
 
 
 def test_gangs_give_back_at_their_planned_ends() -> None:
-    gangs = RunningGangs([runs(1, seconds=50), runs(2, seconds=20), runs(3, seconds=50), runs(4, seconds=None)])
+    gangs = RunningGangs(
+        [runs(1, seconds=50), runs(2, seconds=20), runs(3, seconds=50), runs(4, seconds=None)]
+    )
 
     assert list(gangs.returned("default", NOW)) == [
         (NOW + 20, {"instances": 1, "gpu": 2}),
