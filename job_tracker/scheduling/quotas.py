@@ -22,7 +22,7 @@ class QuotaRules:
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
         """Work out what each node has with its children, and what it keeps for itself."""
         self.queues = queues
-        self.flavors = flavors
+        self.capacities = _capacities(flavors)
         self.kinds: dict[str, list[str]] = {}
         """The resources of each flavor that some node limits."""
         self.guarantees: dict[str, dict[str, dict[str, int]]] = {}
@@ -43,13 +43,12 @@ class QuotaRules:
             for flavor, limits in queue.limits.items():
                 known = self.kinds.setdefault(flavor, [])
                 known += [name for name in limits if name not in known]
-        capacities = {flavor.name: flavor.capacity for flavor in flavors}
         for flavor_name, names in self.kinds.items():
             for name in names:
                 kind = (flavor_name, name)
                 self.quota[kind], self.kept[kind] = {}, {}
                 kept = sum(self._measure(children, child, kind) for child in children.get("", ()))
-                whole = capacities.get(flavor_name, {}).get(name, math.inf)
+                whole = self.capacities.get(flavor_name, {}).get(name, math.inf)
                 self.pool[kind] = whole - kept if kept else math.inf
 
     def path(self, queue: str) -> tuple[str, ...]:
@@ -97,19 +96,27 @@ class QuotaRules:
         return kept + own
 
 
-_last: list[QuotaRules] = []
+_last: tuple[QuotaRules, ...] = ()
+_KEPT = 8
 
 
 def quota_rules(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> QuotaRules:
-    """Return the rules of a tree. Those of the last are kept, since passes follow each other on one tree.
+    """Return the rules of a tree. Those of the last trees are kept, since passes follow each other on one.
 
-    The arguments are never changed in place: a change is a new object.
+    The queues are never changed in place: a change is a new object.
     """
+    global _last  # a tuple, since plans are made in several threads
+    capacities = _capacities(flavors)
     for rules in _last:
-        if rules.queues is queues and rules.flavors is flavors:
+        if rules.queues is queues and rules.capacities == capacities:
             return rules
-    _last[:] = [QuotaRules(queues, flavors)]
-    return _last[0]
+    rules = QuotaRules(queues, flavors)
+    _last = (rules, *_last[: _KEPT - 1])
+    return rules
+
+
+def _capacities(flavors: Sequence[Flavor]) -> dict[str, Resources]:
+    return {flavor.name: flavor.capacity for flavor in flavors}
 
 
 class QuotaTree:

@@ -122,5 +122,6 @@ def test_parents_that_form_a_cycle_end_at_the_root() -> None:
 def test_the_rules_are_worked_out_once_for_a_tree() -> None:
     queues = {"a": queue("a", gpu=gpus(8))}
 
-    assert quota_rules(queues, FLAVORS) is quota_rules(queues, FLAVORS)
+    assert quota_rules(queues, FLAVORS) is quota_rules(queues, list(FLAVORS))
+    assert quota_rules(queues, FLAVORS[:0]) is not quota_rules(queues, FLAVORS)
     assert quota_rules(dict(queues), FLAVORS) is not quota_rules(queues, FLAVORS)
