@@ -1,15 +1,17 @@
 """The board: what the planner sees, kept in memory by the leader."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.job import Job, JobState
+from job_tracker.scheduling.durations import Kind
+from job_tracker.scheduling.experience import Experience, kind_of
 from job_tracker.scheduling.gangs import gang_of
 from job_tracker.scheduling.model import (
     Allocation,
-    Expected,
     Flavor,
     Gang,
     Promise,
@@ -20,17 +22,13 @@ from job_tracker.scheduling.model import (
 )
 from job_tracker.scheduling.tree import covering
 from job_tracker.scheduling.waiting import WaitingGangs
+from job_tracker.scheduling.waits import KEPT
+from job_tracker.scheduling.work import WaitingWork
 
 Pool = tuple[Sequence[Flavor], Mapping[str, Queue]]
 """The flavors, and the queues by name."""
 Amounts = dict[str, dict[str, float]]
 """By flavor and resource."""
-
-
-def expected_as_said(spec: JobSpec) -> Expected | None:
-    """Return the duration that the caller expects of an attempt, or the longest that it may run."""
-    said = spec.expected or spec.deadlines.run
-    return Expected(median=said.total_seconds(), high=said.total_seconds()) if said else None
 
 
 class Board:
@@ -44,13 +42,12 @@ class Board:
         self,
         pool: Callable[[], Pool],
         half_life: float,
-        expected_of: Callable[[JobSpec], Expected | None] = expected_as_said,
+        experience: Experience | None = None,
     ) -> None:
         """`half_life` of what queues have used, in seconds."""
         self._pool = pool
         self._half_life = half_life
-        self._expected_of = expected_of
-        self.waiting = WaitingGangs()
+        self.experience = experience or Experience()
         self.running: dict[int, Running] = {}
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
@@ -58,14 +55,28 @@ class Board:
         """What the running gangs of a queue use at present."""
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
+        self._since = 0.0
+        """When it began to follow the store. Jobs that were submitted later are seen to wait."""
+        self._forget_waiting()
+
+    def _forget_waiting(self) -> None:
+        self.waiting = WaitingGangs()
+        self._work = WaitingWork()
+        self._unknown: dict[Kind, set[int]] = {}
+        """The waiting jobs of unknown duration."""
+        self._kinds: dict[int, Kind] = {}
+        """Their kinds."""
+        self._new: deque[int] = deque(maxlen=KEPT)
+        """The jobs that were submitted since the last pass."""
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""
         for queue in self._rates:
             self._advance(queue, now)
-        self.waiting = WaitingGangs()
+        self._forget_waiting()
         self.running.clear()
         self._rates.clear()
+        self._since = now
 
     def shift(self, seconds: float) -> None:
         """Move all times by this much, since the clock was set by it."""
@@ -75,6 +86,8 @@ class Board:
         }
         for job_id, running in self.running.items():
             self.running[job_id] = replace(running, started_at=running.started_at + seconds)
+        self.experience.waits.shift(seconds)
+        self._since += seconds
 
     def read(self, job: Job, now: float) -> None:
         """Take in a job as it is stored.
@@ -84,11 +97,10 @@ class Board:
         """
         if job.state is JobState.QUEUED:
             self._end(job.id, now)
-            self.waiting.add(self._gang_of(job))
+            self._begin_waiting(job)
         elif job.state.is_live:
             if job.id not in self.running:
-                self.waiting.remove(job.id)
-                self.promises.pop(job.id, None)
+                self._stop_waiting(job.id)
                 # If the clock was set back, the start may seem to be in the future.
                 began = min(now, (job.admitted_at or job.submitted_at).timestamp())
                 self._begin(Running(self._gang_of(job), job.allocation or Allocation(), began))
@@ -97,9 +109,37 @@ class Board:
 
     def remove(self, job_id: int, now: float) -> None:
         """Remove a job that neither waits nor runs."""
-        self.waiting.remove(job_id)
-        self.promises.pop(job_id, None)
+        self._stop_waiting(job_id)
         self._end(job_id, now)
+
+    def ended(self, job: Job) -> None:
+        """Learn from an attempt that has ended. Waiting jobs of unknown duration may have one now."""
+        self.experience.ended(job)
+        for kind in [each for each in self._unknown if each.algorithm == kind_of(job.spec).algorithm]:
+            expected = self.experience.runs.expected(kind)
+            for job_id in self._unknown.pop(kind) if expected is not None else ():
+                del self._kinds[job_id]
+                if (gang := self.waiting.get(job_id)) is not None:
+                    self._work.remove(gang)
+                    self._add(replace(gang, expected=expected))
+
+    def learn_waits(self, promises: Mapping[int, Promise], now: float) -> None:
+        """Learn from a pass which jobs have begun to wait, and how long others have waited."""
+        self.experience.learn_waits(self, promises, now)
+
+    def waits(self, job_id: int) -> bool:
+        """Return whether the job waits."""
+        return self.waiting.get(job_id) is not None
+
+    def runs(self, job_id: int) -> bool:
+        """Return whether the job runs."""
+        return job_id in self.running
+
+    def ahead_of_new(self, now: float) -> Mapping[int, float]:
+        """Return the seconds of work ahead of the waiting jobs that were submitted since the last call."""
+        new = [gang for job_id in self._new if (gang := self.waiting.get(job_id)) is not None]
+        self._new.clear()
+        return self._work.ahead_of_last(new, self.running.values(), self._pool()[0], now) if new else {}
 
     def knows(self, job_id: int, state: JobState) -> bool:
         """Return whether the job is on the board as it should be in this state."""
@@ -135,7 +175,33 @@ class Board:
         return self._covered
 
     def _gang_of(self, job: Job) -> Gang:
-        return gang_of(job.id, job.spec, self._expected_of(job.spec))
+        return gang_of(job.id, job.spec, self.experience.expected(job.spec))
+
+    def _begin_waiting(self, job: Job) -> None:
+        gang, known = self._gang_of(job), self.waiting.get(job.id)
+        if known is not None:
+            self._work.remove(known)
+        elif not job.attempt and job.submitted_at.timestamp() >= self._since:
+            self._new.append(job.id)
+        if gang.expected is None:
+            kind = self._kinds[job.id] = kind_of(job.spec)
+            self._unknown.setdefault(kind, set()).add(job.id)
+        self._add(gang)
+
+    def _add(self, gang: Gang) -> None:
+        self.waiting.add(gang)
+        self._work.add(gang)
+
+    def _stop_waiting(self, job_id: int) -> None:
+        self.promises.pop(job_id, None)
+        if (gang := self.waiting.get(job_id)) is None:
+            return
+        self.waiting.remove(job_id)
+        self._work.remove(gang)
+        if (kind := self._kinds.pop(job_id, None)) is not None:
+            self._unknown[kind].discard(job_id)
+            if not self._unknown[kind]:
+                del self._unknown[kind]
 
     def _begin(self, running: Running) -> None:
         known = self.usage.setdefault(running.gang.queue, Usage(running.started_at, {}))

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.job import Job, JobSpec
-from job_tracker.scheduling.board import advanced, expected_as_said
+from job_tracker.scheduling.board import advanced
 from job_tracker.scheduling.gangs import gang_of
 from job_tracker.scheduling.model import Allocation, Expected, Flavor, Gang, Queue, Usage
 from job_tracker.scheduling.notes import usage_of_queues
@@ -86,7 +86,7 @@ async def snapshot_of(
     options: PlannerOptions,
     caller: Caller,
     now: datetime,
-    expected_of: Callable[[JobSpec], Expected | None] = expected_as_said,
+    expected_of: Callable[[JobSpec], Expected | None],
 ) -> QueueSnapshot:
     """Return the queue as the caller may see it."""
     live, queued = (await store.live_jobs())[:MOST_JOBS], list[Job]()

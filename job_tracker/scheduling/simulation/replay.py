@@ -17,6 +17,7 @@ from job_tracker.scheduling.model import (
     Running,
     Snapshot,
     Usage,
+    Waiting,
 )
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
@@ -111,6 +112,10 @@ class Watcher(Protocol):
         ...
 
 
+More: TypeAlias = Callable[[float, Waiting], Iterable[TraceJob]]
+"""Gives the jobs that come at a time, in seconds from the beginning. It sees the jobs that wait."""
+
+
 class PolicyError(Exception):
     """A policy has broken a rule: a job was started twice, or on more than there is."""
 
@@ -121,12 +126,14 @@ def replay(
     cluster: Cluster,
     durations: Durations | None = None,
     watcher: Watcher | None = None,
+    more: More | None = None,
 ) -> list[Record]:
     """Return what becomes of each job, in the order of submissions. Raises PolicyError.
 
-    Jobs that the policy never starts have no start.
+    Jobs that the policy never starts have no start. With `more`, further jobs come after those of `jobs`,
+    while some run.
     """
-    return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher).run()
+    return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
 
 
 class _Replay:
@@ -137,10 +144,11 @@ class _Replay:
         cluster: Cluster,
         durations: Durations,
         watcher: Watcher | None,
+        more: More | None,
     ) -> None:
         ordered = sorted(jobs, key=lambda job: job.submitted_at)
         self._records = [Record(job) for job in ordered]
-        self._policy, self._durations, self._watcher = policy, durations, watcher
+        self._policy, self._durations, self._watcher, self._more = policy, durations, watcher, more
         self._flavors = cluster.flavors
         self._free = {flavor.name: dict(flavor.capacity) for flavor in cluster.flavors}
         names = {job.queue for job in ordered}
@@ -165,6 +173,8 @@ class _Replay:
         wake: float | None = None
         while (now := self._next(wake)) is not None:
             self._end(now)
+            if self._more is not None and self._coming == len(self._records):
+                self._records += map(Record, self._more(now - BEGIN, self._waiting))
             submitted = self._submit(now)
             plan = self._pass(now, submitted)
             wake = plan.next_at if plan.next_at is not None and plan.next_at > now else None

@@ -6,6 +6,7 @@ import pytest
 
 from job_tracker.domain.caller import Role
 from job_tracker.scheduling import queue_snapshot
+from job_tracker.scheduling.experience import Experience
 from job_tracker.scheduling.model import Allocation, Flavor, Node
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
@@ -26,7 +27,7 @@ TREE = tree_of(
 
 
 async def seen(store: SqliteStore, role: Role = Role.VIEWER) -> QueueSnapshot:
-    return await snapshot_of(store, TREE, PlannerOptions(), caller_with(role), NOON)
+    return await snapshot_of(store, TREE, PlannerOptions(), caller_with(role), NOON, Experience().expected)
 
 
 @pytest.fixture
