@@ -31,6 +31,7 @@ class FlavorCapacity:
     def __init__(self, flavor: Flavor, now: float, running: RunningGangs | None = None) -> None:
         """Start with the running gangs; without them, with none."""
         self.flavor = flavor
+        self._now = now
         names = dict.fromkeys(flavor.capacity)
         for node in flavor.nodes:
             names.update(dict.fromkeys(node.capacity))
@@ -159,7 +160,16 @@ class FlavorCapacity:
 
     def _pack(self, parts: tuple[Part, ...], start: float, end: float) -> tuple[str, ...] | None:
         demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
-        return pack(demands, self._rooms_between(start, end))
+        if start <= self._now:
+            return pack(demands, self._rooms_between(start, end))
+        # Looks at later times are all different. Most machines have no room then, which is quickly seen.
+        needs = {demand.each for demand in demands}
+        nodes = (
+            (name, node)
+            for name, node in self._nodes.items()
+            if any(node.fits_at(need, end - start, start) for need in needs)
+        )
+        return pack(demands, [Room(self._open[name], node.lowest(start, end)) for name, node in nodes])
 
     def _rooms_between(self, start: float, end: float) -> Iterable[Room]:
         """Return what is free on each machine all the time between two times."""
