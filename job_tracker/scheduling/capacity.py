@@ -142,7 +142,12 @@ class FlavorCapacity:
         return free
 
     def _offers(self, parts: tuple[Part, ...]) -> bool:
-        """Return whether it has every resource that the parts need, as far as that is known."""
+        """Return whether it has the labels and the resources that the parts need, as far as is known."""
+        labels = self.flavor.labels
+        if labels and any(
+            labels.get(key, value) != value for part in parts for key, value in part.where.selector
+        ):
+            return False
         if not self.flavor.is_followed:
             return True
         return all(not amount or name in self.names for part in parts for name, amount in part.each.items())
