@@ -75,9 +75,21 @@ class Board:
         self._since = now
 
     def advance(self, now: float) -> None:
-        """Bring the usage of all queues to this time."""
-        for queue in self.running.held():
-            self._advance(queue, now)
+        """Bring the usage of all queues to this time.
+
+        That of idle queues only decays. Once in a half-life is enough, so that their notes seldom change.
+        """
+        held = self.running.held()
+        for queue, usage in list(self.usage.items()):
+            if queue in held or now - usage.at > self._half_life:
+                self._advance(queue, now)
+
+    def used(self) -> Mapping[str, Usage]:
+        """Return what queues have used. What has decayed to nothing is forgotten, as of queues that are gone."""
+        held = self.running.held()
+        for queue in [name for name, usage in self.usage.items() if name not in held and _is_nothing(usage)]:
+            del self.usage[queue]
+        return self.usage
 
     def shift(self, seconds: float) -> None:
         """Move all times by this much, since the clock was set by it."""
@@ -219,6 +231,10 @@ class Board:
             held = self.running.held().get(queue, {})
             rates = {flavor: each.amounts for flavor, each in held.items()}
             self.usage[queue] = advanced(known, rates, now, self._half_life)
+
+
+def _is_nothing(usage: Usage) -> bool:
+    return all(amount < 1 for of_flavor in usage.amounts.values() for amount in of_flavor.values())
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:

@@ -76,7 +76,7 @@ class NoteKeeper:
     async def _write(self, board: Board, *, with_usage: bool) -> None:
         wanted = {(WAITING, key): text for key, text in self._waiting.items()}
         if with_usage:
-            wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.usage.items()}
+            wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.used().items()}
             wanted[WAITS, _ALL] = board.experience.waits.text()
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
