@@ -9,6 +9,7 @@ from job_tracker.scheduling.durations import Kind
 from job_tracker.scheduling.experience import Experience, kind_of
 from job_tracker.scheduling.gangs import gang_of
 from job_tracker.scheduling.model import (
+    DEFAULT_FLAVOR,
     Allocation,
     Flavor,
     Gang,
@@ -117,7 +118,7 @@ class Board:
                 self._stop_waiting(job.id)
                 # If the clock was set back, the start may seem to be in the future.
                 began = min(now, (job.admitted_at or job.submitted_at).timestamp())
-                self._begin(Running(self._gang_of(job), job.allocation or Allocation(), began))
+                self._begin(Running(self._gang_of(job), job.allocation or self._unknown_place(), began))
         else:
             self.remove(job.id, now)
 
@@ -188,6 +189,11 @@ class Board:
 
     def _gang_of(self, job: Job) -> Gang:
         return gang_of(job.id, job.spec, self.experience.expected(job.spec))
+
+    def _unknown_place(self) -> Allocation:
+        """Return where a job counts that was launched by an earlier version, or since a backup."""
+        names = [flavor.name for flavor in self._pool()[0]]
+        return Allocation() if DEFAULT_FLAVOR in names or not names else Allocation(flavor=names[0])
 
     def _begin_waiting(self, job: Job) -> None:
         gang, known = self._gang_of(job), self.waiting.get(job.id)
