@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.job import new_job
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Flavor, Plan, Promise, Queue, Reason, Reserve, Usage
@@ -94,3 +95,29 @@ async def test_the_usage_of_a_queue_is_forgotten_once_it_has_decayed(
     board.advance(later)
     await keeper.write(board, with_usage=True)
     assert set(await store.scheduling_notes(USAGE)) == set(board.usage) == {"busy"}
+
+
+async def test_notes_that_were_written_without_an_answer_are_removed_once_they_are_over(
+    store: SqliteStore, board: Board
+) -> None:
+    class Silent:
+        fails = True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        async def keep_scheduling_notes(self, *arguments: Any, **more: Any) -> None:
+            await store.keep_scheduling_notes(*arguments, **more)
+            if self.fails:
+                raise StoreUnavailable("no answer")
+
+    silent = Silent()
+    keeper = NoteKeeper(silent, None)
+    keeper.decided(Plan(reserved=(RESERVED,)), board)
+    with pytest.raises(StoreUnavailable):
+        await keeper.write(board, with_usage=False)
+    assert keeper.has_changed()
+    keeper.decided(Plan(), board)
+    silent.fails = False
+    await keeper.write(board, with_usage=False)
+    assert await store.scheduling_notes(WAITING) == {}
