@@ -8,8 +8,8 @@ import pytest
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.job import Ending, Job, JobState
-from job_tracker.tracking.restoring import caught_up
 from job_tracker.domain.policies import Elastic
+from job_tracker.tracking.restoring import caught_up
 from tests.support.jobs import NOON, job, job_of, spec
 
 LATER = NOON + timedelta(hours=1)
