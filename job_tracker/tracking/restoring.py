@@ -81,8 +81,9 @@ async def catch_up(
 def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
     """Return the job's next move towards the newest attempt in `there`; None if no move is left.
 
-    `there` has the number of instances of each attempt's group. An attempt that is not in `there` has ended since the backup, or was never launched. Another attempt
-    follows with any retry policy, since the job itself did not fail.
+    `there` has the number of instances of each attempt's group. An attempt that is not there has ended since
+    the backup, or was never launched. Another attempt follows with any retry policy, since the job itself
+    did not fail.
     """
     newest = max(there, default=0)
     match job.state:
