@@ -20,7 +20,7 @@ class Declared:
     """A board, and the queues that a test declares."""
 
     def __init__(self, *queues: str) -> None:
-        self.flavors = (Flavor(name="default", capacity={"instances": 8}),)
+        self.flavors: tuple[Flavor, ...] = (Flavor(name="default", capacity={"instances": 8}),)
         self.queues = {name: Queue(name=name) for name in queues}
         self.board = Board(self._pool, HALF_LIFE)
 
