@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from job_tracker.domain.group import Place
 from job_tracker.scheduling.gangs import listed_amounts
 from job_tracker.scheduling.model import (
     INSTANCES,
@@ -203,7 +204,7 @@ class MoreCapacity:
     @property
     def text(self) -> str:
         if self.machines:
-            kinds = sorted({listed_amounts(node.capacity) for node in self.machines})
+            kinds = sorted({_described(node) for node in self.machines})
             return (
                 f"Add machines to the flavor {self.flavor}: {len(self.machines)} with {' or '.join(kinds)}."
             )
@@ -231,9 +232,21 @@ class MakeRoom:
 
 def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
     """Yield a machine for each instance."""
-    each = {INSTANCES: 1, **part.each}
+    each, apart = {INSTANCES: 1, **part.each}, part.where.apart
     for copy in range(part.count * times):
-        yield Node(name=f"new-{number}-{copy}", capacity=each)
+        name = f"new-{number}-{copy}"
+        # All are near each other, and apart if the job asks for that.
+        places = {
+            place: name if place is apart or (apart is not None and apart in place.larger) else "new"
+            for place in Place
+            if place is not Place.MACHINE
+        }
+        yield Node(name=name, capacity=each, labels=dict(part.where.selector), places=places)
+
+
+def _described(node: Node) -> str:
+    labels = ", ".join(f"{key}={value}" for key, value in node.labels.items())
+    return listed_amounts(node.capacity) + (f", labelled {labels}" if labels else "")
 
 
 def _with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:
