@@ -236,7 +236,7 @@ def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
     for copy in range(part.count * times):
         name = f"new-{number}-{copy}"
         # All are near each other, and apart if the job asks for that.
-        places = {
+        places: dict[Place, str] = {
             place: name if place is apart or (apart is not None and apart in place.larger) else "new"
             for place in Place
             if place is not Place.MACHINE
