@@ -16,6 +16,7 @@ from job_tracker.scheduling.model import (
     Reserve,
     Snapshot,
     Usage,
+    Waiting,
 )
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
@@ -158,3 +159,12 @@ def test_what_was_said_is_what_the_policy_knows() -> None:
     said = Expected(median=3, high=4)
     assert SaidDurations().expected(TraceJob(0, 5, 1, said=said)) == said
     assert SaidDurations().expected(TraceJob(0, 5, 1)) is None
+
+
+def test_further_jobs_may_come_while_some_run() -> None:
+    def one_more(now: float, waiting: Waiting) -> list[TraceJob]:
+        assert not len(waiting)
+        return [TraceJob(now, 10, 1)] if now <= 20 else []
+
+    records = replay([TraceJob(0, 10, 1)], fifo, Cluster.of(1), more=one_more)
+    assert [record.started_at for record in records] == [0, 10, 20]
