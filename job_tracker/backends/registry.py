@@ -17,7 +17,13 @@ from job_tracker.common.printable import quoted
 from job_tracker.common.validation import explain
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
 from job_tracker.domain.job import JobSpec
-from job_tracker.domain.observers import JobObserver, RequestObserver, ignore_job, ignore_request
+from job_tracker.domain.observers import (
+    JobObserver,
+    RequestObserver,
+    WaitingObserver,
+    ignore_job,
+    ignore_request,
+)
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs.spool import FolderSpool, Spool
 from job_tracker.trees.store import TreeStore
@@ -69,6 +75,8 @@ class Opened:
     """None: nothing can be run in the place of a rank."""
     on_save: JobObserver = ignore_job
     """Called with each stored change of a job, to show it to users of the engine."""
+    on_waiting: WaitingObserver | None = None
+    """Called with queued jobs whose reason for waiting has changed, likewise."""
     silent_seconds: Callable[[], float | None] = lambda: None
     """Seconds without a message from an engine that sends one at least once a minute; None for other engines.
     """

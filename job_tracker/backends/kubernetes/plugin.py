@@ -82,5 +82,6 @@ class KubernetesPlugin(BackendPlugin):
             preflight=DryRun(backend),
             access=backend,
             on_save=backend.events.job_saved,
+            on_waiting=backend.events.job_waits,
             silent_seconds=lambda: backend.silent_seconds,
         )
