@@ -283,7 +283,8 @@ def make_leadership(
             before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
             access=opened.access,
         )
-        with metrics.observing(tracker), pool.calling(tracker.capacity_changed):
+        changed = tracker.capacity_changed
+        with metrics.observing(tracker), pool.calling(changed), catalog.calling(changed):
             await tracker.run()
 
     return Leadership(
