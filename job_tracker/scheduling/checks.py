@@ -43,8 +43,8 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
             "Ask for less in each instance, or raise the capacity or the quota.",
         )
     return _diagnosis(
-        f"The job needs {asked} for {_trainers(least)}. The largest that fits in the capacity and the quota of"
-        f" the queue {gang.queue} is {_trainers(largest)}, on the flavor {where}.",
+        f"The job needs {asked} for {_trainers(least)}. The largest that fits in the capacity and the quota"
+        f" of the queue {gang.queue} is {_trainers(largest)}, on the flavor {where}.",
         f"Submit it with at most {_trainers(largest)}, or raise the capacity or the quota.",
     )
 

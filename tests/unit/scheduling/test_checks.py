@@ -76,8 +76,8 @@ def test_a_job_for_devices_does_not_fit_on_a_flavor_that_does_not_have_them() ->
     problem = fits_ever(queues, pool.flavors, Gang(job_id=1, parts=(Part(9, each),)))
     assert problem is not None
     assert problem.summary == (
-        "The job needs 9 instances, 72 nvidia.com/gpu, 4500m cpu, 9Gi memory for 9 trainers. The largest that "
-        "fits in the capacity and the quota of the queue default is 8 trainers, on the flavor a100."
+        "The job needs 9 instances, 72 nvidia.com/gpu, 4500m cpu, 9Gi memory for 9 trainers. The largest "
+        "that fits in the capacity and the quota of the queue default is 8 trainers, on the flavor a100."
     )
     on_cpus = Gang(job_id=1, parts=(Part(200, {"instances": 1, "memory": 2**30}),))
     assert fits_ever(queues, pool.flavors, on_cpus) is None

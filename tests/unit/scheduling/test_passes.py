@@ -37,7 +37,7 @@ class Cluster:
     """Waiting and running gangs on eight instances, and plans that are carried out."""
 
     def __init__(self, *queues: Queue, capacity: int = 8) -> None:
-        self.flavors = (Flavor(name="default", capacity={"instances": capacity}),)
+        self.flavors: tuple[Flavor, ...] = (Flavor(name="default", capacity={"instances": capacity}),)
         self.queues = {each.name: each for each in queues}
         self.waiting = WaitingGangs()
         self.running: dict[int, Running] = {}
