@@ -105,12 +105,12 @@ class BackendPlugin(Protocol):
         return None
 
     @property
-    def flavors(self) -> Collection[str]:
-        """The names of the flavors whose machines the backend can find by its settings, the first one first.
+    def flavors(self) -> Mapping[str, Mapping[str, str]]:
+        """The flavors whose machines the settings describe, with the labels of these machines, by name.
 
         The capacity of one that `scheduling.flavors` does not have is what its machines have.
         """
-        return ()
+        return {}
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         """Resolve the options of an instance of the role. Raises ValueError if they contradict each other."""

@@ -31,6 +31,7 @@ class FlavorCapacity:
     def __init__(self, flavor: Flavor, now: float, running: RunningGangs | None = None) -> None:
         """Start with the running gangs; without them, with none."""
         self.flavor = flavor
+        self._now = now
         names = dict.fromkeys(flavor.capacity)
         for node in flavor.nodes:
             names.update(dict.fromkeys(node.capacity))
@@ -141,7 +142,12 @@ class FlavorCapacity:
         return free
 
     def _offers(self, parts: tuple[Part, ...]) -> bool:
-        """Return whether it has every resource that the parts need, as far as that is known."""
+        """Return whether it has the labels and the resources that the parts need, as far as is known."""
+        labels = self.flavor.labels
+        if labels and any(
+            labels.get(key, value) != value for part in parts for key, value in part.where.selector
+        ):
+            return False
         if not self.flavor.is_followed:
             return True
         return all(not amount or name in self.names for part in parts for name, amount in part.each.items())
@@ -159,7 +165,16 @@ class FlavorCapacity:
 
     def _pack(self, parts: tuple[Part, ...], start: float, end: float) -> tuple[str, ...] | None:
         demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
-        return pack(demands, self._rooms_between(start, end))
+        if start <= self._now:
+            return pack(demands, self._rooms_between(start, end))
+        # Looks at later times are all different. Most machines have no room then, which is quickly seen.
+        needs = {demand.each for demand in demands}
+        nodes = (
+            (name, node)
+            for name, node in self._nodes.items()
+            if any(node.fits_at(need, end - start, start) for need in needs)
+        )
+        return pack(demands, [Room(self._open[name], node.lowest(start, end)) for name, node in nodes])
 
     def _rooms_between(self, start: float, end: float) -> Iterable[Room]:
         """Return what is free on each machine all the time between two times."""

@@ -44,6 +44,8 @@ class Flavor:
     capacity: Resources
     nodes: tuple[Node, ...] = ()
     """The machines, if they are known. Then each instance has to fit on one of them."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that all its machines have."""
     is_followed: bool = False
     """Whether the capacity is what the machines have. It may change at any time, also to nothing."""
     is_known: bool = True
@@ -216,6 +218,8 @@ class Reason(StrEnum):
     """Its queue, or a parent of it, is at its quota and cannot borrow more now."""
     LENT = "lent"
     """Other queues have borrowed its queue's quota."""
+    KEPT = "kept"
+    """What is free is guaranteed to other queues, which do not lend it."""
     MAX_RUNNING = "max_running"
     """Its queue runs as many jobs as it may."""
     ORDER = "order"

@@ -1,7 +1,8 @@
 """Settings of scheduling: capacity, queues, priorities, and how the planner looks ahead."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -42,7 +43,8 @@ class SchedulingSettings(Config):
         max_length=100,
         description="Kinds of machines by name. Each has its capacity by resource, such as `instances = 16` "
         '(required), `cpu = "512"`, `memory = "2Ti"` and `"nvidia.com/gpu" = 128`. A resource without a '
-        "capacity is not limited. Unset: one flavor, `default`, with `capacity` instances.",
+        "capacity is not limited; of devices such as GPUs that others have, a flavor without a capacity has "
+        "none. Unset: one flavor, `default`, with `capacity` instances.",
     )
     queues: dict[PoolName, QueueRecipe] = Field(
         default={},
@@ -111,9 +113,16 @@ class SchedulingSettings(Config):
         """Return the number of training processes that one job may have."""
         return self.max_processes or PROCESSES_PER_INSTANCE * self.most_instances(followed)
 
-    def pool(self, followed: Collection[str] = ()) -> Pool:
-        """Return the flavors, also the `followed` ones, and the classes of priorities, for the planner."""
-        return pool_of(self.flavors, self.capacity, self.priorities, followed)
+    def pool(
+        self,
+        followed: Collection[str] = (),
+        labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> Pool:
+        """Return the flavors, also the `followed` ones, and the classes of priorities, for the planner.
+
+        `labels` are those of machines, by flavor.
+        """
+        return pool_of(self.flavors, self.capacity, self.priorities, followed, labels)
 
     def tree(self, followed: Collection[str] = ()) -> Tree:
         """Return the queues of the configuration, as the planner sees them. Raises ValueError."""
