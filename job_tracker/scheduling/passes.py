@@ -1,7 +1,7 @@
 """One pass of the planner over the waiting jobs."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
@@ -94,7 +94,7 @@ class Pass:
             passed_over += len(self._admitted) == before
         for blocker in self._overtaken.values():
             reserve = self._reserved[blocker.index]
-            promise = Promise(reserve.promise.at, reserve.promise.flavor, blocker.overtaken)
+            promise = replace(reserve.promise, overtaken=blocker.overtaken)
             self._reserved[blocker.index] = Reserve(
                 reserve.job_id, promise, reserve.reasons, reserve.moved_because
             )
@@ -209,8 +209,8 @@ class Pass:
         self._flavors[name].take(least, slot, planned_length(gang.expected))
         blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
         self._wait(gang, slot, name, tuple(reasons))
-        if self._reserved[-1].moved_because or blocker.overtaken >= self._options.overtake_limit:
-            # As it is put off again and again, others of its queue may not pass it without end.
+        if self._reserved[-1].promise.is_put_off:
+            # It may be put off again and again. So others of its queue may not pass it without end.
             self._blockers.setdefault((gang.queue, name), [blocker])
         self._count(gang.queue, name, least)
 
@@ -259,7 +259,8 @@ class Pass:
         old = self._snapshot.promises.get(gang.job_id)
         moved = self._moved_because(gang, old.at) if old is not None and slot.at > old.at + _EXACT else ""
         self._went_first(gang)
-        promise = Promise(slot.at, flavor, 0 if old is None else old.overtaken)
+        put_off = bool(moved) or (old is not None and old.is_put_off)
+        promise = Promise(slot.at, flavor, 0 if old is None else old.overtaken, put_off)
         self._reserved.append(Reserve(gang.job_id, promise, reasons, moved))
         if old is None:
             self._top[gang.queue] = max(gang.priority, self._top.get(gang.queue, gang.priority))
