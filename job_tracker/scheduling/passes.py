@@ -34,6 +34,7 @@ from job_tracker.scheduling.shares import Shares
 
 _Shape = tuple[PartsKey, int, tuple[str, ...], float]
 _EXACT = 1e-6
+_PUT_OFF_FACTOR = 1
 
 
 _SHARE_MOVED: Final = "Queues that have used less for their weight go first."
@@ -46,6 +47,8 @@ class _Blocker:
     index: int
     """Its place in the list of reservations."""
     overtaken: int
+    limit: int
+    """How many may overtake it."""
 
 
 class Pass:
@@ -111,9 +114,8 @@ class Pass:
 
     def _is_shut(self) -> bool:
         """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
-        limit = self._options.overtake_limit
         return all(
-            any(b.overtaken >= limit for b in self._blockers.get(("", name), ())) for name in self._flavors
+            any(b.overtaken >= b.limit for b in self._blockers.get(("", name), ())) for name in self._flavors
         )
 
     def _look_at(self, gang: Gang) -> None:
@@ -148,8 +150,7 @@ class Pass:
             if after <= self._now:
                 slot = flavor.fits_at(least, length, self._now)
                 if slot is not None:
-                    barred = self._bar(gang.queue, name)
-                    if barred is not None:
+                    if any(b.overtaken >= b.limit for b in self._ahead(gang.queue, name, self._total(least))):
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
                     if self._snapshot.is_open:
@@ -192,10 +193,10 @@ class Pass:
                 low, slot = trainers, more
         parts = with_trainers(gang.parts, low)
         flavor.take(parts, slot, length)
-        self._count(gang.queue, name, parts)
-        for blocker in self._ahead(gang.queue, name):
+        for blocker in self._ahead(gang.queue, name, self._total(with_trainers(gang.parts, least))):
             blocker.overtaken += 1
             self._overtaken[blocker.index] = blocker
+        self._count(gang.queue, name, parts)
         self._went_first(gang)
         self._admitted.append(
             Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
@@ -207,7 +208,7 @@ class Pass:
         if self._is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
-        blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
+        blocker = self._blocker(gang, _PUT_OFF_FACTOR)
         self._wait(gang, slot, name, tuple(reasons))
         if self._reserved[-1].promise.is_put_off:
             # It may be put off again and again. So others of its queue may not pass it without end.
@@ -227,7 +228,7 @@ class Pass:
         if scope is not None:
             reason = Reason.QUOTA
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
-        blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
+        blocker = self._blocker(gang)
         for name in names:
             if (scope or "", name) not in self._blockers:
                 self._blockers[scope or "", name] = [blocker]
@@ -286,20 +287,19 @@ class Pass:
             return Reason.RESERVED
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
-    def _ahead(self, queue: str, flavor: str) -> list[_Blocker]:
-        """Return the jobs that a job of a queue would overtake."""
-        if not self._blockers:
-            return []
-        found = (self._blockers.get((node, flavor), ()) for node in self._rules.path(queue))
-        return [blocker for blockers in found for blocker in blockers]
+    def _ahead(self, queue: str, flavor: str, needs: Resources) -> list[_Blocker]:
+        """Return the jobs that a job of a queue would overtake. What is guaranteed to it, it takes from none."""
+        found: list[_Blocker] = []
+        for node in self._rules.path(queue) if self._blockers else ():
+            found += self._blockers.get((node, flavor), ())
+            if self._tree.is_guaranteed(node, flavor, needs):
+                break
+        return found
 
-    def _bar(self, queue: str, flavor: str) -> _Blocker | None:
-        limit = self._options.overtake_limit
-        return next((b for b in self._ahead(queue, flavor) if b.overtaken >= limit), None)
-
-    def _past(self, job_id: int) -> int:
-        promise = self._snapshot.promises.get(job_id)
-        return 0 if promise is None else promise.overtaken
+    def _blocker(self, gang: Gang, factor: int = 1) -> _Blocker:
+        promise = self._snapshot.promises.get(gang.job_id)
+        past = 0 if promise is None else promise.overtaken
+        return _Blocker(len(self._reserved), past, self._options.overtake_limit * factor)
 
     def _count(self, queue: str, flavor: str, parts: tuple[Part, ...]) -> None:
         needs = self._total(parts)
