@@ -232,7 +232,6 @@ def make_jobs(
         on_save=metrics.observe_job,
         note=note,
         changes_of=RecordedChanges(open_trees(settings)).read,
-        planner_options=planner_options(settings),
         streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller, note=note),
         mirror=Mirror(store, lambda: pool.tree, planner_options(settings), pool=pool.now),
     )
@@ -283,6 +282,7 @@ def make_leadership(
             resolve=resolver.completed,
             before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
             access=opened.access,
+            on_waiting=opened.on_waiting,
         )
         with metrics.observing(tracker), pool.calling(tracker.capacity_changed):
             await tracker.run()

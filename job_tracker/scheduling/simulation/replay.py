@@ -151,7 +151,11 @@ class _Replay:
         self._records = [Record(job) for job in ordered]
         self._policy, self._durations, self._watcher, self._more = policy, durations, watcher, more
         self._flavors = cluster.flavors
-        self._free = {flavor.name: dict(flavor.capacity) for flavor in cluster.flavors}
+        self._free = {
+            # Where machines are known, the policy counts by machine.
+            flavor.name: {} if flavor.nodes else dict(flavor.capacity)
+            for flavor in cluster.flavors
+        }
         names = {job.queue for job in ordered}
         self._queues = {name: Queue(name=name) for name in sorted(names)} | dict(cluster.queues)
         self._half_life = cluster.options.half_life
@@ -216,6 +220,7 @@ class _Replay:
             self._waiting.add(self._gang_of(self._coming))
             if job.promise is not None:
                 self._promises[self._coming] = replace(job.promise, at=BEGIN + job.promise.at)
+                self._records[self._coming - 1].first_promise = job.promise.at
             submitted.append(self._coming)
         return submitted
 
@@ -267,12 +272,14 @@ class _Replay:
             raise PolicyError(f"job {job_id} is started, but it does not wait")
         self._waiting.remove(job_id)
         running = Running(gang, allocation, now)
-        free = self._free.get(allocation.flavor, {})
+        free = self._free.get(allocation.flavor)
+        if free is None:
+            raise PolicyError(f"job {job_id} is started on an unknown flavor {allocation.flavor!r}")
         for resource, amount in used_by(running).items():
-            if amount > free.get(resource, amount if free else 0):
+            if amount > free.get(resource, amount):
                 raise PolicyError(
                     f"job {job_id} is started on {amount} {resource} of flavor {allocation.flavor!r}; "
-                    f"{free.get(resource, 0)} are free"
+                    f"{free[resource]} are free"
                 )
         record.started_at = now - BEGIN
         self._hold(running, record, now)
