@@ -108,9 +108,10 @@ def any_world(
     lengths: Sequence[float | None] = (None, 10.0, 100.0, 1_000.0),
     with_nodes: bool = True,
     with_limits: bool = True,
+    pools: Sequence[str] = ("x", "x", "xy"),
 ) -> World:
     """Return any state that plans lead to: a plan was carried out, some jobs ended, others were submitted."""
-    flavors = tuple(_flavor(chance, name, with_nodes) for name in chance.choice(["x", "x", "xy"]))
+    flavors = tuple(_flavor(chance, name, with_nodes) for name in chance.choice(pools))
     tree = _tree(chance, flavors) if with_limits else {name: Queue(name=name) for name in ("top", *LEAVES)}
     options = PlannerOptions(
         reservations=chance.choice([0, 1, 3, 100, 100]), overtake_limit=chance.choice([0, 2, 8])

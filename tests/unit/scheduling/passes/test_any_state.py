@@ -123,7 +123,8 @@ def no_backfill_delays_a_reservation(chance: Random) -> None:
 
 
 def a_promise_moves_later_only_for_queues_that_have_used_less(chance: Random) -> None:
-    world = any_world(chance)
+    """With several flavors or with machines, the choice of another one can delay a later promise."""
+    world = any_world(chance, with_nodes=False, pools="x")
     first = world.turn()
     later = {each.job_id: each for each in world.plan().reserved}
 
@@ -142,7 +143,7 @@ def a_promise_moves_later_only_for_queues_that_have_used_less(chance: Random) ->
 
 
 def with_one_queue_no_promise_moves_later(chance: Random) -> None:
-    world = any_world(chance, with_limits=False)
+    world = any_world(chance, with_limits=False, with_nodes=False, pools="x")
     queue = chance.choice(LEAVES)
     alone = copy_of(world)
     alone.waiting = {job_id: each for job_id, each in world.waiting.items() if each.queue == queue}
