@@ -288,7 +288,7 @@ class Pass:
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
     def _ahead(self, queue: str, flavor: str, needs: Resources) -> list[_Blocker]:
-        """Return the jobs that a job of a queue would overtake. What is guaranteed to it, it takes from none."""
+        """Return the jobs that a job would overtake. It overtakes none with what is guaranteed to it."""
         found: list[_Blocker] = []
         for node in self._rules.path(queue) if self._blockers else ():
             found += self._blockers.get((node, flavor), ())

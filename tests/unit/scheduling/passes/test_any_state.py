@@ -29,7 +29,7 @@ def the_same_state_always_has_the_same_plan(chance: Random) -> None:
     chance.shuffle(shuffled)
     again = Snapshot(
         flavors=world.flavors,
-        queues=dict(reversed(world.queues.items())),
+        queues=dict(list(world.queues.items())[::-1]),
         waiting=WaitingGangs(shuffled),
         running=RunningGangs(reversed(world.running.values())),
         usage=dict(reversed(world.usage.items())),
