@@ -170,7 +170,7 @@ class Admitting:
         self._board.ended(job)
 
     def capacity_changed(self) -> None:
-        """Plan again soon: the capacity is another one."""
+        """Plan again soon: the capacity or the queues have changed."""
         self._wake()
 
     def found_no_room(self, job_id: int) -> None:

@@ -219,7 +219,7 @@ class Tracker:
             await self._followers.close()
 
     def capacity_changed(self) -> None:
-        """Plan again: the capacity is another one."""
+        """Plan again: the capacity or the queues have changed."""
         self._admitting.capacity_changed()
 
     def _admit_after(self, pause: timedelta) -> None:
