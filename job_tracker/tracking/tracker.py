@@ -483,7 +483,9 @@ class Tracker:
             # The write may have taken effect all the same. If not, the caller retries after a growing pause,
             # which the work that is queued here must not cut short.
             if not is_next_step_of_caller:
-                self._look_at(after.id, after.state)
+                if after.state.is_live:
+                    self._queue.add(after.id)
+                self._admitting.may_have_changed(after.id)
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
             raise
         if not is_next_step_of_caller:
