@@ -155,8 +155,8 @@ class Promise:
     """The promised start."""
     flavor: str
     overtaken: int = 0
-    """How many jobs have started before the job while no start could be promised to it, or while the promised
-    start was put off."""
+    """How many jobs have started, or were promised a start, before the job while no start could be promised to
+    it, or have started while the promised start was put off."""
 
 
 @dataclass(frozen=True, slots=True)

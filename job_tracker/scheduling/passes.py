@@ -79,6 +79,12 @@ class Pass:
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
         self._overtaken: dict[int, _Blocker] = {}
+        self._to_keep = {
+            job_id
+            for job_id, promise in snapshot.promises.items()
+            if promise.at < math.inf and snapshot.waiting.get(job_id) is not None
+        }
+        """The jobs with a promise that are still to come."""
         self._top: dict[str, int] = {}
         self._gone_first: dict[str, float] = {}
         """The latest promise among the gangs so far, by queue. Infinite: some had none."""
@@ -111,12 +117,15 @@ class Pass:
 
     def _is_shut(self) -> bool:
         """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
+        if self._to_keep:
+            return False
         limit = self._options.overtake_limit
         return all(
             any(b.overtaken >= limit for b in self._blockers.get(("", name), ())) for name in self._flavors
         )
 
     def _look_at(self, gang: Gang) -> None:
+        self._to_keep.discard(gang.job_id)
         shape = self._shape(gang)
         if (gang.queue, shape) in self._failed:
             self._waits_in.add(gang.queue)
@@ -148,8 +157,7 @@ class Pass:
             if after <= self._now:
                 slot = flavor.fits_at(least, length, self._now)
                 if slot is not None:
-                    barred = self._bar(gang.queue, name)
-                    if barred is not None:
+                    if self._is_barred(gang, name):
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
                     if self._snapshot.is_open:
@@ -158,7 +166,7 @@ class Pass:
                     reason = Reason.ROOM
                 else:
                     self._earliest[shape, name] = after = math.nextafter(self._now, math.inf)
-            if len(self._reserved) < self._options.reservations:
+            if len(self._reserved) < self._options.reservations and not self._is_kept_behind(gang, name):
                 slot = flavor.find(least, length, after)
                 self._earliest[shape, name] = slot.at
                 if reason is Reason.CAPACITY:
@@ -193,9 +201,7 @@ class Pass:
         parts = with_trainers(gang.parts, low)
         flavor.take(parts, slot, length)
         self._count(gang.queue, name, parts)
-        for blocker in self._ahead(gang.queue, name):
-            blocker.overtaken += 1
-            self._overtaken[blocker.index] = blocker
+        self._overtake(self._ahead(gang, name))
         self._went_first(gang)
         self._admitted.append(
             Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
@@ -207,6 +213,7 @@ class Pass:
         if self._is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
+        self._overtake(self._without_promise(self._ahead(gang, name)))
         blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
         self._wait(gang, slot, name, tuple(reasons))
         if self._reserved[-1].moved_because or blocker.overtaken >= self._options.overtake_limit:
@@ -285,16 +292,36 @@ class Pass:
             return Reason.RESERVED
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
-    def _ahead(self, queue: str, flavor: str) -> list[_Blocker]:
-        """Return the jobs that a job of a queue would overtake."""
+    def _ahead(self, gang: Gang, flavor: str) -> list[_Blocker]:
+        """Return the jobs that a gang would overtake.
+
+        A gang with a promise has overtaken those without one already when it got it.
+        """
         if not self._blockers:
             return []
-        found = (self._blockers.get((node, flavor), ()) for node in self._rules.path(queue))
-        return [blocker for blockers in found for blocker in blockers]
+        found = (self._blockers.get((node, flavor), ()) for node in self._rules.path(gang.queue))
+        ahead = [blocker for blockers in found for blocker in blockers]
+        promise = self._snapshot.promises.get(gang.job_id)
+        if promise is None or promise.at == math.inf:
+            return ahead
+        return [each for each in ahead if self._reserved[each.index].promise.at < math.inf]
 
-    def _bar(self, queue: str, flavor: str) -> _Blocker | None:
-        limit = self._options.overtake_limit
-        return next((b for b in self._ahead(queue, flavor) if b.overtaken >= limit), None)
+    def _without_promise(self, blockers: list[_Blocker]) -> list[_Blocker]:
+        return [each for each in blockers if self._reserved[each.index].promise.at == math.inf]
+
+    def _overtake(self, blockers: list[_Blocker]) -> None:
+        for blocker in blockers:
+            blocker.overtaken += 1
+            self._overtaken[blocker.index] = blocker
+
+    def _is_barred(self, gang: Gang, flavor: str) -> bool:
+        """Return whether enough jobs have overtaken a job that waits before the gang."""
+        return any(b.overtaken >= self._options.overtake_limit for b in self._ahead(gang, flavor))
+
+    def _is_kept_behind(self, gang: Gang, flavor: str) -> bool:
+        """Return whether no start may be promised to the gang before a job to which none can be promised."""
+        ahead = self._without_promise(self._ahead(gang, flavor))
+        return any(b.overtaken >= self._options.overtake_limit for b in ahead)
 
     def _past(self, job_id: int) -> int:
         promise = self._snapshot.promises.get(job_id)
