@@ -1,11 +1,11 @@
 """One pass of the planner over the waiting jobs."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
+from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot, Use
 from job_tracker.scheduling.checks import flavors_for
 from job_tracker.scheduling.lengths import planned_length
 from job_tracker.scheduling.model import (
@@ -195,7 +195,8 @@ class Pass:
             more = None
             if self._tree.blocker(gang.queue, name, total(parts)) is None:
                 more = flavor.fits_at(parts, length, self._now)
-            if more is None:
+            # More trainers than the fewest must not delay what was promised to others.
+            if more is None or not flavor.leaves(parts, length, self._promised_on(name)):
                 high = trainers - 1
             else:
                 low, slot = trainers, more
@@ -207,6 +208,14 @@ class Pass:
         self._admitted.append(
             Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
         )
+
+    def _promised_on(self, flavor: str) -> Iterator[Use]:
+        """Yield what was promised to the gangs that are still to come."""
+        for job_id in self._to_keep:
+            promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
+            if promise.flavor == flavor and gang is not None:
+                least = with_trainers(gang.parts, fewest_trainers(gang))
+                yield least, promise.at, planned_length(gang.expected)
 
     def _reserve(self, gang: Gang, name: str, slot: Slot, reason: Reason) -> None:
         least = with_trainers(gang.parts, fewest_trainers(gang))

@@ -3,6 +3,8 @@
 Changes that the job's owner can make come first, then the smallest that an operator can make.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

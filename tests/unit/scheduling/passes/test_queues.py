@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -207,6 +208,22 @@ def test_promises_to_later_jobs_count_as_overtaking_a_job_to_which_none_can_be_p
     assert passed == 8
     del cluster.running[1]
     assert started(cluster.turn(now)) == [20]
+
+
+@pytest.mark.parametrize("queue", ["a", "b"])
+def test_an_elastic_job_takes_no_more_than_the_fewest_trainers_from_what_was_promised(queue: str) -> None:
+    cluster = Cluster()
+    cluster.run(gang(1, "c", 8, 10.0))
+    cluster.submit(replace(gang(2, "a", 8, 1000.0), least=1), gang(3, queue, 4, 100.0))
+    assert {key: each.promise.at for key, each in reserved(cluster.turn()).items()} == {
+        2: NOW + 10,
+        3: NOW + 10,
+    }
+    del cluster.running[1]
+
+    decided = cluster.turn(NOW + 10)
+
+    assert [(each.job_id, each.allocation.trainers) for each in decided.admitted] == [(2, 4), (3, 0)]
 
 
 def test_a_promise_to_a_job_holds_while_jobs_before_it_have_none() -> None:
