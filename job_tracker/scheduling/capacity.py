@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from job_tracker.scheduling.lengths import planned_end
 from job_tracker.scheduling.model import INSTANCES, Flavor, Node, Part, Resources
@@ -22,6 +23,8 @@ class Slot:
 
 
 NEVER = Slot(math.inf)
+Use: TypeAlias = tuple[tuple[Part, ...], float, float]
+"""What parts use from a time on, and for how long."""
 _MOST_ROOMS = 64
 
 
@@ -106,6 +109,14 @@ class FlavorCapacity:
             return Slot(at)
         nodes = self._pack(parts, at, at + length)
         return None if nodes is None else Slot(at, nodes)
+
+    def leaves(self, parts: tuple[Part, ...], length: float, promised: Iterable[Use]) -> bool:
+        """Return whether the parts, used from now on, leave enough for what was promised to others."""
+        rest = self._all.copy()
+        for others, at, other_length in promised:
+            start = max(at, self._now)
+            rest.take(self._need(others), start, start + other_length)
+        return rest.fits_at(self._need(parts), length, self._now)
 
     def is_fragmented(self, parts: tuple[Part, ...], now: float) -> bool:
         """Return whether enough is free in all, but not on single machines."""

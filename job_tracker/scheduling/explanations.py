@@ -1,5 +1,6 @@
 """Why jobs wait, who holds what they need, when they may start, and what would help."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -110,10 +111,12 @@ def explain(
     job_id: int,
     options: PlannerOptions | None = None,
     priorities: Mapping[str, int] | None = None,
+    until: float = math.inf,
 ) -> Explanation:
     """Explain why a waiting job waits.
 
-    `priorities` are the classes that jobs may ask for; None: any number. Raises KeyError.
+    `priorities` are the classes that jobs may ask for; None: any number. After the time `until` of the
+    monotonic clock, no smaller remedy is searched for. Raises KeyError.
     """
     snapshot = situation.snapshot
     gang = snapshot.waiting.get(job_id)
@@ -130,6 +133,7 @@ def explain(
         situation.now,
         options or PlannerOptions(),
         priorities,
+        until,
     )
     return Explanation(
         reasons=reasons,

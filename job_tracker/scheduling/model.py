@@ -155,8 +155,8 @@ class Promise:
     """The promised start."""
     flavor: str
     overtaken: int = 0
-    """How many jobs have started before the job while no start could be promised to it. If its start was put
-    off once, also those of its own queue since then."""
+    """How many jobs have started, or were promised a start, before the job while none could be promised to
+    it. If its start was put off once, also those of its own queue that have started since then."""
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""
 

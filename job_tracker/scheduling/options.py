@@ -15,8 +15,9 @@ class PlannerOptions:
     reservations: int = 100
     """How many waiting jobs hold a reservation."""
     overtake_limit: int = 8
-    """How many jobs may start before the first waiting job while no start can be promised to it. As many of
-    its own queue may start before a job whose promised start is put off again and again."""
+    """How many jobs may start, or be promised a start, before the first waiting job while no start can be
+    promised to it. As many of its own queue may start before a job whose promised start is put off again and
+    again."""
     half_life: float = HALF_LIFE.total_seconds()
     """After this many seconds, past usage counts half."""
     entry_penalty: float = 600.0

@@ -1,11 +1,11 @@
 """One pass of the planner over the waiting jobs."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
+from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot, Use
 from job_tracker.scheduling.checks import flavors_for
 from job_tracker.scheduling.lengths import planned_length
 from job_tracker.scheduling.model import (
@@ -82,6 +82,12 @@ class Pass:
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
         self._overtaken: dict[int, _Blocker] = {}
+        self._to_keep = {
+            job_id
+            for job_id, promise in snapshot.promises.items()
+            if promise.at < math.inf and snapshot.waiting.get(job_id) is not None
+        }
+        """The jobs with a promise that are still to come."""
         self._top: dict[str, int] = {}
         self._gone_first: dict[str, float] = {}
         """The latest promise among the gangs so far, by queue. Infinite: some had none."""
@@ -114,11 +120,12 @@ class Pass:
 
     def _is_shut(self) -> bool:
         """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
-        return all(
+        return not self._to_keep and all(
             any(b.overtaken >= b.limit for b in self._blockers.get(("", name), ())) for name in self._flavors
         )
 
     def _look_at(self, gang: Gang) -> None:
+        self._to_keep.discard(gang.job_id)
         shape = self._shape(gang)
         if (gang.queue, shape) in self._failed:
             self._waits_in.add(gang.queue)
@@ -150,7 +157,7 @@ class Pass:
             if after <= self._now:
                 slot = flavor.fits_at(least, length, self._now)
                 if slot is not None:
-                    if any(b.overtaken >= b.limit for b in self._ahead(gang.queue, name, self._total(least))):
+                    if _is_full(self._ahead(gang, name, least)):
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
                     if self._snapshot.is_open:
@@ -159,7 +166,8 @@ class Pass:
                     reason = Reason.ROOM
                 else:
                     self._earliest[shape, name] = after = math.nextafter(self._now, math.inf)
-            if len(self._reserved) < self._options.reservations:
+            is_kept_behind = _is_full(self._without_promise(self._ahead(gang, name, least)))
+            if len(self._reserved) < self._options.reservations and not is_kept_behind:
                 slot = flavor.find(least, length, after)
                 self._earliest[shape, name] = slot.at
                 if reason is Reason.CAPACITY:
@@ -187,20 +195,27 @@ class Pass:
             more = None
             if self._tree.blocker(gang.queue, name, total(parts)) is None:
                 more = flavor.fits_at(parts, length, self._now)
-            if more is None:
+            # More trainers than the fewest must not delay what was promised to others.
+            if more is None or not flavor.leaves(parts, length, self._promised_on(name)):
                 high = trainers - 1
             else:
                 low, slot = trainers, more
         parts = with_trainers(gang.parts, low)
         flavor.take(parts, slot, length)
-        for blocker in self._ahead(gang.queue, name, self._total(with_trainers(gang.parts, least))):
-            blocker.overtaken += 1
-            self._overtaken[blocker.index] = blocker
+        self._overtake(self._ahead(gang, name, with_trainers(gang.parts, least)))
         self._count(gang.queue, name, parts)
         self._went_first(gang)
         self._admitted.append(
             Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
         )
+
+    def _promised_on(self, flavor: str) -> Iterator[Use]:
+        """Yield what was promised to the gangs that are still to come."""
+        for job_id in self._to_keep:
+            promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
+            if promise.flavor == flavor and gang is not None:
+                least = with_trainers(gang.parts, fewest_trainers(gang))
+                yield least, promise.at, planned_length(gang.expected)
 
     def _reserve(self, gang: Gang, name: str, slot: Slot, reason: Reason) -> None:
         least = with_trainers(gang.parts, fewest_trainers(gang))
@@ -208,6 +223,7 @@ class Pass:
         if self._is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
+        self._overtake(self._without_promise(self._ahead(gang, name, least)))
         blocker = self._blocker(gang)
         self._wait(gang, slot, name, tuple(reasons))
         if self._reserved[-1].promise.is_put_off:
@@ -304,14 +320,30 @@ class Pass:
             return Reason.RESERVED
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
-    def _ahead(self, queue: str, flavor: str, needs: Resources) -> list[_Blocker]:
-        """Return the jobs that a job would overtake. It overtakes none with what is guaranteed to it."""
+    def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[_Blocker]:
+        """Return the jobs that a gang would overtake. It overtakes none with what is guaranteed to it.
+
+        It has overtaken those without a promise already if it has one itself.
+        """
+        if not self._blockers:
+            return []
         found: list[_Blocker] = []
-        for node in self._rules.path(queue) if self._blockers else ():
+        for node in self._rules.path(gang.queue):
             found += self._blockers.get((node, flavor), ())
-            if self._tree.is_guaranteed(node, flavor, needs):
+            if self._tree.is_guaranteed(node, flavor, self._total(least)):
                 break
-        return found
+        promise = self._snapshot.promises.get(gang.job_id)
+        if promise is None or promise.at == math.inf:
+            return found
+        return [each for each in found if self._reserved[each.index].promise.at < math.inf]
+
+    def _without_promise(self, blockers: list[_Blocker]) -> list[_Blocker]:
+        return [each for each in blockers if self._reserved[each.index].promise.at == math.inf]
+
+    def _overtake(self, blockers: list[_Blocker]) -> None:
+        for blocker in blockers:
+            blocker.overtaken += 1
+            self._overtaken[blocker.index] = blocker
 
     def _blocker(self, gang: Gang) -> _Blocker:
         promise = self._snapshot.promises.get(gang.job_id)
@@ -350,3 +382,8 @@ class Pass:
         if key is None:
             key = self._keys[id(gang.parts)] = parts_key(gang.parts)
         return (key, gang.least, gang.flavors, planned_length(gang.expected))
+
+
+def _is_full(blockers: Iterable[_Blocker]) -> bool:
+    """Return whether no other job may overtake one of them."""
+    return any(each.overtaken >= each.limit for each in blockers)

@@ -40,6 +40,13 @@ class Profile:
         self._steps = [now]
         self._taken = [[0] for _ in free]
 
+    def copy(self) -> "Profile":
+        """Return a copy in which something can be taken to try it."""
+        other = Profile(self._now, dict(zip(self._names, self._free, strict=True)), self._returned)
+        other._begun, other._first = [*self._begun], dict(self._first)
+        other._steps, other._taken = [*self._steps], [[*column] for column in self._taken]
+        return other
+
     def times(self) -> list[float]:
         """Return when something gets free."""
         return sorted({*self._growing()[0], *self._steps})

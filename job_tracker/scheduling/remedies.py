@@ -3,6 +3,8 @@
 Changes that the job's owner can make come first, then the smallest that an operator can make.
 """
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -76,20 +78,27 @@ def remedy(
     now: float,
     options: PlannerOptions,
     priorities: Mapping[str, int] | None = None,
+    until: float = math.inf,
 ) -> Remedy:
     """Return the first remedy that lets the job start at once. The plan is that of the same snapshot.
 
     `priorities` are the classes that a job may ask for; None: any number. At most about 36 plans are made.
+    After the time `until` of the monotonic clock, only the last remedy is tried: the one that changes most.
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
     if reason is Reason.UNKNOWN_CAPACITY:
         return Remedy(Cure.WAIT, "Wait until the machines have been read; the log of the service has errors.")
     if not snapshot.is_open:
-        return _closed(snapshot, gang, reason, now, options, priorities)
-    for cure, changes in _candidates(snapshot, plan, gang, reason, now, priorities):
+        return _closed(snapshot, gang, reason, now, options, priorities, until)
+    candidates = _candidates(snapshot, plan, gang, reason, now, priorities)
+    for candidate in candidates:
+        cure, changes = candidate if time.monotonic() < until else (candidate, *candidates)[-1]
         if _starts(snapshot, gang, changes, now, options):
-            works = partial(_starts, snapshot, gang, now=now, options=options)
+
+            def works(smaller: Sequence[Change]) -> bool:
+                return time.monotonic() < until and _starts(snapshot, gang, smaller, now, options)
+
             changes = _smallest(snapshot, gang, changes, works)
             return Remedy(cure, _sentence(changes), changes, is_verified=True)
     return Remedy(Cure.WAIT, "Wait until running jobs end.", ())
@@ -102,6 +111,7 @@ def _closed(
     now: float,
     options: PlannerOptions,
     priorities: Mapping[str, int] | None,
+    until: float,
 ) -> Remedy:
     """Return the remedy while the machine of the service has no room."""
     room = MakeRoom()
@@ -109,7 +119,7 @@ def _closed(
     decided = make_plan(opened, now, options)
     if _admits(decided, gang):
         return Remedy(Cure.ROOM, _sentence((room,)), (room,), is_verified=True)
-    then = remedy(opened, decided, gang, reason, now, options, priorities)
+    then = remedy(opened, decided, gang, reason, now, options, priorities, until)
     changes = (room, *then.changes)
     return Remedy(Cure.ROOM, _sentence(changes), changes, is_verified=then.is_verified)
 

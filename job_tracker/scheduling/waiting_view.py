@@ -1,5 +1,6 @@
 """Why a job waits, as every replica answers it, and only as far as the caller may know."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,8 @@ from job_tracker.scheduling.remedies import Remedy
 from job_tracker.scheduling.shapes import held_parts
 
 _MOST_HOLDERS: Final = 100
+_REMEDY_SECONDS: Final = 0.5
+"""After this time, no smaller remedy is searched for: others wait for their answers."""
 
 
 class Source(StrEnum):
@@ -90,7 +93,8 @@ def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanati
     if gang is None:  # it left the queue a moment ago, or there are too many jobs before it
         reason = Reason.ORDER if position else Reason.PENDING
         return Explanation(job=job, position=position, reasons=(reason,))
-    found = explain_gang(seen.situation, job.id, seen.options, seen.tree.pool.priorities)
+    until = time.monotonic() + _REMEDY_SECONDS
+    found = explain_gang(seen.situation, job.id, seen.options, seen.tree.pool.priorities, until)
     visible, others, others_hold = _holders(seen, caller, found.holders)
     return Explanation(
         job=job,

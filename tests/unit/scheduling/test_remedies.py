@@ -65,6 +65,17 @@ def test_in_random_states_the_first_remedy_lets_the_job_start(block: int) -> Non
             assert starts(state, each.job_id, found), (seed, each.job_id, found)
 
 
+def test_without_time_only_the_remedy_that_changes_the_most_is_tried() -> None:
+    state = snapshot(gang(2, 8), running=(gang(1, 4),))
+    decided = plan(state, NOW)
+
+    found = explain(Situation(state, decided, NOW), 2, priorities=CLASSES, until=0.0).remedy
+
+    assert found.cure is Cure.CAPACITY
+    assert found.is_verified
+    assert starts(state, 2, found)
+
+
 def test_fewer_instances_come_first_if_they_fit() -> None:
     found = remedy(snapshot(gang(2, 8), running=(gang(1, 4),)), 2)
     assert found.cure is Cure.INSTANCES

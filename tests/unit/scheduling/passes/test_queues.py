@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -185,6 +186,59 @@ def test_a_job_that_is_put_off_again_and_again_is_passed_by_few_of_its_own_queue
 
     assert passed == 1 + 8, "one passed before the start was moved for the first time"
     assert cluster.promises[2].overtaken == 8
+
+
+@pytest.mark.parametrize("seconds", [[100.0], [100.0, None]])
+def test_promises_to_later_jobs_count_as_overtaking_a_job_to_which_none_can_be_promised(
+    seconds: list[float | None],
+) -> None:
+    """Otherwise jobs that come while all machines are taken pass it without end, as was promised to them."""
+    cluster = Cluster()
+    cluster.run(gang(1, "a", 1, None), *(gang(job_id, "a", 1, 100.0) for job_id in range(2, 9)))
+    cluster.submit(gang(20, "a", 8, 10.0))
+    passed = 0
+    for turn in range(60):
+        now = NOW + turn * 20
+        for ended in [key for key, run in cluster.running.items() if key > 1 and run.started_at + 100 <= now]:
+            del cluster.running[ended]
+        for job_id in (1000 + 2 * turn, 1001 + 2 * turn):
+            cluster.submit(gang(job_id, "a", 1, seconds[job_id % len(seconds)]))
+        passed += len(started(cluster.turn(now)))
+
+    assert passed == 8
+    del cluster.running[1]
+    assert started(cluster.turn(now)) == [20]
+
+
+@pytest.mark.parametrize("queue", ["a", "b"])
+def test_an_elastic_job_takes_no_more_than_the_fewest_trainers_from_what_was_promised(queue: str) -> None:
+    cluster = Cluster()
+    cluster.run(gang(1, "c", 8, 10.0))
+    cluster.submit(replace(gang(2, "a", 8, 1000.0), least=1), gang(3, queue, 4, 100.0))
+    assert {key: each.promise.at for key, each in reserved(cluster.turn()).items()} == {
+        2: NOW + 10,
+        3: NOW + 10,
+    }
+    del cluster.running[1]
+
+    decided = cluster.turn(NOW + 10)
+
+    assert [(each.job_id, each.allocation.trainers) for each in decided.admitted] == [(2, 4), (3, 0)]
+
+
+def test_a_promise_to_a_job_holds_while_jobs_before_it_have_none() -> None:
+    cluster = Cluster()
+    cluster.used("a", 1e6)
+    cluster.run(gang(1, "b", 1, None), *(gang(job_id, "b", 1, 100.0) for job_id in range(2, 9)))
+    cluster.submit(gang(20, "a", 1, 10.0))
+    assert reserved(cluster.turn())[20].promise.at == NOW + 100
+
+    cluster.promises[30] = Promise(math.inf, "", 8)
+    cluster.submit(gang(30, "b", 8, 10.0))
+    assert reserved(cluster.turn())[20].promise.at == NOW + 100
+    del cluster.running[2]
+
+    assert started(cluster.turn(NOW + 50)) == [20]
 
 
 def test_jobs_do_not_pass_the_first_of_their_queue_if_that_one_has_no_reservation() -> None:
