@@ -84,6 +84,7 @@ class RemoteWorld:
             lease_seconds = 1
             [scheduling]
             capacity = {CAPACITY}
+            overtake_limit = 0
             [jobs]
             stop_grace = 2
             [retry]
