@@ -99,6 +99,8 @@ RELEASED: dict[type, dict[str, Any]] = {
         "measured_step": 0,
         "nonfinite": (),
         "ranks": (),
+        "first_step_at": None,
+        "saved": None,
     },
     RankPace: {
         "step": None,
