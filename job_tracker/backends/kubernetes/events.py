@@ -171,6 +171,9 @@ def _decided(job: Job, ending: Ending) -> JobEvent | None:
             return JobEvent("Failed", f"{reason} No attempt follows {_attempt(job)}.", "Warning")
         case JobState.BACKOFF:
             return JobEvent("Retrying", f"{reason} Another attempt follows {_attempt(job)}.", "Warning")
+        case JobState.QUEUED if ending.preemption is not None:
+            why = ending.preemption.sentence(job.spec.project)
+            return JobEvent("Preempted", f"{why} The job is queued again after {_attempt(job)}.")
         case _:
             return None  # a cancellation is reported when it is complete
 
@@ -180,7 +183,7 @@ def _instances(job: Job) -> str:
 
 
 def _attempt(job: Job) -> str:
-    return f"attempt {job.attempt} of at most {job.spec.retry.max_attempts}"
+    return f"attempt {job.attempt} of at most {job.max_attempts}"
 
 
 def _clipped(message: str) -> str:
