@@ -17,6 +17,7 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Usage,
 )
+from job_tracker.scheduling.preemption_view import PreemptionView
 from job_tracker.scheduling.waiting import WaitingGangs
 
 Pool = tuple[Sequence[Flavor], Mapping[str, Queue]]
@@ -52,6 +53,7 @@ class Board:
         self.running: dict[int, Running] = {}
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
+        self.preemption = PreemptionView()
         self._rates: dict[str, Amounts] = {}
         """What the running gangs of a queue use at present."""
 
@@ -61,10 +63,12 @@ class Board:
             self._advance(queue, now)
         self.waiting = WaitingGangs()
         self.running.clear()
+        self.preemption.clear()
         self._rates.clear()
 
     def read(self, job: Job, now: float) -> None:
         """Take in a job as it is stored."""
+        self.preemption.read(job)
         if job.state is JobState.QUEUED:
             self._end(job.id, now)
             self.waiting.add(self._gang_of(job))
@@ -82,6 +86,7 @@ class Board:
         """Remove a job that neither waits nor runs."""
         self.waiting.remove(job_id)
         self.promises.pop(job_id, None)
+        self.preemption.remove(job_id)
         self._end(job_id, now)
 
     def knows(self, job_id: int, state: JobState) -> bool:
@@ -107,6 +112,9 @@ class Board:
             running=self.running,
             usage=self.usage,
             promises=self.promises,
+            stakes=self.preemption.stakes,
+            claims=self.preemption.claims(self.waiting),
+            preempted=self.preemption.preempted,
             is_open=is_open,
         )
 

@@ -101,6 +101,18 @@ class FlavorCapacity:
                 self._nodes[name].take(each, slot.at, end)
             rank += part.count
 
+    def count(self, run: Running, now: float, sign: int = 1) -> None:
+        """Count a running gang from now on. Sign -1 gives back what it holds."""
+        parts = held_parts(run.gang, run.allocation)
+        self._all.take(tuple(sign * amount for amount in self._need(parts)), now, math.inf)
+        rank = 0
+        for part in parts if self._nodes else ():
+            each = tuple(sign * amount for amount in vector(part.each, self.names))
+            for name in run.allocation.nodes[rank : rank + part.count]:
+                if name in self._nodes:
+                    self._nodes[name].take(each, now, math.inf)
+            rank += part.count
+
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
         """Take what parts need from now on, also if it is not free yet: then the next that gets free."""
         self._all.take(self._need(parts), now, math.inf)

@@ -35,6 +35,8 @@ from job_tracker.scheduling.shares import Shares
 
 _Shape = tuple[PartsKey, int, tuple[str, ...], float]
 _EXACT = 1e-6
+_LEAVING_SECONDS: Final = 1.0
+"""How long a gang that is being stopped is planned to hold its resources."""
 
 
 _SHARE_MOVED: Final = "Queues that have used less for their weight go first."
@@ -66,7 +68,7 @@ class Pass:
         for run in snapshot.running.values():
             flavor = run.allocation.flavor
             if flavor in by_flavor:
-                by_flavor[flavor].append((run, planned_end(run, now)))
+                by_flavor[flavor].append((run, self._end_of(run)))
             parts = held_parts(run.gang, run.allocation)
             group = alike.setdefault((run.gang.queue, flavor, id(parts)), [])
             group.append(parts)
@@ -88,11 +90,18 @@ class Pass:
         self._top: dict[str, int] = {}
         self._gone_first: dict[str, float] = {}
         """The latest promise among the gangs so far, by queue. Infinite: some had none."""
+        self._awaited = frozenset(
+            stake.leaves_for for stake in snapshot.stakes.values() if stake.leaves_for is not None
+        )
+        """The waiting gangs for which others are being stopped. They start once these are gone."""
 
     def run(self) -> Plan:
         """Return the plan."""
+        self._look_at_claims()
         passed_over = 0
         for gang in self._order:
+            if gang.job_id in self._claiming:
+                continue
             if passed_over >= self._options.scan or self._is_done():
                 break
             before = len(self._admitted)
@@ -106,7 +115,37 @@ class Pass:
             )
         reserved = sorted(self._reserved, key=lambda reserve: reserve.promise.at)
         starts = [r.promise.at for r in reserved if self._now < r.promise.at < math.inf]
-        return Plan(tuple(self._admitted), (), tuple(reserved), min(starts, default=None))
+        return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
+
+    def _look_at_claims(self) -> None:
+        """Give the gangs for which others were stopped what these leave, before all others.
+
+        Those that are being stopped still hold their capacity, and their quota for all but these gangs.
+        """
+        self._claiming = frozenset(self._snapshot.claims)
+        leaving = (
+            [
+                run
+                for job_id, run in self._snapshot.running.items()
+                if job_id in self._snapshot.stakes and self._snapshot.stakes[job_id].is_leaving
+            ]
+            if self._claiming
+            else []
+        )
+        for sign in (-1, 1):
+            for run in leaving:
+                self._count(run.gang.queue, run.allocation.flavor, held_parts(run.gang, run.allocation), sign)
+            if sign < 0:
+                for job_id in self._snapshot.claims:
+                    gang = self._snapshot.waiting.get(job_id)
+                    if gang is not None:
+                        self._look_at(gang)
+
+    def _end_of(self, run: Running) -> float:
+        """Return when a running gang is planned to end: at once if it is being stopped."""
+        stake = self._snapshot.stakes.get(run.gang.job_id)
+        leaves = stake is not None and stake.is_leaving
+        return self._now + _LEAVING_SECONDS if leaves else planned_end(run, self._now)
 
     def _is_done(self) -> bool:
         if len(self._reserved) < self._options.reservations and not self._is_shut():
@@ -158,10 +197,10 @@ class Pass:
                     if barred is not None:
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
-                    if self._snapshot.is_open:
+                    if self._snapshot.is_open and gang.job_id not in self._awaited:
                         self._admit(gang, name, flavor, slot, length)
                         return
-                    reason = Reason.ROOM
+                    reason = Reason.PREEMPTING if self._snapshot.is_open else Reason.ROOM
                 else:
                     self._earliest[shape, name] = after = math.nextafter(self._now, math.inf)
             if len(self._reserved) < self._options.reservations:
@@ -258,6 +297,8 @@ class Pass:
             reasons = (*reasons, Reason.ORDER)
         elif self._waits_in:
             reasons = (*reasons, Reason.SHARE)
+        if gang.job_id in self._awaited and Reason.PREEMPTING not in reasons:
+            reasons = (Reason.PREEMPTING, *reasons)
         self._waits_in.add(gang.queue)
         old = self._snapshot.promises.get(gang.job_id)
         moved = self._moved_because(gang, old.at) if old is not None and slot.at > old.at + _EXACT else ""
@@ -305,7 +346,7 @@ class Pass:
 
     def _count(self, queue: str, flavor: str, parts: tuple[Part, ...], times: int = 1) -> None:
         needs = self._total(parts)
-        if times > 1:
+        if times != 1:
             needs = {name: amount * times for name, amount in needs.items()}
         self._tree.use(queue, flavor, needs)
         self._shares.charge(queue, flavor, needs, self._options.entry_penalty)

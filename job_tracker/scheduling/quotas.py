@@ -143,6 +143,14 @@ class QuotaTree:
             if needs.get(name)
         )
 
+    def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
+        """Return whether a node and those below it use more than is guaranteed to them, of what is needed."""
+        own = self._rules.guarantees.get((node, flavor), {})
+        return any(
+            need and self._held.get((node, (flavor, name)), 0) > own.get(name, 0)
+            for name, need in needs.items()
+        )
+
     def _add(self, queue: str, kind: Kind, amount: int) -> None:
         flowing = amount
         for node in self._rules.path(queue):

@@ -9,9 +9,9 @@ from typing import Protocol
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, StaleJob
-from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.job import Ending, Job, JobState, Preemption
 from job_tracker.scheduling.board import Board
-from job_tracker.scheduling.model import Plan, Snapshot
+from job_tracker.scheduling.model import Plan, Preempt, Snapshot
 from job_tracker.scheduling.notes import NoteKeeper
 from job_tracker.store.jobs import JobReader
 from job_tracker.store.queue import QueueView
@@ -22,6 +22,11 @@ _MOVED_AT_ONCE = 512
 _MANY = 1000
 _LONGEST_PAUSE = 1.0  # seconds
 _SHARE_OF_TIME = 0.05
+
+
+def _ignore(job_id: int) -> None:
+    """Do nothing."""
+
 
 Planner = Callable[[Snapshot, float], Plan]
 """Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
@@ -48,8 +53,12 @@ class Admitting:
         wake: Callable[[timedelta], None],
         keep_notes_soon: Callable[[], None],
         clock: Callable[[], datetime],
+        settle: Callable[[int], None] = _ignore,
     ) -> None:
-        """`save` writes a job's next version; `wake` makes the tracker call `run` after a time."""
+        """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
+
+        `settle` makes it look at a job whose attempt is to be stopped.
+        """
         self._store = store
         self._planner = planner
         self._board = board
@@ -58,6 +67,7 @@ class Admitting:
         self._wake_after = wake
         self._keep_notes_soon = keep_notes_soon
         self._clock = clock
+        self._settle = settle
         self.passes = 0
         """The number of passes so far."""
         self._not_before = 0.0
@@ -88,7 +98,9 @@ class Admitting:
             )
             self._not_before = _earliest_after(began, time.monotonic())
             # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
-            if not await self._apply(plan, now) and len(plan.admitted) < _MANY:
+            was_stale = await self._apply(plan, now)
+            was_stale |= await self._preempt(plan, now)
+            if not was_stale and len(plan.admitted) < _MANY:
                 break
         self._notes.decided(plan, self._board)
         if self._notes.has_changed():
@@ -127,6 +139,11 @@ class Admitting:
                 return
         self._changed.add(job_id)
         self._wake()
+
+    def observed(self, job: Job) -> None:
+        """Follow a running job: what it would lose if it were stopped, and whether it is being stopped."""
+        if job.id in self._board.running:
+            self._board.preemption.observe(job)
 
     def found_no_room(self, job_id: int) -> None:
         """Record that the job's launch waits for room on this machine. No other job is admitted meanwhile."""
@@ -217,6 +234,40 @@ class Admitting:
         if errors := [error for error in failed.values() if not _is_stale(error)]:
             raise errors[0]
         return bool(failed)
+
+    async def _preempt(self, plan: Plan, now: datetime) -> bool:
+        """Write that attempts are to be stopped, before they are. Return whether a decision was stale."""
+        if not plan.preempted:
+            return False
+        moves = (self._stop_for(each, now) for each in plan.preempted)
+        results = await asyncio.gather(*moves, return_exceptions=True)
+        failed = [each for each in results if each is not None]
+        self._changed.update(
+            job_id
+            for each, result in zip(plan.preempted, results, strict=True)
+            if result is not None
+            for job_id in (each.job_id, each.by_job)
+        )
+        if errors := [error for error in failed if not _is_stale(error)]:
+            raise errors[0]
+        return bool(failed)
+
+    async def _stop_for(self, decision: Preempt, now: datetime) -> None:
+        """Write one preemption. Raises StaleJob if one of the jobs is no longer as the planner saw it."""
+        other, job = await self._find(decision.by_job), await self._find(decision.job_id)
+        if other is None or other.state is not JobState.QUEUED:
+            raise StaleJob(decision.by_job, other.version if other else 0)
+        if job is None or (job.attempt, job.ending) != (decision.attempt, None):
+            raise StaleJob(decision.job_id, job.version if job else 0)
+        preemption = Preemption(
+            by_job=other.id,
+            why=decision.why,
+            by_attempt=other.attempt,
+            by_project=other.spec.project,
+            trainers=decision.trainers,
+        )
+        self._board.read(await self._save(job, job.preempted(preemption, now)), now.timestamp())
+        self._settle(job.id)
 
     async def _move(
         self, job_id: int, allocation: Allocation | None, diagnosis: Diagnosis | None, now: datetime

@@ -186,6 +186,7 @@ class Tracker:
             self._admit_after,
             lambda: self._queue.add_within(PeriodicTask.NOTES, _NOTES_PAUSE),
             clock,
+            self._queue.add,
         )
 
     @property
@@ -348,6 +349,8 @@ class Tracker:
             log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
             if job is None or not job.state.is_live or job.ending is not None:
                 self._admitting.no_longer_waits(job_id)
+            if job is not None:
+                self._admitting.observed(job)
             if not self._strays_are_gone(job_id, job) or job is None or job.state.is_terminal:
                 return None
             stall = self.progress.stall_of(job.group)
