@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.admission.parameter_check import ParameterCheck
@@ -20,7 +20,7 @@ from job_tracker.domain.audit import (
     target_of_job,
 )
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import NotPossible, QueueFull, StaleJob, UnknownProject, UnknownReference
+from job_tracker.domain.errors import NotPossible, StaleJob, UnknownProject, UnknownReference
 from job_tracker.domain.guard import Guard
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
@@ -30,6 +30,11 @@ from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
+from job_tracker.scheduling.mirror import Mirror, Outlook
+from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
+from job_tracker.scheduling.queue_view import Place, QueueFilter, QueuePage, page_of
+from job_tracker.scheduling.tree import pool_of, tree_of
 from job_tracker.scheduling.waiting_view import Explanation, explain
 from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
@@ -39,6 +44,8 @@ from job_tracker.store.scheduling import SchedulingStore
 
 T = TypeVar("T")
 
+_ONE_QUEUE: Final = tree_of(pool_of({}, 8), {})
+
 
 @dataclass(frozen=True, slots=True)
 class JobView:
@@ -46,6 +53,8 @@ class JobView:
 
     job: Job
     position: int
+    outlook: Outlook | None = None
+    """Why a queued job waits, and when it may start, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +99,22 @@ class Jobs:
         note: EventObserver = ignore_event,
         streams: OpenStreams | None = None,
         changes_of: Callable[[Job], AsyncGenerator[bytes, None]] | None = None,
+        mirror: Mirror | None = None,
+        planner_options: PlannerOptions | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
         `limits_of` gives the limits of a project, None if the project does not exist. `is_deletable` says
         whether it exists only as long as it is in the store. `note` gets an event of each denial, and of each
         read of logs and artifacts. `changes_of` reads the recorded changes of a job's program.
+
+        `mirror` answers questions about the queue; without one, there is one queue.
         """
         self._store = store
         self._changes_of = changes_of
+        self.mirror = mirror or Mirror(store, lambda: _ONE_QUEUE)
+        """Answers questions about the queue. Close it."""
+        self._planner_options = planner_options or PlannerOptions()
         self._logs = logs
         self._admission = admission
         self._models = models
@@ -136,12 +152,6 @@ class Jobs:
             await self._parameter_check.check(caller, spec)
         for preflight in self._preflights:
             await preflight.check(spec)
-        most = self._admission.max_queued_of(spec.queue)
-        if most is not None:
-            # Not in one transaction with the submission: calls at the same moment may go beyond it.
-            queued = (await self._store.queued_by_queue()).get(spec.queue, 0)
-            if queued >= most:
-                raise QueueFull(queued, queue=spec.queue)
         now = self._clock()
         # An algorithm may be called "program", too.
         detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
@@ -149,6 +159,7 @@ class Jobs:
         return await self._store.submit(
             *(spec, now, key, self._max_queued, limits.max_queued, tags),
             max_queued_of_caller=self._max_queued_of_caller,
+            max_queued_in_queue=self._admission.max_queued_of(spec.queue),
             project_must_be_stored=self._is_deletable(project),
             event=event,
         )
@@ -161,6 +172,8 @@ class Jobs:
         """Return at most `limit` jobs with ids below `before`; fewer if the jobs are large.
 
         Without projects in `where`, these are jobs of all projects in which the caller has a role.
+
+        Raises UnknownProject if there is no such project, nor a job that was left of it.
         """
         if where.projects is not None:
             for project in sorted(where.projects):
@@ -168,12 +181,39 @@ class Jobs:
         elif not caller.is_everywhere:
             where = replace(where, projects=frozenset(caller.roles))
         found = await self._store.list_jobs(where, limit=limit, before=before)
+        if not found.jobs and before is None:
+            for project in where.projects or ():
+                if self._limits_of(project) is None:
+                    raise UnknownProject(project)
         views = await asyncio.gather(*map(self._view, found.jobs))  # concurrently: the store may be remote
         return Page(views, found.jobs[-1].id if found.has_more else None)
 
     async def explain(self, caller: Caller, job_id: int) -> Explanation:
         """Return why the job waits. Raises JobNotFound."""
-        return await explain(self._store, caller, await self._visible(caller, "explain", job_id))
+        job = await self._visible(caller, "explain", job_id)
+        queued = job.state is JobState.QUEUED
+        position = await self._store.queue_position(job) if queued else 0
+        return await explain(self.mirror, caller, job, position)
+
+    async def queue(
+        self, caller: Caller, where: QueueFilter, *, limit: int, after: Place | None
+    ) -> QueuePage:
+        """Return a page of the waiting jobs that the caller may see, by queue and place.
+
+        Without a project in `where`, these are jobs of all projects in which the caller has a role.
+        """
+        if where.project:
+            self._guard.check(caller, "queue", where.project)
+        return await self.mirror.ask(lambda seen: page_of(seen, caller, where, limit, after))
+
+    async def snapshot(self, caller: Caller, project: str = "") -> QueueSnapshot:
+        """Return the queue as the caller may see it. Raises Forbidden."""
+        self._guard.check(caller, "snapshot", project or caller.default_project)
+        tree = self._admission.queues.tree
+        learned = await self.mirror.experience()
+        return await snapshot_of(
+            *(self._store, tree, self._planner_options, caller, self._clock()), learned.expected
+        )
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its outcome is decided. May be repeated.
@@ -324,5 +364,6 @@ class Jobs:
         return event_of(caller, action, outcome, self._clock(), project=project, target=target)
 
     async def _view(self, job: Job) -> JobView:
-        queued = job.state is JobState.QUEUED
-        return JobView(job, await self._store.queue_position(job) if queued else 0)
+        if job.state is not JobState.QUEUED:
+            return JobView(job, 0)
+        return JobView(job, await self._store.queue_position(job), await self.mirror.outlook_of(job.id))

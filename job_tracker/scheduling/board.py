@@ -1,14 +1,17 @@
 """The board: what the planner sees, kept in memory by the leader."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
-from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.job import Job, JobState
+from job_tracker.scheduling.durations import Kind
+from job_tracker.scheduling.experience import Experience, kind_of
 from job_tracker.scheduling.gangs import gang_of
 from job_tracker.scheduling.model import (
     Allocation,
-    Expected,
     Flavor,
     Gang,
     Promise,
@@ -18,18 +21,15 @@ from job_tracker.scheduling.model import (
     Usage,
 )
 from job_tracker.scheduling.preemption_view import PreemptionView
+from job_tracker.scheduling.tree import covering
 from job_tracker.scheduling.waiting import WaitingGangs
+from job_tracker.scheduling.waits import KEPT
+from job_tracker.scheduling.work import WaitingWork
 
 Pool = tuple[Sequence[Flavor], Mapping[str, Queue]]
 """The flavors, and the queues by name."""
 Amounts = dict[str, dict[str, float]]
 """By flavor and resource."""
-
-
-def expected_as_said(spec: JobSpec) -> Expected | None:
-    """Return the duration that the caller expects of an attempt, or the longest that it may run."""
-    said = spec.expected or spec.deadlines.run
-    return Expected(median=said.total_seconds(), high=said.total_seconds()) if said else None
 
 
 class Board:
@@ -43,51 +43,109 @@ class Board:
         self,
         pool: Callable[[], Pool],
         half_life: float,
-        expected_of: Callable[[JobSpec], Expected | None] = expected_as_said,
+        experience: Experience | None = None,
     ) -> None:
         """`half_life` of what queues have used, in seconds."""
         self._pool = pool
         self._half_life = half_life
-        self._expected_of = expected_of
-        self.waiting = WaitingGangs()
+        self.experience = experience or Experience()
         self.running: dict[int, Running] = {}
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
         self.preemption = PreemptionView()
         self._rates: dict[str, Amounts] = {}
         """What the running gangs of a queue use at present."""
+        self._declared: Mapping[str, Queue] = {}
+        self._covered: Mapping[str, Queue] = {}
+        self._since = 0.0
+        """When it began to follow the store. Jobs that were submitted later are seen to wait."""
+        self._forget_waiting()
+
+    def _forget_waiting(self) -> None:
+        self.waiting = WaitingGangs()
+        self._work = WaitingWork()
+        self._unknown: dict[Kind, set[int]] = {}
+        """The waiting jobs of unknown duration."""
+        self._kinds: dict[int, Kind] = {}
+        """Their kinds."""
+        self._new: deque[int] = deque(maxlen=KEPT)
+        """The jobs that were submitted since the last pass."""
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""
         for queue in self._rates:
             self._advance(queue, now)
-        self.waiting = WaitingGangs()
+        self._forget_waiting()
         self.running.clear()
         self.preemption.clear()
         self._rates.clear()
+        self._since = now
+
+    def shift(self, seconds: float) -> None:
+        """Move all times by this much, since the clock was set by it."""
+        self.usage = {queue: replace(usage, at=usage.at + seconds) for queue, usage in self.usage.items()}
+        self.promises = {
+            job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
+        }
+        for job_id, running in self.running.items():
+            self.running[job_id] = replace(running, started_at=running.started_at + seconds)
+        self.preemption.shift(seconds)
+        self.experience.waits.shift(seconds)
+        self._since += seconds
 
     def read(self, job: Job, now: float) -> None:
-        """Take in a job as it is stored."""
+        """Take in a job as it is stored.
+
+        What it has used since its start counts, too, as far as it does not yet. So after a change of leaders,
+        jobs have to be read in the order of their starts.
+        """
         self.preemption.read(job)
         if job.state is JobState.QUEUED:
             self._end(job.id, now)
-            self.waiting.add(self._gang_of(job))
+            self._begin_waiting(job)
         elif job.state.is_live:
             if job.id not in self.running:
-                self.waiting.remove(job.id)
-                self.promises.pop(job.id, None)
-                began = job.admitted_at or job.submitted_at
-                allocation = job.allocation or Allocation()
-                self._begin(Running(self._gang_of(job), allocation, began.timestamp()), now)
+                self._stop_waiting(job.id)
+                # If the clock was set back, the start may seem to be in the future.
+                began = min(now, (job.admitted_at or job.submitted_at).timestamp())
+                self._begin(Running(self._gang_of(job), job.allocation or Allocation(), began))
         else:
             self.remove(job.id, now)
 
     def remove(self, job_id: int, now: float) -> None:
         """Remove a job that neither waits nor runs."""
-        self.waiting.remove(job_id)
-        self.promises.pop(job_id, None)
+        self._stop_waiting(job_id)
         self.preemption.remove(job_id)
         self._end(job_id, now)
+
+    def ended(self, job: Job) -> None:
+        """Learn from an attempt that has ended. Waiting jobs of unknown duration may have one now."""
+        self.experience.ended(job)
+        for kind in [each for each in self._unknown if each.algorithm == kind_of(job.spec).algorithm]:
+            expected = self.experience.runs.expected(kind)
+            for job_id in self._unknown.pop(kind) if expected is not None else ():
+                del self._kinds[job_id]
+                if (gang := self.waiting.get(job_id)) is not None:
+                    self._work.remove(gang)
+                    self._add(replace(gang, expected=expected))
+
+    def learn_waits(self, promises: Mapping[int, Promise], now: float) -> None:
+        """Learn from a pass which jobs have begun to wait, and how long others have waited."""
+        self.experience.learn_waits(self, promises, now)
+
+    def waits(self, job_id: int) -> bool:
+        """Return whether the job waits."""
+        return self.waiting.get(job_id) is not None
+
+    def runs(self, job_id: int) -> bool:
+        """Return whether the job runs."""
+        return job_id in self.running
+
+    def ahead_of_new(self, now: float) -> Mapping[int, float]:
+        """Return the seconds of work ahead of the waiting jobs that were submitted since the last call."""
+        new = [gang for job_id in self._new if (gang := self.waiting.get(job_id)) is not None]
+        self._new.clear()
+        return self._work.ahead_of_last(new, self.running.values(), self._pool()[0], now) if new else {}
 
     def knows(self, job_id: int, state: JobState) -> bool:
         """Return whether the job is on the board as it should be in this state."""
@@ -102,12 +160,9 @@ class Board:
         for queue in self._rates:
             self._advance(queue, now)
         flavors, queues = self._pool()
-        if missing := [name for name in self.waiting.queues() if name not in queues]:
-            # They were removed while jobs waited in them, for example in a file.
-            queues = {**queues, **{name: Queue(name=name) for name in missing}}
         return Snapshot(
             flavors=flavors,
-            queues=queues,
+            queues=self._with_removed(queues),
             waiting=self.waiting,
             running=self.running,
             usage=self.usage,
@@ -118,12 +173,48 @@ class Board:
             is_open=is_open,
         )
 
-    def _gang_of(self, job: Job) -> Gang:
-        return gang_of(job.id, job.spec, self._expected_of(job.spec))
+    def _with_removed(self, queues: Mapping[str, Queue]) -> Mapping[str, Queue]:
+        """Return the queues, and those that are gone, for example from a file, but have jobs.
 
-    def _begin(self, running: Running, now: float) -> None:
-        self._advance(running.gang.queue, now)
-        self.usage.setdefault(running.gang.queue, Usage(now, {}))
+        It is the same object until something changes, for which the planner looks.
+        """
+        covered = covering(queues, {*self.waiting.queues(), *self._rates})
+        if queues is not self._declared or covered.keys() != self._covered.keys():
+            self._declared, self._covered = queues, covered
+        return self._covered
+
+    def _gang_of(self, job: Job) -> Gang:
+        return gang_of(job.id, job.spec, self.experience.expected(job.spec))
+
+    def _begin_waiting(self, job: Job) -> None:
+        gang, known = self._gang_of(job), self.waiting.get(job.id)
+        if known is not None:
+            self._work.remove(known)
+        elif not job.attempt and job.submitted_at.timestamp() >= self._since:
+            self._new.append(job.id)
+        if gang.expected is None:
+            kind = self._kinds[job.id] = kind_of(job.spec)
+            self._unknown.setdefault(kind, set()).add(job.id)
+        self._add(gang)
+
+    def _add(self, gang: Gang) -> None:
+        self.waiting.add(gang)
+        self._work.add(gang)
+
+    def _stop_waiting(self, job_id: int) -> None:
+        self.promises.pop(job_id, None)
+        if (gang := self.waiting.get(job_id)) is None:
+            return
+        self.waiting.remove(job_id)
+        self._work.remove(gang)
+        if (kind := self._kinds.pop(job_id, None)) is not None:
+            self._unknown[kind].discard(job_id)
+            if not self._unknown[kind]:
+                del self._unknown[kind]
+
+    def _begin(self, running: Running) -> None:
+        known = self.usage.setdefault(running.gang.queue, Usage(running.started_at, {}))
+        self._advance(running.gang.queue, max(known.at, running.started_at))
         self.running[running.gang.job_id] = running
         self._count(running, 1)
 

@@ -1,5 +1,7 @@
 """What the planner needs to know of jobs in order to stop some for others. It follows from stored jobs."""
 
+from dataclasses import replace
+
 from job_tracker.domain.history import Preemption
 from job_tracker.domain.job import Job, JobState
 from job_tracker.scheduling.model import Stake, Waiting
@@ -32,6 +34,11 @@ class PreemptionView:
         self.preempted.clear()
         self._given_way.clear()
         self._attempts.clear()
+
+    def shift(self, seconds: float) -> None:
+        """Move all times by this much, since the clock was set by it."""
+        for job_id, stake in self.stakes.items():
+            self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds)
 
     def read(self, job: Job) -> None:
         """Take in a job as it is stored."""

@@ -3,7 +3,8 @@
 from datetime import datetime
 
 from job_tracker.domain.job import Job, JobState
-from job_tracker.scheduling.durations import Kind, RunTimes
+from job_tracker.scheduling.durations import RunTimes
+from job_tracker.scheduling.experience import kind_of
 
 
 class Startups:
@@ -23,23 +24,19 @@ class Startups:
         known = self._own.get(job.id)
         if (known is None or known[0] != job.attempt) and (seconds := _until_first_step(job)) is not None:
             self._own[job.id] = (job.attempt, seconds)
-            self._times.add(_kind(job), seconds)
+            self._times.add(kind_of(job.spec), seconds)
 
     def usual(self, job: Job) -> float:
         """Return the seconds that an attempt of the job usually takes to get going; 0 if nothing is known."""
         own = self._own.get(job.id)
         if own is not None:
             return own[1]
-        learned = self._times.expected(_kind(job))
+        learned = self._times.expected(kind_of(job.spec))
         return learned.median if learned is not None else _until_running(job) or 0.0
 
     def forget(self, job_id: int) -> None:
         """Forget the attempts of a job that has ended."""
         self._own.pop(job_id, None)
-
-
-def _kind(job: Job) -> Kind:
-    return Kind(job.spec.project, job.spec.algorithm, job.spec.instances)
 
 
 def _until_first_step(job: Job) -> float | None:

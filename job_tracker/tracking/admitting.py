@@ -1,11 +1,13 @@
 """Moves queued jobs to LAUNCHING, as the planner decides."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from job_tracker.common.clock import boot_seconds
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, StaleJob
@@ -13,8 +15,10 @@ from job_tracker.domain.job import Ending, Job, JobState, Preemption
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Plan, Preempt, Snapshot
 from job_tracker.scheduling.notes import NoteKeeper
-from job_tracker.store.jobs import JobReader
+from job_tracker.store.jobs import JobStore
 from job_tracker.store.queue import QueueView
+
+log = logging.getLogger(__name__)
 
 _PAGE = 1000
 _READ_AT_ONCE = 256
@@ -22,6 +26,8 @@ _MOVED_AT_ONCE = 512
 _MANY = 1000
 _LONGEST_PAUSE = 1.0  # seconds
 _SHARE_OF_TIME = 0.05
+_SET_CLOCK = 1.0  # seconds
+"""A clock that differs by more from what has passed was set."""
 
 
 def _ignore(job_id: int) -> None:
@@ -32,7 +38,7 @@ Planner = Callable[[Snapshot, float], Plan]
 """Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
 
 
-class _Store(JobReader, QueueView, Protocol):
+class _Store(JobStore, QueueView, Protocol):
     """The parts of a store that admission uses."""
 
 
@@ -53,11 +59,13 @@ class Admitting:
         wake: Callable[[timedelta], None],
         keep_notes_soon: Callable[[], None],
         clock: Callable[[], datetime],
+        steady: Callable[[], float] = boot_seconds,
         settle: Callable[[int], None] = _ignore,
     ) -> None:
         """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
 
-        `settle` makes it look at a job whose attempt is to be stopped.
+        `steady` is a clock that is never set: it shows when `clock` was. `settle` makes the tracker look at a
+        job whose attempt is to be stopped.
         """
         self._store = store
         self._planner = planner
@@ -68,6 +76,8 @@ class Admitting:
         self._keep_notes_soon = keep_notes_soon
         self._clock = clock
         self._settle = settle
+        self._steady = steady
+        self._offset = clock().timestamp() - steady()
         self.passes = 0
         """The number of passes so far."""
         self._not_before = 0.0
@@ -90,24 +100,23 @@ class Admitting:
             if not self._is_restored:
                 await self._restore()
             await self._read_changed()
-            now = self._clock()
+            now = self._now()
             self.passes += 1
             began = time.monotonic()
-            plan = self._planner(
-                self._board.snapshot(now.timestamp(), is_open=not self._without_room), now.timestamp()
-            )
+            plan = self._planner(self._board.snapshot(now, is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
             # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
-            was_stale = await self._apply(plan, now)
-            was_stale |= await self._preempt(plan, now)
+            was_stale = await self._apply(plan)
+            was_stale |= await self._preempt(plan)
             if not was_stale and len(plan.admitted) < _MANY:
                 break
         self._notes.decided(plan, self._board)
+        self._board.learn_waits(self._board.promises, now)
         if self._notes.has_changed():
             self._keep_notes_soon()
         if plan.next_at is None:
             return None
-        return timedelta(seconds=max(0.1, plan.next_at - now.timestamp()))
+        return timedelta(seconds=max(0.1, plan.next_at - now))
 
     async def keep_notes(self, *, with_usage: bool = False) -> None:
         """Write the notes that have changed."""
@@ -145,6 +154,14 @@ class Admitting:
         if job.id in self._board.running:
             self._board.preemption.observe(job)
 
+    def attempt_ended(self, job: Job) -> None:
+        """Learn from an attempt that has ended."""
+        self._board.ended(job)
+
+    def capacity_changed(self) -> None:
+        """Plan again soon: the capacity is another one."""
+        self._wake()
+
     def found_no_room(self, job_id: int) -> None:
         """Record that the job's launch waits for room on this machine. No other job is admitted meanwhile."""
         self._without_room.add(job_id)
@@ -170,13 +187,24 @@ class Admitting:
         self._wake_after(timedelta(seconds=max(0.0, self._not_before - time.monotonic())))
 
     def _now(self) -> float:
-        return self._clock().timestamp()
+        """Return the time for the board. If the clock was set, the times on the board move along."""
+        now = self._clock().timestamp()
+        offset = now - self._steady()
+        if abs(offset - self._offset) > _SET_CLOCK:
+            seconds = offset - self._offset
+            log.warning(
+                "the clock was set by %+.0f s; promised starts and what queues have used move along", seconds
+            )
+            self._board.shift(seconds)
+        self._offset = offset
+        return now
 
     async def _restore(self) -> None:
         """Read all queued and live jobs. Those that change meanwhile are read again."""
         self._board.clear(self._now())
         await self._notes.restore(self._board)
-        for job in await self._store.live_jobs():
+        await self._board.experience.read(self._store)
+        for job in sorted(await self._store.live_jobs(), key=_start_of):
             self._board.read(job, self._now())
         last = 0
         while page := await self._store.first_queued(_PAGE, last):
@@ -211,8 +239,9 @@ class Admitting:
         else:
             self._board.read(job, self._now())
 
-    async def _apply(self, plan: Plan, now: datetime) -> bool:
+    async def _apply(self, plan: Plan) -> bool:
         """Write the moves of a plan, and return whether some of them were stale, and dropped."""
+        now = self._clock()
         admitted = plan.admitted if self._has_room else plan.admitted[:1]
         allocations = {each.job_id: each.allocation for each in admitted}
         diagnoses = {each.job_id: each.diagnosis for each in plan.refused}
@@ -235,10 +264,9 @@ class Admitting:
             raise errors[0]
         return bool(failed)
 
-    async def _preempt(self, plan: Plan, now: datetime) -> bool:
+    async def _preempt(self, plan: Plan) -> bool:
         """Write that attempts are to be stopped, before they are. Return whether a decision was stale."""
-        if not plan.preempted:
-            return False
+        now = self._clock()
         moves = (self._stop_for(each, now) for each in plan.preempted)
         results = await asyncio.gather(*moves, return_exceptions=True)
         failed = [each for each in results if each is not None]
@@ -266,7 +294,7 @@ class Admitting:
             by_project=other.spec.project,
             trainers=decision.trainers,
         )
-        self._board.read(await self._save(job, job.preempted(preemption, now)), now.timestamp())
+        self._board.read(await self._save(job, job.preempted(preemption, now)), self._now())
         self._settle(job.id)
 
     async def _move(
@@ -280,7 +308,11 @@ class Admitting:
             after = job.ended(Ending(JobState.FAILED, now, diagnosis), now)
         else:
             after = job.admitted(now, allocation)
-        self._board.read(await self._save(job, after), now.timestamp())
+        self._board.read(await self._save(job, after), self._now())
+
+
+def _start_of(job: Job) -> datetime:
+    return job.admitted_at or job.submitted_at
 
 
 def _is_stale(error: BaseException) -> bool:

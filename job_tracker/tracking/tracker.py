@@ -186,7 +186,7 @@ class Tracker:
             self._admit_after,
             lambda: self._queue.add_within(PeriodicTask.NOTES, _NOTES_PAUSE),
             clock,
-            self._queue.add,
+            settle=self._queue.add,
         )
 
     @property
@@ -211,6 +211,10 @@ class Tracker:
         finally:
             await self._stops.close()
             await self._followers.close()
+
+    def capacity_changed(self) -> None:
+        """Plan again: the capacity is another one."""
+        self._admitting.capacity_changed()
 
     def _admit_after(self, pause: timedelta) -> None:
         if pause:
@@ -484,6 +488,8 @@ class Tracker:
             raise
         if not is_next_step_of_caller:
             self._look_at(after.id, after.state)
+        if before.state.is_live and not after.state.is_live:
+            self._admitting.attempt_ended(after)
         if after.due_at is not None and after.due_at != before.due_at:
             self._queue.add(PeriodicTask.DUE)
         with log_context.about(after.id, after.attempt):

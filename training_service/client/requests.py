@@ -16,6 +16,8 @@ from training_service._generated.training_service_pb2 import (
     DeleteTrainingRequest,
     ExplainTrainingRequest,
     FetchTrainingArtifactRequest,
+    GetQueueRequest,
+    GetQueueSnapshotRequest,
     GetTrainingArtifactsRequest,
     GetTrainingChangesRequest,
     GetTrainingLogsRequest,
@@ -326,6 +328,18 @@ def metrics(job_id: int, names: Iterable[str]) -> GetTrainingMetricsRequest:
 def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
     """Build a request for the artifacts of a job."""
     return GetTrainingArtifactsRequest(job_id=job_id)
+
+
+@_validated
+def queue(project: str, queue: str, page_size: int) -> GetQueueRequest:
+    """Build the request for the first page of the queue."""
+    return GetQueueRequest(project=project, queue=queue, page_size=page_size)
+
+
+@_validated
+def queue_snapshot(project: str) -> GetQueueSnapshotRequest:
+    """Build the request for the queue."""
+    return GetQueueSnapshotRequest(project=project)
 
 
 @_validated

@@ -33,6 +33,8 @@ LEAST: dict[str, Least] = {
     "GetTrainingStatus": Role.VIEWER,
     "ListTrainingJobs": Role.VIEWER,
     "ExplainTraining": Role.VIEWER,
+    "GetQueue": Role.VIEWER,
+    "GetQueueSnapshot": Role.VIEWER,
     "CancelTraining": Role.ADMIN,
     "AnnotateTraining": Role.ADMIN,
     "DeleteTraining": Role.ADMIN,
@@ -133,7 +135,7 @@ class Matrix:
                 return {"name": f"of-{name}", "definition": "{}"}
             case "RemoveQueue":
                 return {"name": f"of-{name}"}
-            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
+            case "GetQueue" | "GetQueueSnapshot" | "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
                 return {"project": name}
             case "ListAlgorithms" | "ListDatasets" | "ListQueues":
                 return {"project": name}

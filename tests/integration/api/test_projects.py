@@ -116,6 +116,12 @@ async def test_a_project_must_be_configured(service: Service) -> None:
     assert problem == "project: no-such doesn't exist; the operator configures projects"
 
 
+async def test_a_list_of_an_unknown_project_is_an_error(service: Service) -> None:
+    code, message = await failure(service.stub.ListTrainingJobs(pb.ListTrainingJobsRequest(project="typo")))
+    assert code is grpc.StatusCode.NOT_FOUND
+    assert "typo" in message
+
+
 async def test_equal_keys_in_two_projects_are_two_jobs(service: Service) -> None:
     async def keyed(project: str) -> int:
         request = pb.TrainRequest(metadata=metadata(), request_key="monday")

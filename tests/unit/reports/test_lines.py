@@ -190,7 +190,9 @@ def test_the_progress_keeps_the_first_step_and_the_last_checkpoint() -> None:
     saved = advanced(begun, read(artifact(kit), 7), LATER)
     assert saved.saved == Saved(38, NOON + timedelta(seconds=7))
     assert saved.first_step_at == begun.first_step_at
-    another = advanced(saved, read(artifact({"name": "mine", "kind": "checkpoint", "uri": "/m.pt"}), 9), LATER)
+    another = advanced(
+        saved, read(artifact({"name": "mine", "kind": "checkpoint", "uri": "/m.pt"}), 9), LATER
+    )
     assert another.saved == Saved(40, NOON + timedelta(seconds=9)), "its own step is not in its location"
     model = advanced(another, read(artifact({"name": "m", "kind": "model", "uri": "/m/step-7"}), 9), LATER)
     assert model.saved == another.saved

@@ -196,7 +196,9 @@ def test_a_queue_has_the_rules_of_preemption_of_its_parent_unless_it_sets_its_ow
 
 
 def test_a_class_that_protects_must_exist() -> None:
-    with pytest.raises(ValueError, match=r"^a.preemption.protected: 'urgent' doesn't exist; allowed: high, low, normal"):
+    with pytest.raises(
+        ValueError, match=r"^a.preemption.protected: 'urgent' doesn't exist; allowed: high, low, normal"
+    ):
         tree(a={"preemption": {"protected": "urgent"}})
 
 
