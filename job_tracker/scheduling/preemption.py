@@ -219,11 +219,12 @@ def _candidates(snapshot: Snapshot, standing: Standing, gang: Gang, flavor: str,
     needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
     reclaims = rules.reclaim and standing.is_guaranteed(gang.queue, flavor, needs)
     found: list[_Victim] = []
-    for run in standing.stoppable(flavor):
+    # If the queue runs as many jobs as it may, those on other flavors are in the way, too.
+    for run in standing.stoppable(standing.flavors if standing.is_full(gang.queue) else [flavor]):
         victim, stake = run.gang, snapshot.stakes[run.gang.job_id]
         if rules.by_priority and victim.queue == gang.queue and victim.priority < gang.priority:
             why = PreemptionReason.PRIORITY
-        elif reclaims and standing.borrows(victim.queue, gang.queue, flavor, needs):
+        elif reclaims and run.allocation.flavor == flavor and standing.borrows(victim.queue, gang.queue, flavor, needs):
             why = PreemptionReason.RECLAIM
         else:
             continue

@@ -47,15 +47,15 @@ class Standing:
         """The names of the flavors."""
         return self._capacity.keys()
 
-    def stoppable(self, flavor: str) -> Iterable[Running]:
-        """Return the running gangs of a flavor that are not being stopped."""
-        return list(self._stoppable[flavor].values())
+    def stoppable(self, flavors: Iterable[str]) -> Iterable[Running]:
+        """Return the running gangs of some flavors that are not being stopped."""
+        return [run for flavor in flavors for run in self._stoppable[flavor].values()]
 
     def fits(self, queue: str, flavor: str, parts: tuple[Part, ...], needs: Resources) -> bool:
         """Return whether a gang of a queue could start."""
         return (
             self._tree.blocker(queue, flavor, needs) is None
-            and not self._is_full(queue)
+            and not self.is_full(queue)
             and self._capacity[flavor].fits_at(parts, 0.0, self._now) is not None
         )
 
@@ -113,7 +113,8 @@ class Standing:
                 self.start(gang, flavor, trainers)
                 return
 
-    def _is_full(self, queue: str) -> bool:
+    def is_full(self, queue: str) -> bool:
+        """Return whether a queue, or a parent of it, runs as many jobs as it may."""
         for node in self._rules.path(queue):
             known = self._snapshot.queues.get(node)
             limit = known.max_running if known is not None else None

@@ -238,6 +238,17 @@ def test_machines_count_if_they_are_known() -> None:
     assert sorted(stopped(world.turn())) == [3, 4], "1 and 3 lose less, but are on two machines"
 
 
+def test_a_job_on_another_flavor_counts_if_the_queue_runs_as_many_as_it_may() -> None:
+    flavors = [Flavor(name=name, capacity={"instances": 2}) for name in ("full", "free")]
+    world = World(replace(queue("a", by_priority=True), max_running=2), flavors=flavors)
+    for job_id in (1, 2):
+        world.run(gang(job_id), since=10.0 * job_id)
+        run = world.running[job_id]
+        world.running[job_id] = replace(run, allocation=replace(run.allocation, flavor="full"))
+    world.submit(gang(3, count=2, priority=1))
+    assert stopped(world.turn()) == [1], "then it starts on the other flavor"
+
+
 def test_freed_capacity_is_kept_for_the_job_although_others_go_before_it() -> None:
     world = World(queue("a", by_priority=True), queue("b"), capacity=2)
     world.run(gang(1, "a"), since=1)
