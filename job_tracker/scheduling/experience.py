@@ -92,8 +92,10 @@ def kind_of(spec: JobSpec) -> Kind:
 
 
 def run_times(job: Job) -> Iterator[float]:
-    """Yield how long the attempts of a job held their machines, in seconds: those whose master has run, and that
-    were not stopped for others."""
+    """Yield how long the attempts of a job held their machines, in seconds.
+
+    These are the attempts whose master has run, without those that were stopped for others.
+    """
     admitted: Move | None = None
     has_run = False
     for move in job.history:

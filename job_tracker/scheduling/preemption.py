@@ -1,6 +1,6 @@
 """Which running jobs are stopped for waiting ones: those that lose least. It is pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -110,11 +110,13 @@ class _Victim:
 
 
 class _Search:
-    """The search for the victims of one gang on one flavor."""
+    """The search for the victims of one gang. They are enough if it fits on one of its flavors."""
 
-    def __init__(self, standing: Standing, gang: Gang, flavor: str, parts: tuple[Part, ...]) -> None:
+    def __init__(
+        self, standing: Standing, gang: Gang, flavors: Sequence[str], parts: tuple[Part, ...]
+    ) -> None:
         self._standing = standing
-        self._gang, self._flavor, self._parts = gang, flavor, parts
+        self._gang, self._flavors, self._parts = gang, flavors, parts
         self._needs: Resources = total(parts)
         self._gone: dict[int, tuple[_Victim, int]] = {}
         """The victims so far, with the number of trainers that each keeps. 0: none."""
@@ -153,7 +155,7 @@ class _Search:
                 self._set(victim, kept, is_forced=True)
 
     def _is_enough(self) -> bool:
-        return self._standing.fits(self._gang.queue, self._flavor, self._parts, self._needs)
+        return self._standing.first_fit(self._gang.queue, self._flavors, self._parts, self._needs) is not None
 
     def _set(self, victim: _Victim, trainers: int, *, is_forced: bool = False) -> None:
         if not is_forced and not self._is_allowed(victim):
@@ -174,7 +176,7 @@ class _Search:
     def _is_allowed(self, victim: _Victim) -> bool:
         """Return whether the queue of the victim still borrows, if that is the reason."""
         return victim.why is PreemptionReason.PRIORITY or self._standing.borrows(
-            victim.run.gang.queue, self._gang.queue, self._flavor, self._needs
+            victim.run.gang.queue, self._gang.queue, victim.run.allocation.flavor, self._needs
         )
 
 
@@ -182,26 +184,26 @@ def _victims(snapshot: Snapshot, standing: Standing, gang: Gang, now: float) -> 
     """Return whom to stop for a gang, and count it as started; None: nobody is enough."""
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)
-    best: tuple[float, int, str, list[tuple[_Victim, int]]] | None = None
-    for flavor in gang.flavors or tuple(standing.flavors):
-        if flavor not in standing.flavors:
-            continue
-        if standing.fits(gang.queue, flavor, parts, total(parts)):
-            standing.start(gang, flavor, trainers)
-            return []
+    needs = total(parts)
+    flavors = [name for name in gang.flavors or standing.flavors if name in standing.flavors]
+    if (free := standing.first_fit(gang.queue, flavors, parts, needs)) is not None:
+        standing.start(gang, free, trainers)
+        return []
+    found: list[tuple[float, int, list[tuple[_Victim, int]]]] = []
+    for flavor in flavors:
         candidates = _candidates(snapshot, standing, gang, flavor, now)
-        for order in (_by_cost, _by_cost_of_an_instance):
-            chosen = _Search(standing, gang, flavor, parts).run(sorted(candidates, key=order))
+        for order in _ORDERS:
+            chosen = _Search(standing, gang, flavors, parts).run(sorted(candidates, key=order))
             if chosen is not None:
-                lost = sum(victim.cost for victim, _ in chosen)
-                if best is None or (lost, len(chosen)) < best[:2]:
-                    best = (lost, len(chosen), flavor, chosen)
-    if best is None:
+                found.append((sum(victim.cost for victim, _ in chosen), len(chosen), chosen))
+    if not found:
         return None
-    _, _, flavor, chosen = best
+    _, _, chosen = min(found, key=lambda each: each[:2])
     for victim, kept in chosen:
         standing.leave(victim.run, victim.shrunk(kept) if kept else None)
-    standing.start(gang, flavor, trainers)
+    freed = standing.first_fit(gang.queue, flavors, parts, needs)
+    assert freed is not None
+    standing.start(gang, freed, trainers)
     return [
         Preempt(
             job_id=victim.run.gang.job_id,
@@ -224,7 +226,11 @@ def _candidates(snapshot: Snapshot, standing: Standing, gang: Gang, flavor: str,
         victim, stake = run.gang, snapshot.stakes[run.gang.job_id]
         if rules.by_priority and victim.queue == gang.queue and victim.priority < gang.priority:
             why = PreemptionReason.PRIORITY
-        elif reclaims and run.allocation.flavor == flavor and standing.borrows(victim.queue, gang.queue, flavor, needs):
+        elif (
+            reclaims
+            and run.allocation.flavor == flavor
+            and standing.borrows(victim.queue, gang.queue, flavor, needs)
+        ):
             why = PreemptionReason.RECLAIM
         else:
             continue
@@ -252,15 +258,26 @@ def _is_protected(rules: PreemptionRules, run: Running, stake: Stake, now: float
     )
 
 
-def _by_cost(victim: _Victim) -> tuple[bool, int, float, int]:
-    """What others have borrowed goes first; in the own queue the lowest priority."""
-    return (*_rank(victim), victim.cost, -victim.run.gang.job_id)
+def _order(*, own_first: bool, by_instance: bool) -> Callable[[_Victim], tuple[bool, int, float, int]]:
+    """Return an order of victims: in the own queue the lowest priority goes first, then what loses least."""
+
+    def key(victim: _Victim) -> tuple[bool, int, float, int]:
+        is_own = victim.why is PreemptionReason.PRIORITY
+        loss = victim.cost / max(1, victim.instances) if by_instance else victim.cost
+        return (
+            is_own is not own_first,
+            victim.run.gang.priority if is_own else 0,
+            loss,
+            -victim.run.gang.job_id,
+        )
+
+    return key
 
 
-def _by_cost_of_an_instance(victim: _Victim) -> tuple[bool, int, float, int]:
-    return (*_rank(victim), victim.cost / max(1, victim.instances), -victim.run.gang.job_id)
-
-
-def _rank(victim: _Victim) -> tuple[bool, int]:
-    is_own = victim.why is PreemptionReason.PRIORITY
-    return (is_own, victim.run.gang.priority if is_own else 0)
+_ORDERS: Final = tuple(
+    _order(own_first=own_first, by_instance=by_instance)
+    for own_first in (False, True)
+    for by_instance in (False, True)
+)
+"""Each leads to victims that are enough. Those that lose least in all are taken, since a greedy choice may be
+far from the best."""

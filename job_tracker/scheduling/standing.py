@@ -1,6 +1,6 @@
 """What runs once all that are being stopped are gone, and whether a waiting gang then fits."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from job_tracker.scheduling.capacity import FlavorCapacity
 from job_tracker.scheduling.model import Allocation, Gang, Part, Plan, Resources, Running, Snapshot
@@ -43,7 +43,7 @@ class Standing:
                 self._start_if_it_fits(gang)
 
     @property
-    def flavors(self) -> Iterable[str]:
+    def flavors(self) -> Collection[str]:
         """The names of the flavors."""
         return self._capacity.keys()
 
@@ -58,6 +58,12 @@ class Standing:
             and not self.is_full(queue)
             and self._capacity[flavor].fits_at(parts, 0.0, self._now) is not None
         )
+
+    def first_fit(
+        self, queue: str, flavors: Iterable[str], parts: tuple[Part, ...], needs: Resources
+    ) -> str | None:
+        """Return the first of the flavors on which a gang of a queue could start, if there is one."""
+        return next((each for each in flavors if self.fits(queue, each, parts, needs)), None)
 
     def is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
         """Return whether what is guaranteed to the queue or to a parent of it is enough for it, too."""
@@ -108,10 +114,9 @@ class Standing:
     def _start_if_it_fits(self, gang: Gang) -> None:
         trainers = fewest_trainers(gang)
         parts = with_trainers(gang.parts, trainers)
-        for flavor in gang.flavors or tuple(self._capacity):
-            if flavor in self._capacity and self.fits(gang.queue, flavor, parts, total(parts)):
-                self.start(gang, flavor, trainers)
-                return
+        flavors = [name for name in gang.flavors or self._capacity if name in self._capacity]
+        if (flavor := self.first_fit(gang.queue, flavors, parts, total(parts))) is not None:
+            self.start(gang, flavor, trainers)
 
     def is_full(self, queue: str) -> bool:
         """Return whether a queue, or a parent of it, runs as many jobs as it may."""
