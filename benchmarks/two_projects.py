@@ -119,18 +119,17 @@ def seen_of(plan: Plan, backend: str) -> list[Seen]:
 
 
 def _run(seen: Seen, plan: Plan, server: Server) -> Seen:
-    began = time.monotonic()
+    began = time.time()  # the service says when it has looked
     with (
         TrainingClient(server.address, project=FLOODS) as floods,
         TrainingClient(server.address, project=GANGS) as gangs,
         ThreadPoolExecutor(16) as pool,
     ):
         every = list(pool.map(lambda _: _submit(floods, plan.seconds, 1), range(plan.jobs)))
-        while time.monotonic() - began < _PATIENCE:
-            now = time.monotonic() - began
+        while (now := time.time() - began) < _PATIENCE:
             if now >= plan.gang_after and len(seen.submitted) < plan.gangs:
                 seen.submitted |= {_submit(gangs, plan.gang_seconds, GANG): now for _ in range(plan.gangs)}
-            if not _look(seen, floods.queue_snapshot(), now) and len(seen.submitted) == plan.gangs:
+            if not _look(seen, floods.queue_snapshot(), began) and len(seen.started) == plan.gangs:
                 break
             time.sleep(_LOOK_SECONDS)
         for job in (*every, *seen.submitted):
@@ -151,8 +150,11 @@ def _submit(client: TrainingClient, seconds: float, instances: int) -> int:
     )
 
 
-def _look(seen: Seen, snapshot: pb.GetQueueSnapshotResponse, now: float) -> bool:
+def _look(seen: Seen, snapshot: pb.GetQueueSnapshotResponse, began: float) -> bool:
     """Note what runs. Return whether jobs wait or run."""
+    now = snapshot.taken_at.ToMicroseconds() / 1e6 - began
+    if seen.times and now <= seen.times[-1]:
+        return True  # seen already
     sizes = [sum(part.count for part in shape.parts) for shape in snapshot.shapes]
     running = dict.fromkeys(seen.running, 0)
     waiting = sum(job.project == FLOODS and not job.HasField("admitted_at") for job in snapshot.jobs)

@@ -31,7 +31,6 @@ from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
 from job_tracker.scheduling.mirror import Mirror, Outlook
-from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
 from job_tracker.scheduling.queue_view import Place, QueueFilter, QueuePage, page_of
 from job_tracker.scheduling.tree import pool_of, tree_of
@@ -100,7 +99,6 @@ class Jobs:
         streams: OpenStreams | None = None,
         changes_of: Callable[[Job], AsyncGenerator[bytes, None]] | None = None,
         mirror: Mirror | None = None,
-        planner_options: PlannerOptions | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
@@ -114,7 +112,6 @@ class Jobs:
         self._changes_of = changes_of
         self.mirror = mirror or Mirror(store, lambda: _ONE_QUEUE)
         """Answers questions about the queue. Close it."""
-        self._planner_options = planner_options or PlannerOptions()
         self._logs = logs
         self._admission = admission
         self._models = models
@@ -209,11 +206,8 @@ class Jobs:
     async def snapshot(self, caller: Caller, project: str = "") -> QueueSnapshot:
         """Return the queue as the caller may see it. Raises Forbidden."""
         self._guard.check(caller, "snapshot", project or caller.default_project)
-        tree = self._admission.queues.tree
-        learned = await self.mirror.experience()
-        return await snapshot_of(
-            *(self._store, tree, self._planner_options, caller, self._clock()), learned.expected
-        )
+        queued = sum((await self._store.queued_by_queue()).values())
+        return await self.mirror.ask(lambda seen: snapshot_of(seen, caller, queued))
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its outcome is decided. May be repeated.

@@ -232,7 +232,6 @@ def make_jobs(
         on_save=metrics.observe_job,
         note=note,
         changes_of=RecordedChanges(open_trees(settings)).read,
-        planner_options=planner_options(settings),
         streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller, note=note),
         mirror=Mirror(store, lambda: pool.tree, planner_options(settings), pool=pool.now),
     )

@@ -1,10 +1,8 @@
 """The board: what the planner sees, kept in memory by the leader."""
 
-import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
 from job_tracker.domain.job import Job, JobState
 from job_tracker.scheduling.durations import Kind
@@ -21,6 +19,8 @@ from job_tracker.scheduling.model import (
     Usage,
 )
 from job_tracker.scheduling.preemption_view import PreemptionView
+from job_tracker.scheduling.running import RunningGangs
+from job_tracker.scheduling.shares import decay
 from job_tracker.scheduling.tree import covering
 from job_tracker.scheduling.waiting import WaitingGangs
 from job_tracker.scheduling.waits import KEPT
@@ -49,12 +49,10 @@ class Board:
         self._pool = pool
         self._half_life = half_life
         self.experience = experience or Experience()
-        self.running: dict[int, Running] = {}
+        self.running = RunningGangs()
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
         self.preemption = PreemptionView()
-        self._rates: dict[str, Amounts] = {}
-        """What the running gangs of a queue use at present."""
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
         self._since = 0.0
@@ -73,13 +71,16 @@ class Board:
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""
-        for queue in self._rates:
-            self._advance(queue, now)
+        self.advance(now)
         self._forget_waiting()
-        self.running.clear()
+        self.running = RunningGangs()
         self.preemption.clear()
-        self._rates.clear()
         self._since = now
+
+    def advance(self, now: float) -> None:
+        """Bring the usage of all queues to this time."""
+        for queue in self.running.held():
+            self._advance(queue, now)
 
     def shift(self, seconds: float) -> None:
         """Move all times by this much, since the clock was set by it."""
@@ -87,8 +88,9 @@ class Board:
         self.promises = {
             job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
         }
-        for job_id, running in self.running.items():
-            self.running[job_id] = replace(running, started_at=running.started_at + seconds)
+        self.running = RunningGangs(
+            replace(running, started_at=running.started_at + seconds) for running in self.running.values()
+        )
         self.preemption.shift(seconds)
         self.experience.waits.shift(seconds)
         self._since += seconds
@@ -154,11 +156,9 @@ class Board:
         is_running = job_id in self.running
         return is_running if state.is_live else not is_running and self.waiting.get(job_id) is None
 
-    def snapshot(self, now: float, *, is_open: bool) -> Snapshot:
+    def snapshot(self, *, is_open: bool) -> Snapshot:
         """Return the snapshot. It shares the collections of the board, so it is valid until the next
         change."""
-        for queue in self._rates:
-            self._advance(queue, now)
         flavors, queues = self._pool()
         return Snapshot(
             flavors=flavors,
@@ -178,7 +178,7 @@ class Board:
 
         It is the same object until something changes, for which the planner looks.
         """
-        covered = covering(queues, {*self.waiting.queues(), *self._rates})
+        covered = covering(queues, {*self.waiting.queues(), *self.running.held()})
         if queues is not self._declared or covered.keys() != self._covered.keys():
             self._declared, self._covered = queues, covered
         return self._covered
@@ -215,47 +215,24 @@ class Board:
     def _begin(self, running: Running) -> None:
         known = self.usage.setdefault(running.gang.queue, Usage(running.started_at, {}))
         self._advance(running.gang.queue, max(known.at, running.started_at))
-        self.running[running.gang.job_id] = running
-        self._count(running, 1)
+        self.running.add(running)
 
     def _end(self, job_id: int, now: float) -> None:
-        running = self.running.pop(job_id, None)
-        if running is not None:
+        if (running := self.running.get(job_id)) is not None:
             self._advance(running.gang.queue, now)
-            self._count(running, -1)
-
-    def _count(self, running: Running, sign: int) -> None:
-        queue = running.gang.queue
-        of_flavor = self._rates.setdefault(queue, {}).setdefault(running.allocation.flavor, {})
-        for resource, amount in used_by(running).items():
-            of_flavor[resource] = of_flavor.get(resource, 0) + sign * amount
-        if not any(chain.from_iterable(each.values() for each in self._rates[queue].values())):
-            del self._rates[queue]
+            self.running.remove(job_id)
 
     def _advance(self, queue: str, now: float) -> None:
         """Bring the usage of a queue to this time."""
         if (known := self.usage.get(queue)) is not None:
-            self.usage[queue] = advanced(known, self._rates.get(queue, {}), now, self._half_life)
-
-
-def used_by(running: Running) -> dict[str, int]:
-    """Return what a running gang uses of each resource."""
-    used: dict[str, int] = {}
-    for index, part in enumerate(running.gang.parts):
-        count = running.allocation.trainers or part.count if index == 0 else part.count
-        for resource, amount in part.each.items():
-            used[resource] = used.get(resource, 0) + count * amount
-    return used
+            held = self.running.held().get(queue, {})
+            rates = {flavor: each.amounts for flavor, each in held.items()}
+            self.usage[queue] = advanced(known, rates, now, self._half_life)
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
-    """Return the usage at a later time: it has decayed, and what was used meanwhile is added.
-
-    If the clock was set back, nothing decays, and nothing is added.
-    """
-    seconds = max(0.0, now - usage.at)
-    left = 0.5 ** (seconds / half_life)
-    added = (1 - left) * half_life / math.log(2)  # the integral of what decays meanwhile
+    """Return the usage at a later time: it has decayed, and what was used meanwhile is added."""
+    left, added = decay(now - usage.at, half_life)
     amounts: Amounts = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}
         for flavor, of_flavor in usage.amounts.items()

@@ -178,7 +178,7 @@ class Mirror:
         board.usage.update(notes.usage)
         board.promises = {job_id: each.promise for job_id, each in notes.reserved.items()}
         no_room = any(Reason.ROOM in each.reasons for each in notes.reserved.values())
-        snapshot = board.snapshot(now, is_open=not no_room)
+        snapshot = board.snapshot(is_open=not no_room)
         plan = await asyncio.to_thread(make_plan, snapshot, now, self._options)
         noted = _as_noted(plan, snapshot, notes)
         situation = Situation(snapshot, noted, now, notes.rule)

@@ -6,7 +6,8 @@ from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
 from job_tracker.scheduling.checks import fits_ever
-from job_tracker.scheduling.lengths import planned_end, planned_length
+from job_tracker.scheduling.leaving import leaving_of, soon_gone
+from job_tracker.scheduling.lengths import planned_length
 from job_tracker.scheduling.model import (
     Admit,
     Allocation,
@@ -17,16 +18,15 @@ from job_tracker.scheduling.model import (
     Reason,
     Reserve,
     Resources,
-    Running,
     Snapshot,
 )
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
+from job_tracker.scheduling.running import running_gangs, used_by
 from job_tracker.scheduling.shapes import (
     PartsKey,
     fewest_trainers,
-    held_parts,
     parts_key,
     total,
     with_trainers,
@@ -35,8 +35,6 @@ from job_tracker.scheduling.shares import Shares
 
 _Shape = tuple[PartsKey, int, tuple[str, ...], float]
 _EXACT = 1e-6
-_LEAVING_SECONDS: Final = 1.0
-"""How long a gang that is being stopped is planned to hold its resources."""
 
 
 _SHARE_MOVED: Final = "Queues that have used less for their weight go first."
@@ -59,25 +57,20 @@ class Pass:
         self._snapshot, self._now, self._options = snapshot, now, options
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
-        self._shares = Shares(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life)
+        running = running_gangs(soon_gone(snapshot, now))
+        self._shares = Shares(
+            *(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life),
+            *(running.held(), options.entry_penalty),
+        )
         self._order = Order(snapshot, self._shares, self._tree)
         self._totals: dict[int, tuple[tuple[Part, ...], dict[str, int]]] = {}
         self._started: dict[str, int] = {}
-        by_flavor: dict[str, list[tuple[Running, float]]] = {flavor.name: [] for flavor in snapshot.flavors}
-        alike: dict[tuple[str, str, int], list[tuple[Part, ...]]] = {}
-        for run in snapshot.running.values():
-            flavor = run.allocation.flavor
-            if flavor in by_flavor:
-                by_flavor[flavor].append((run, self._end_of(run)))
-            parts = held_parts(run.gang, run.allocation)
-            group = alike.setdefault((run.gang.queue, flavor, id(parts)), [])
-            group.append(parts)
-        for (queue, flavor, _), group in alike.items():
-            self._count(queue, flavor, group[0], len(group))
-        self._flavors = {f.name: FlavorCapacity(f, now, by_flavor[f.name]) for f in snapshot.flavors}
-        self._overrun = any(
-            run.started_at + planned_length(run.gang.expected) <= now for run in snapshot.running.values()
-        )
+        for queue, by_flavor in running.held().items():
+            for flavor, held in by_flavor.items():
+                self._tree.use(queue, flavor, held.amounts)
+                self._start(queue, held.gangs)
+        self._flavors = {f.name: FlavorCapacity(f, now, running) for f in snapshot.flavors}
+        self._overrun = running.is_any_late(now)
         self._admitted: list[Admit] = []
         self._reserved: list[Reserve] = []
         self._blockers: dict[tuple[str, str], list[_Blocker]] = {}
@@ -123,29 +116,15 @@ class Pass:
         Those that are being stopped still hold their capacity, and their quota for all but these gangs.
         """
         self._claiming = frozenset(self._snapshot.claims)
-        leaving = (
-            [
-                run
-                for job_id, run in self._snapshot.running.items()
-                if job_id in self._snapshot.stakes and self._snapshot.stakes[job_id].is_leaving
-            ]
-            if self._claiming
-            else []
-        )
+        leaving = leaving_of(self._snapshot) if self._claiming else []
         for sign in (-1, 1):
             for run in leaving:
-                self._count(run.gang.queue, run.allocation.flavor, held_parts(run.gang, run.allocation), sign)
-            if sign < 0:
-                for job_id in self._snapshot.claims:
-                    gang = self._snapshot.waiting.get(job_id)
-                    if gang is not None:
-                        self._look_at(gang)
-
-    def _end_of(self, run: Running) -> float:
-        """Return when a running gang is planned to end: at once if it is being stopped."""
-        stake = self._snapshot.stakes.get(run.gang.job_id)
-        leaves = stake is not None and stake.is_leaving
-        return self._now + _LEAVING_SECONDS if leaves else planned_end(run, self._now)
+                self._tree.use(run.gang.queue, run.allocation.flavor, used_by(run), sign)
+                self._start(run.gang.queue, sign)
+            for job_id in self._snapshot.claims if sign < 0 else ():
+                gang = self._snapshot.waiting.get(job_id)
+                if gang is not None:
+                    self._look_at(gang)
 
     def _is_done(self) -> bool:
         if len(self._reserved) < self._options.reservations and not self._is_shut():
@@ -347,26 +326,26 @@ class Pass:
         promise = self._snapshot.promises.get(job_id)
         return 0 if promise is None else promise.overtaken
 
-    def _count(self, queue: str, flavor: str, parts: tuple[Part, ...], times: int = 1) -> None:
+    def _count(self, queue: str, flavor: str, parts: tuple[Part, ...]) -> None:
         needs = self._total(parts)
-        if times != 1:
-            needs = {name: amount * times for name, amount in needs.items()}
         self._tree.use(queue, flavor, needs)
         self._shares.charge(queue, flavor, needs, self._options.entry_penalty)
-        for node in self._rules.path(queue):
-            self._started[node] = self._started.get(node, 0) + times
+        self._start(queue, 1)
+
+    def _start(self, queue: str, gangs: int) -> None:
+        for node in self._rules.path(queue) if self._rules.max_running else ():
+            self._started[node] = self._started.get(node, 0) + gangs
 
     def _is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
         """Return whether what is guaranteed to a queue or to one of its parents is enough for the needs."""
         return any(self._tree.is_guaranteed(node, flavor, needs) for node in self._rules.path(queue))
 
     def _full_node(self, queue: str) -> str | None:
-        for node in self._rules.path(queue):
-            known = self._snapshot.queues.get(node)
-            limit = None if known is None else known.max_running
-            if limit is not None and self._started.get(node, 0) >= limit:
-                return node
-        return None
+        limits = self._rules.max_running
+        nodes = self._rules.path(queue) if limits else ()
+        return next(
+            (node for node in nodes if node in limits and self._started.get(node, 0) >= limits[node]), None
+        )
 
     def _total(self, parts: tuple[Part, ...]) -> dict[str, int]:
         known = self._totals.get(id(parts))

@@ -20,7 +20,7 @@ class Standing:
         self._snapshot, self._now = snapshot, now
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
-        self._capacity = {each.name: FlavorCapacity(each, now, ()) for each in snapshot.flavors}
+        self._capacity = {each.name: FlavorCapacity(each, now) for each in snapshot.flavors}
         self._running: dict[str, int] = {}
         """The number of running jobs of each queue and its parents."""
         self.started: set[int] = set()

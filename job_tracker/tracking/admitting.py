@@ -103,7 +103,7 @@ class Admitting:
             now = self._now()
             self.passes += 1
             began = time.monotonic()
-            plan = self._planner(self._board.snapshot(now, is_open=not self._without_room), now)
+            plan = self._planner(self._board.snapshot(is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
             # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
             was_stale = await self._apply(plan)
@@ -121,6 +121,8 @@ class Admitting:
     async def keep_notes(self, *, with_usage: bool = False) -> None:
         """Write the notes that have changed."""
         if self._is_restored:
+            if with_usage:
+                self._board.advance(self._now())
             await self._notes.write(self._board, with_usage=with_usage)
 
     async def verify(self) -> None:

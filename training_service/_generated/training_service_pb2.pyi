@@ -2607,8 +2607,11 @@ class SnapshotFlavor(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
+    FOLLOWS_MACHINES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name."""
+    follows_machines: _builtins.bool
+    """True: the capacity is that of the machines. Then a resource without an entry is not there."""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """What all its machines have. A resource without an entry is not limited."""
@@ -2623,10 +2626,11 @@ class SnapshotFlavor(_message.Message):
         name: _builtins.str = ...,
         capacity: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         machines: _abc.Iterable[Global___SnapshotMachine] | None = ...,
+        follows_machines: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "machines", b"machines", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "follows_machines", b"follows_machines", "machines", b"machines", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2660,8 +2664,11 @@ class SnapshotMachine(_message.Message):
 
     NUMBER_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    IS_CLOSED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """The number of the machine in this snapshot."""
+    is_closed: _builtins.bool
+    """True: nothing starts there, and what runs there runs on."""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """What jobs may use of it."""
@@ -2671,10 +2678,11 @@ class SnapshotMachine(_message.Message):
         *,
         number: _builtins.int = ...,
         capacity: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        is_closed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "number", b"number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "is_closed", b"is_closed", "number", b"number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2894,6 +2902,7 @@ class SnapshotJob(_message.Message):
     FLAVOR_FIELD_NUMBER: _builtins.int
     TRAINERS_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
+    PROMISED_START_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id. 0: the caller may not know of the job."""
     project: _builtins.str
@@ -2911,7 +2920,7 @@ class SnapshotJob(_message.Message):
     expected_high_seconds: _builtins.float
     """Nine in ten such jobs end earlier. Absent: unknown."""
     flavor: _builtins.str
-    """The kind of machine on which it runs."""
+    """The kind of machine on which it runs, or is promised to run."""
     trainers: _builtins.int
     """The number of trainers that it has. 0: as it asks."""
     @_builtins.property
@@ -2925,6 +2934,10 @@ class SnapshotJob(_message.Message):
     @_builtins.property
     def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The numbers of the machines of its instances, if they are known."""
+
+    @_builtins.property
+    def promised_start(self) -> _timestamp_pb2.Timestamp:
+        """When a waiting job was promised to start. Absent: none is promised."""
 
     def __init__(
         self,
@@ -2942,10 +2955,11 @@ class SnapshotJob(_message.Message):
         flavor: _builtins.str = ...,
         trainers: _builtins.int = ...,
         machines: _abc.Iterable[_builtins.int] | None = ...,
+        promised_start: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "promised_start", b"promised_start", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "priority", b"priority", "project", b"project", "queue", b"queue", "shape", b"shape", "submitted_at", b"submitted_at", "trainers", b"trainers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "priority", b"priority", "project", b"project", "promised_start", b"promised_start", "queue", b"queue", "shape", b"shape", "submitted_at", b"submitted_at", "trainers", b"trainers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_high_seconds: _TypeAlias = _typing.Literal["expected_high_seconds"]  # noqa: Y015
     _WhichOneofArgType__expected_high_seconds: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds"]  # noqa: Y015

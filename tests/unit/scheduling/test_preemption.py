@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,12 @@ BY_PRIORITY = PreemptionRules(by_priority=True)
 PRIORITY, RECLAIM = PreemptionReason.PRIORITY, PreemptionReason.RECLAIM
 
 
-def queue(name: str, nominal: int | None = None, parent: str = "", **rules: object) -> Queue:
+def queue(name: str, nominal: int | None = None, parent: str = "", **rules: Any) -> Queue:
     limits = {} if nominal is None else {"default": {"instances": Limit(nominal=nominal)}}
     return Queue(name=name, parent=parent, limits=limits, preemption=replace(PreemptionRules(), **rules))
 
 
-def one_queue(capacity: int = 8, **rules: object) -> World:
+def one_queue(capacity: int = 8, **rules: Any) -> World:
     return World(queue("a", by_priority=True, **rules), capacity=capacity)
 
 
@@ -131,7 +132,7 @@ def test_a_priority_reaches_no_other_queue() -> None:
     [{"min_runtime": 6000.0}, {"max_preemptions": 0}, {"protected": 0}],
     ids=["too young", "never", "its priority protects it"],
 )
-def test_rules_of_the_queue_protect_a_job(rules: dict[str, object]) -> None:
+def test_rules_of_the_queue_protect_a_job(rules: dict[str, Any]) -> None:
     world = one_queue(capacity=1, **rules)
     world.run(gang(1))
     world.submit(gang(2, priority=1))

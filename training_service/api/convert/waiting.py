@@ -1,7 +1,6 @@
 """Why jobs wait, and the queue as it stands."""
 
 import re
-from datetime import UTC, datetime
 
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
@@ -19,7 +18,7 @@ from job_tracker.scheduling.remedies import Remedy
 from job_tracker.scheduling.waiting_view import SENTENCES, Explanation, Holder, Source
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.caller import project_of
-from training_service.api.convert.times import timestamp
+from training_service.api.convert.times import time_of, timestamp
 from training_service.api.paging import page_size
 
 _TOKEN = re.compile(r"([a-z0-9-]{1,64})/(-?[0-9]{1,10})/([0-9]{1,18})")
@@ -33,7 +32,7 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
         queue=job.spec.queue,
         position=explanation.position,
         reasons=map(_reason, explanation.reasons),
-        promised_start=timestamp(_moment(promise.at)) if promise is not None else None,
+        promised_start=timestamp(time_of(promise.at)) if promise is not None else None,
         flavor=promise.flavor if promise is not None else "",
         moved_because=explanation.moved_because,
         holders=map(_holder, explanation.holders),
@@ -81,8 +80,8 @@ def _estimate(estimate: Estimate | None) -> pb.StartEstimate | None:
     if estimate is None:
         return None
     return pb.StartEstimate(
-        median=timestamp(_moment(estimate.median)),
-        high=timestamp(_moment(estimate.high)),
+        median=timestamp(time_of(estimate.median)),
+        high=timestamp(time_of(estimate.high)),
         basis=estimate.basis.value,
     )
 
@@ -100,7 +99,7 @@ def _holder(holder: Holder) -> pb.CapacityHolder:
         project=holder.label.project,
         queue=holder.queue,
         instances=holder.instances,
-        admitted_at=timestamp(_moment(holder.admitted_at)),
+        admitted_at=timestamp(time_of(holder.admitted_at)),
     )
 
 
@@ -144,11 +143,3 @@ def _used(used: UsedResource) -> pb.UsedResource:
         nominal=used.nominal,
         share=used.share,
     )
-
-
-def _moment(at: float) -> datetime | None:
-    """Return the time; None if no datetime can be so late."""
-    try:
-        return datetime.fromtimestamp(at, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None

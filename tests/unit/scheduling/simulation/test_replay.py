@@ -168,3 +168,15 @@ def test_further_jobs_may_come_while_some_run() -> None:
 
     records = replay([TraceJob(0, 10, 1)], fifo, Cluster.of(1), more=one_more)
     assert [record.started_at for record in records] == [0, 10, 20]
+
+
+def test_an_earlier_promise_is_the_first_and_is_seen_by_the_policy() -> None:
+    seen = []
+
+    def watching(snapshot: Snapshot, now: float) -> Plan:
+        seen.append(dict(snapshot.promises))
+        return fifo(snapshot, now)
+
+    (record,) = replay([TraceJob(-5, 1, 1, promise=Promise(7, "default"))], watching, Cluster.of(1))
+    assert seen[0] == {1: Promise(BEGIN + 7, "default")}
+    assert record.first_promise == 7
