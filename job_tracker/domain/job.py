@@ -372,7 +372,8 @@ class Job:
         return self.decided(Ending(JobState.QUEUED, at, preemption=preemption))
 
     @property
-    def _counted_attempts(self) -> int:
+    def counted_attempts(self) -> int:
+        """Return how many attempts the job has made, without those that were preempted."""
         return max(1, self.attempt - self.preemptions)
 
     @property
@@ -396,7 +397,7 @@ class Job:
             for r in self.ranks
         )
         if ending.state is JobState.BACKOFF:
-            until = at + self.spec.retry.delay_after(self._counted_attempts)
+            until = at + self.spec.retry.delay_after(self.counted_attempts)
             return replace(
                 self._moved(ending.state, at, ending.diagnosis, until=until), ending=None, ranks=ranks
             )
@@ -415,7 +416,7 @@ class Job:
             JobState.QUEUED: deadlines.queue,
             JobState.LAUNCHING: deadlines.start,
             JobState.RUNNING: deadlines.run,
-            JobState.BACKOFF: self.spec.retry.delay_after(self._counted_attempts),
+            JobState.BACKOFF: self.spec.retry.delay_after(self.counted_attempts),
         }.get(self.state)
 
     def due_in_time(self, now: datetime) -> "Job":

@@ -102,7 +102,7 @@ class JobMetrics:
         failure = job.last_failure
         assert failure is not None
         self._failures.labels(failure.category).inc()
-        was_worth_a_retry = job.attempt > 1 and job.spec.retry.allows(1, failure)
+        was_worth_a_retry = job.counted_attempts > 1 and job.spec.retry.allows(1, failure)
         if job.state is JobState.FAILED and was_worth_a_retry:
             self._exhausted.inc()
 

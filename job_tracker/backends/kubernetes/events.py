@@ -54,7 +54,9 @@ def job_event(before: Job, after: Job) -> JobEvent | None:
         return JobEvent("Running", f"The master is running, {_attempt(after)}.")
     if before.state.is_live and after.state is JobState.CANCELLED:
         return JobEvent("Cancelled", "The job was cancelled on request.")
-    if after.state.is_live and after.ending is not None and before.ending is None:
+    # A job that was to give way to another may have ended before by itself.
+    is_new = before.ending is None or (before.ending.preemption is not None and after.preemption is None)
+    if after.state.is_live and after.ending is not None and is_new:
         return _decided(after, after.ending)
     return None
 

@@ -44,7 +44,7 @@ def message_of(view: JobView) -> str:
         case JobState.FAILED:
             if not job.diagnosis:
                 return "Training failed."
-            tries = f" Given up after {job.attempt} attempts." if job.attempt > 1 else ""
+            tries = f" Given up after {job.counted_attempts} attempts." if job.counted_attempts > 1 else ""
             return f"{_what_happened(job.diagnosis)} {job.diagnosis.resolution}{tries}"
 
 
