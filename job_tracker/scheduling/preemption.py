@@ -181,7 +181,7 @@ class _Search:
 
 
 def _victims(snapshot: Snapshot, standing: Standing, gang: Gang, now: float) -> list[Preempt] | None:
-    """Return whom to stop for a gang, and count it as started; None: nobody is enough."""
+    """Return whom to stop for a gang, and count it as started; None: all together are not enough."""
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)
     needs = total(parts)

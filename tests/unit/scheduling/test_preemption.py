@@ -361,7 +361,7 @@ def _check_capacity(world: World, seed: int) -> None:
 
 
 def test_what_is_guaranteed_can_always_be_taken_back() -> None:
-    """Whatever runs, a job within the guarantee of its queue starts as soon as its victims are gone."""
+    """A job within the guarantee of its queue starts as soon as its victims are gone."""
     for seed in _seeds(500):
         chance = random.Random(seed)
         capacity = chance.randint(4, 20)
