@@ -60,6 +60,7 @@ class Cluster:
         self.now = NOON
         self.settled: list[int] = []
         self.passed = 0.0
+        self.news: list[tuple[int, str, str]] = []
         self.lead()
 
     def lead(self) -> None:
@@ -68,8 +69,11 @@ class Cluster:
         self.notes = NoteKeeper(self.store, None)
         self.admitting = Admitting(
             *(self.store, self._plan, self.board, self.notes, self._save, self._wake),
-            *(lambda: None, self._clock, lambda: self.passed, self.settled.append),
+            *(lambda: None, self._clock, lambda: self.passed, self._waits, self.settled.append),
         )
+
+    def _waits(self, job: Job, code: str, sentence: str) -> None:
+        self.news.append((job.id, code, sentence))
 
     def pass_time(self, **time: float) -> None:
         self.now += timedelta(**time)
@@ -450,3 +454,33 @@ async def test_a_later_leader_finds_who_is_being_stopped_and_for_whom(cluster: C
     await cluster.admitting.run()
     snapshot = cluster.board.snapshot(is_open=True)
     assert (list(snapshot.claims), snapshot.stakes[victim].leaves_for) == ([preemptor], preemptor)
+
+
+async def test_the_reasons_of_waiting_jobs_are_counted_and_changes_announced_once(cluster: Cluster) -> None:
+    first, second, third = await cluster.submit(CAPACITY, CAPACITY, 1)
+    await cluster.admitting.run()
+    assert sum(cluster.admitting.reasons.values()) == 2
+    assert cluster.admitting.reasons[Reason.CAPACITY] >= 1
+    await cluster.admitting.keep_notes()
+    assert (second, "capacity", "Other jobs use what it needs.") in cluster.news
+    assert {job_id for job_id, _, _ in cluster.news} <= {second, third}
+    before = list(cluster.news)
+    await cluster.admitting.run()
+    await cluster.admitting.keep_notes()
+    assert cluster.news == before
+    await cluster.end(first, second, third)
+    await cluster.admitting.run()
+    assert sum(cluster.admitting.reasons.values()) == 0
+
+
+async def test_a_later_leader_knows_what_was_learned_of_waits(cluster: Cluster) -> None:
+    await cluster.submit(CAPACITY)
+    await cluster.admitting.run()
+    cluster.pass_time(seconds=1)
+    (waiting,) = await cluster.submit(CAPACITY)
+    await cluster.admitting.run()
+    assert cluster.board.experience.waits.waiting() == [waiting]
+    await cluster.admitting.keep_notes(with_usage=True)
+    cluster.lead()
+    await cluster.admitting.run()
+    assert cluster.board.experience.waits.waiting() == [waiting]
