@@ -131,6 +131,7 @@ class FlavorCapacity:
 
     def count(self, run: Running, now: float, sign: int = 1) -> None:
         """Count a running gang from now on. Sign -1 gives back what it holds."""
+        self._rooms.clear()
         parts, nodes = held_parts(run.gang, run.allocation), run.allocation.nodes
         if not (self._has_nodes and nodes):
             self._all.take(tuple(sign * amount for amount in self._need(parts)), now, math.inf)

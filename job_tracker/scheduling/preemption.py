@@ -121,6 +121,15 @@ class _Search:
         self._gone: dict[int, tuple[_Victim, int]] = {}
         """The victims so far, with the number of trainers that each keeps. 0: none."""
 
+    def may_succeed(self, victims: Sequence[_Victim]) -> bool:
+        """Return whether all victims together are enough. If not, a search is in vain, and costs more."""
+        for victim in victims:
+            self._standing.count(victim.run, -1)
+        is_enough = self._is_enough()
+        for victim in victims:
+            self._standing.count(victim.run)
+        return is_enough
+
     def run(self, victims: Sequence[_Victim]) -> list[tuple[_Victim, int]] | None:
         """Return the victims that are enough, or None. The standing is as before."""
         for victim in (each for each in victims if each.least):
@@ -136,7 +145,7 @@ class _Search:
             self._put_back()
         chosen = list(self._gone.values())
         for victim, _ in chosen:
-            self._restore(victim)
+            self._restore(victim)  # which empties what the next run begins with
         return chosen if enough else None
 
     def _put_back(self) -> None:
@@ -192,8 +201,9 @@ def _victims(snapshot: Snapshot, standing: Standing, gang: Gang, now: float) -> 
     found: list[tuple[float, int, list[tuple[_Victim, int]]]] = []
     for flavor in flavors:
         candidates = _candidates(snapshot, standing, gang, flavor, now)
-        for order in _ORDERS:
-            chosen = _Search(standing, gang, flavors, parts).run(sorted(candidates, key=order))
+        search = _Search(standing, gang, flavors, parts)
+        for order in _ORDERS if search.may_succeed(candidates) else ():
+            chosen = search.run(sorted(candidates, key=order))
             if chosen is not None:
                 found.append((sum(victim.cost for victim, _ in chosen), len(chosen), chosen))
     if not found:

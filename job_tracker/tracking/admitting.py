@@ -304,6 +304,8 @@ class Admitting:
         )
         if errors := [error for error in failed if not _is_stale(error)]:
             raise errors[0]
+        if len(failed) < len(plan.preempted):
+            self._wake()  # the next plan says that others are being stopped for it
         return bool(failed)
 
     async def _stop_for(self, decision: Preempt, now: datetime) -> None:
