@@ -261,6 +261,8 @@ class Reason(StrEnum):
     """Its queue, or a parent of it, is at its quota and cannot borrow more now."""
     LENT = "lent"
     """Other queues have borrowed its queue's quota."""
+    KEPT = "kept"
+    """What is free is guaranteed to other queues, which do not lend it."""
     MAX_RUNNING = "max_running"
     """Its queue runs as many jobs as it may."""
     ORDER = "order"

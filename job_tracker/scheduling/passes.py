@@ -1,11 +1,12 @@
 """One pass of the planner over the waiting jobs."""
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
-from job_tracker.scheduling.checks import fits_ever
+from job_tracker.scheduling.checks import flavors_for
 from job_tracker.scheduling.leaving import leaving_of, soon_gone
 from job_tracker.scheduling.lengths import planned_length
 from job_tracker.scheduling.model import (
@@ -76,7 +77,7 @@ class Pass:
         self._blockers: dict[tuple[str, str], list[_Blocker]] = {}
         self._earliest: dict[tuple[_Shape, str], float] = {}
         self._failed: set[tuple[str, _Shape]] = set()
-        self._fitting: dict[tuple[str, _Shape], bool] = {}
+        self._fitting: dict[tuple[str, _Shape], frozenset[str]] = {}
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
         self._overtaken: dict[int, _Blocker] = {}
@@ -149,14 +150,14 @@ class Pass:
         if full is not None:
             if len(self._reserved) >= self._options.reservations:
                 self._order.close(gang.queue)
-            elif self._fits_ever(gang):
+            elif self._flavors_for(gang):
                 self._wait(gang, NEVER, "", (Reason.MAX_RUNNING,))
                 self._order.close(gang.queue)
             else:
                 self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
             return
         reason = Reason.CAPACITY
-        scope: str | None = None
+        scopes: dict[str, str] = {}
         best, best_flavor = NEVER, ""
         for name in gang.flavors or tuple(self._flavors):
             flavor = self._flavors.get(name)
@@ -165,7 +166,7 @@ class Pass:
             least = with_trainers(gang.parts, fewest_trainers(gang))
             blocked = self._tree.blocker(gang.queue, name, self._total(least))
             if blocked is not None:
-                scope = blocked if scope is None else scope
+                scopes[name] = blocked
                 continue
             length = planned_length(gang.expected)
             after = self._earliest.get((shape, name), self._now)
@@ -199,7 +200,7 @@ class Pass:
             self._reserve(gang, best_flavor, best, reason)
         else:
             self._failed.add((gang.queue, shape))
-            self._hold(gang, reason, scope)
+            self._hold(gang, reason, scopes)
 
     def _admit(self, gang: Gang, name: str, flavor: FlavorCapacity, slot: Slot, length: float) -> None:
         least, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
@@ -238,23 +239,30 @@ class Pass:
             self._blockers.setdefault((gang.queue, name), [blocker])
         self._count(gang.queue, name, least)
 
-    def _hold(self, gang: Gang, reason: Reason, scope: str | None) -> None:
-        """Let a gang wait for which no start can be promised."""
+    def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
+        """Let a gang wait for which no start can be promised.
+
+        `scopes` are the nodes of the tree that forbid it now, by flavor.
+        """
         names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
         if not all(self._flavors[name].flavor.is_known for name in names):
             self._wait(gang, NEVER, "", (Reason.UNKNOWN_CAPACITY,))
             return
-        if not self._fits_ever(gang):
+        # It keeps nothing free where it never starts.
+        names = [name for name in names if name in self._flavors_for(gang)]
+        if not names:
             self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
             return
-        needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
-        if scope is not None:
-            reason = Reason.QUOTA
+        least = with_trainers(gang.parts, fewest_trainers(gang))
+        needs = total(least)
+        is_limited = all(name in scopes for name in names)
+        if is_limited:
+            reason = self._limit_reason(scopes, names, least)
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
         for name in names:
-            if (scope or "", name) not in self._blockers:
-                self._blockers[scope or "", name] = [blocker]
+            if (scope := scopes.get(name, ""), name) not in self._blockers:
+                self._blockers[scope, name] = [blocker]
             elif (gang.queue, name) not in self._blockers:
                 # The first that waits is of another queue. It does not count who passes this one.
                 self._blockers[gang.queue, name] = [blocker]
@@ -262,15 +270,25 @@ class Pass:
             self._wait(gang, NEVER, "", (reason,))
             return
         # What borrowers give back is kept for it, until it is enough.
-        self._wait(gang, NEVER, "", (Reason.LENT,) if scope is not None else (reason, Reason.LENT))
+        self._wait(gang, NEVER, "", (Reason.LENT,) if is_limited else (reason, Reason.LENT))
         self._tree.use(gang.queue, owned, needs)
-        self._flavors[owned].hold(with_trainers(gang.parts, fewest_trainers(gang)), self._now)
+        self._flavors[owned].hold(least, self._now)
 
-    def _fits_ever(self, gang: Gang) -> bool:
+    def _limit_reason(
+        self, scopes: Mapping[str, str], names: Sequence[str], parts: tuple[Part, ...]
+    ) -> Reason:
+        """Return why no flavor has enough that a queue may use. At the root, it has no quota of its own."""
+        if any(scopes[name] for name in names):
+            return Reason.QUOTA
+        is_free = any(self._flavors[name].fits_at(parts, 0.0, self._now) is not None for name in names)
+        return Reason.KEPT if is_free else Reason.CAPACITY
+
+    def _flavors_for(self, gang: Gang) -> frozenset[str]:
+        """Return the flavors on which it can start when nothing else runs."""
         key = (gang.queue, self._shape(gang))
         known = self._fitting.get(key)
         if known is None:
-            known = fits_ever(self._snapshot.queues, self._snapshot.flavors, gang) is None
+            known = flavors_for(self._snapshot.queues, self._snapshot.flavors, gang)
             self._fitting[key] = known
         return known
 

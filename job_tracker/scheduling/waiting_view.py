@@ -10,7 +10,7 @@ from job_tracker.domain.job import Job, JobState
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.explanations import explain as explain_gang
 from job_tracker.scheduling.mirror import Label, Mirror, Seen
-from job_tracker.scheduling.model import Expected, Gang, Promise, Reason, Running
+from job_tracker.scheduling.model import Expected, Promise, Reason, Running
 from job_tracker.scheduling.remedies import Remedy
 from job_tracker.scheduling.shapes import held_parts
 
@@ -131,8 +131,3 @@ def _run(seen: Seen, job_id: int) -> Running | None:
 def instances_of(run: Running) -> int:
     """Return the number of instances that a running gang holds."""
     return sum(part.count for part in held_parts(run.gang, run.allocation))
-
-
-def size_of(gang: Gang) -> int:
-    """Return the number of instances that a gang asks for."""
-    return sum(part.count for part in gang.parts)

@@ -106,14 +106,14 @@ def test_an_operator_lets_the_queue_borrow_more() -> None:
     limits = {"default": {INSTANCES: Limit(nominal=2, borrow=0)}}
     queues = {"default": Queue(name="default", limits=limits)}
     found = remedy(snapshot(gang(2), running=(gang(1, 2),), queues=queues), 2)
-    assert (found.cure, found.text) == (Cure.QUEUE, "Let the queue default borrow 1 instances more.")
+    assert (found.cure, found.text) == (Cure.QUEUE, "Let the queue default borrow 1 instance more.")
 
 
 def test_an_operator_adds_as_much_capacity_as_the_job_needs() -> None:
     found = remedy(snapshot(gang(2), running=(gang(1, 8),)), 2)
     assert (found.cure, found.text) == (
         Cure.CAPACITY,
-        "Raise the capacity of the flavor default by 1 instances.",
+        "Raise the capacity of the flavor default by 1 instance.",
     )
 
 
@@ -129,7 +129,7 @@ def test_machines_are_added_where_machines_are_known() -> None:
     flavor = Flavor(name="default", capacity={INSTANCES: 8, "gpu": 2}, nodes=nodes)
     wide = Gang(job_id=2, parts=(Part(1, {"gpu": 4}),))
     found = remedy(snapshot(wide, flavors=(flavor,)), 2)
-    assert found.text == "Add machines to the flavor default: 1 with 1 instances, 4 gpu."
+    assert found.text == "Add machines to the flavor default: 1 with 1 instance, 4 gpu."
     assert isinstance(found.changes[0], MoreCapacity)
 
 

@@ -72,3 +72,11 @@ def test_the_history_says_why_an_attempt_was_stopped_for_another_job() -> None:
         "queued again: Preempted: job 9 has a higher priority.",
         "queued again",
     ]
+
+
+def test_a_waiting_job_says_why_it_waits() -> None:
+    before = "Queueing, there are 2 training jobs waiting before this."
+    status = Status(job_id=1, positionInQueue=2, message=f"{before} Other jobs use what it needs.")
+    found = dict(facts.situation(status, NOW))
+    assert (found["Queue"], found["Waits"]) == ("2 jobs ahead", "Other jobs use what it needs.")
+    assert "Waits" not in dict(facts.situation(Status(job_id=1, message=before), NOW))
