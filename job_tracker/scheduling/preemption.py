@@ -122,7 +122,7 @@ class _Search:
         """The victims so far, with the number of trainers that each keeps. 0: none."""
 
     def may_succeed(self, victims: Sequence[_Victim]) -> bool:
-        """Return whether all victims together are enough. If not, a search is in vain, and costs more."""
+        """Return whether all victims together are enough. If not, no search finds any, and it costs more."""
         for victim in victims:
             self._standing.count(victim.run, -1)
         is_enough = self._is_enough()

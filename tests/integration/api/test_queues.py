@@ -74,7 +74,7 @@ async def test_a_request_that_a_queue_does_not_take_changes_nothing(service: Ser
             await client.submit("program", "1", "v1", queue="small", priority="high")
         with pytest.raises(InvalidRequest, match="expected: "):
             await client.submit("program", "1", "v1", expected=timedelta(0))
-        with pytest.raises(InvalidRequest, match=r"The largest that fits .* queue small is 1 trainers"):
+        with pytest.raises(InvalidRequest, match=r"The largest that fits .* queue small is 1 trainer"):
             await client.submit("program", "1", "v1", queue="small", instances=2)
         assert [job async for job in client.list()] == []
         await client.submit("program", "1", "v1", queue="small")
