@@ -191,8 +191,10 @@ class Promise:
     """The promised start."""
     flavor: str
     overtaken: int = 0
-    """How many jobs have started before the job while no start could be promised to it, or while the promised
-    start was put off."""
+    """How many jobs have started before the job while no start could be promised to it. If its start was put
+    off once, also those of its own queue since then."""
+    is_put_off: bool = False
+    """Whether the promised start was ever moved later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
@@ -48,6 +48,8 @@ class _Blocker:
     index: int
     """Its place in the list of reservations."""
     overtaken: int
+    limit: int
+    """How many may overtake it."""
 
 
 class Pass:
@@ -103,7 +105,7 @@ class Pass:
             passed_over += len(self._admitted) == before
         for blocker in self._overtaken.values():
             reserve = self._reserved[blocker.index]
-            promise = Promise(reserve.promise.at, reserve.promise.flavor, blocker.overtaken)
+            promise = replace(reserve.promise, overtaken=blocker.overtaken)
             self._reserved[blocker.index] = Reserve(
                 reserve.job_id, promise, reserve.reasons, reserve.moved_because
             )
@@ -136,9 +138,8 @@ class Pass:
 
     def _is_shut(self) -> bool:
         """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
-        limit = self._options.overtake_limit
         return all(
-            any(b.overtaken >= limit for b in self._blockers.get(("", name), ())) for name in self._flavors
+            any(b.overtaken >= b.limit for b in self._blockers.get(("", name), ())) for name in self._flavors
         )
 
     def _look_at(self, gang: Gang) -> None:
@@ -173,8 +174,7 @@ class Pass:
             if after <= self._now:
                 slot = flavor.fits_at(least, length, self._now)
                 if slot is not None:
-                    barred = self._bar(gang.queue, name)
-                    if barred is not None:
+                    if any(b.overtaken >= b.limit for b in self._ahead(gang.queue, name, self._total(least))):
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
                     if self._snapshot.is_open and gang.job_id not in self._awaited:
@@ -217,10 +217,10 @@ class Pass:
                 low, slot = trainers, more
         parts = with_trainers(gang.parts, low)
         flavor.take(parts, slot, length)
-        self._count(gang.queue, name, parts)
-        for blocker in self._ahead(gang.queue, name):
+        for blocker in self._ahead(gang.queue, name, self._total(with_trainers(gang.parts, least))):
             blocker.overtaken += 1
             self._overtaken[blocker.index] = blocker
+        self._count(gang.queue, name, parts)
         self._went_first(gang)
         self._admitted.append(
             Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
@@ -232,10 +232,10 @@ class Pass:
         if self._is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
-        blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
+        blocker = self._blocker(gang)
         self._wait(gang, slot, name, tuple(reasons))
-        if self._reserved[-1].moved_because or blocker.overtaken >= self._options.overtake_limit:
-            # As it is put off again and again, others of its queue may not pass it without end.
+        if self._reserved[-1].promise.is_put_off:
+            # It may be put off again and again. So others of its queue may not pass it without end.
             self._blockers.setdefault((gang.queue, name), [blocker])
         self._count(gang.queue, name, least)
 
@@ -259,7 +259,7 @@ class Pass:
         if is_limited:
             reason = self._limit_reason(scopes, names, least)
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
-        blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
+        blocker = self._blocker(gang)
         for name in names:
             if (scope := scopes.get(name, ""), name) not in self._blockers:
                 self._blockers[scope, name] = [blocker]
@@ -303,7 +303,8 @@ class Pass:
         old = self._snapshot.promises.get(gang.job_id)
         moved = self._moved_because(gang, old.at) if old is not None and slot.at > old.at + _EXACT else ""
         self._went_first(gang)
-        promise = Promise(slot.at, flavor, 0 if old is None else old.overtaken)
+        put_off = bool(moved) or (old is not None and old.is_put_off)
+        promise = Promise(slot.at, flavor, 0 if old is None else old.overtaken, put_off)
         self._reserved.append(Reserve(gang.job_id, promise, reasons, moved))
         if old is None:
             self._top[gang.queue] = max(gang.priority, self._top.get(gang.queue, gang.priority))
@@ -329,20 +330,19 @@ class Pass:
             return Reason.RESERVED
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
-    def _ahead(self, queue: str, flavor: str) -> list[_Blocker]:
-        """Return the jobs that a job of a queue would overtake."""
-        if not self._blockers:
-            return []
-        found = (self._blockers.get((node, flavor), ()) for node in self._rules.path(queue))
-        return [blocker for blockers in found for blocker in blockers]
+    def _ahead(self, queue: str, flavor: str, needs: Resources) -> list[_Blocker]:
+        """Return the jobs that a job would overtake. It overtakes none with what is guaranteed to it."""
+        found: list[_Blocker] = []
+        for node in self._rules.path(queue) if self._blockers else ():
+            found += self._blockers.get((node, flavor), ())
+            if self._tree.is_guaranteed(node, flavor, needs):
+                break
+        return found
 
-    def _bar(self, queue: str, flavor: str) -> _Blocker | None:
-        limit = self._options.overtake_limit
-        return next((b for b in self._ahead(queue, flavor) if b.overtaken >= limit), None)
-
-    def _past(self, job_id: int) -> int:
-        promise = self._snapshot.promises.get(job_id)
-        return 0 if promise is None else promise.overtaken
+    def _blocker(self, gang: Gang) -> _Blocker:
+        promise = self._snapshot.promises.get(gang.job_id)
+        past = 0 if promise is None else promise.overtaken
+        return _Blocker(len(self._reserved), past, self._options.overtake_limit)
 
     def _count(self, queue: str, flavor: str, parts: tuple[Part, ...]) -> None:
         needs = self._total(parts)

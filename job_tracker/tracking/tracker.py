@@ -492,7 +492,8 @@ class Tracker:
             if not is_next_step_of_caller:
                 if after.state.is_live:
                     self._queue.add(after.id)
-                self._admitting.may_have_changed(after.id)
+                if before.state is not JobState.QUEUED:  # an admission that fails is retried after a pause
+                    self._admitting.may_have_changed(after.id)
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
             raise
         if not is_next_step_of_caller:
