@@ -165,7 +165,7 @@ class QuotaTree:
 
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
         """Return whether a node and those below it use more than is guaranteed to them, of what is needed."""
-        own = self._rules.guarantees.get(flavor, _NONE).get(node, _NOTHING)
+        own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
         return any(
             needs.get(name) and self._held[flavor, name].get(node, 0) > own.get(name, 0)
             for name in self._rules.kinds.get(flavor, ())
