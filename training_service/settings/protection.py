@@ -48,6 +48,22 @@ def unprotected(settings: Settings) -> Iterator[Problem]:
             "the service does not encrypt connections: anyone on the way can read the tokens of callers",
             "set server.tls",
         )
+    web = settings.web
+    if web.enabled is not False and web.address and not (server.insecure or is_loopback(web.address)):
+        if not encrypted:
+            yield _reachable(
+                ("web", "address"),
+                web.address,
+                "the dashboard is not encrypted: anyone on the way can read the tokens of callers",
+                "set server.tls",
+            )
+        elif is_open(settings):
+            yield _reachable(
+                ("web", "address"),
+                web.address,
+                "callers on loopback need no token, so every visitor would be an operator",
+                'set auth.loopback = "token"',
+            )
     # Tokens of reports identify their senders, so this port needs encryption only.
     if reports.listen and not (server.insecure or is_loopback(reports.listen) or encrypted):
         yield _reachable(
