@@ -20,7 +20,7 @@ class WebSettings(Config):
         default=None,
         description="Listening address of the dashboard, HOST:PORT. Port 0 takes a free port. A host other "
         "than loopback needs `server.tls`, and its callers a token, or `server.insecure`. Unset: 127.0.0.1, "
-        "with the port after that of `server.address` if it is free, or else any free port. The log has the URL.",
+        "with the port after that of `server.address` if it is free, or else any other. The log has the URL.",
     )
     hosts: frozenset[str] = Field(
         default=frozenset(),

@@ -35,7 +35,7 @@ class Wanted:
     size: int = PAGE
 
     def where(self, caller: Caller) -> JobFilter:
-        """Return the filter for the operation, without a project for all of the caller. Raises InvalidField."""
+        """Return the filter for the operation; without a project, all of the caller. Raises InvalidField."""
         texts = self.texts
         return JobFilter(
             frozenset(self.states),

@@ -22,7 +22,7 @@ async def log_in(visit: Visit) -> Response:
             visit.request, visit.form.get("token", "").strip()
         )
     except NotAllowed as error:
-        return visit.page("login.html", 401, next=there, problem=str(error))
+        return visit.page("login.html", 401, next=there, problem=str(error).partition("; send ")[0])
     visit.caller = caller
     response = see(there)
     set_cookie(response, visit, session)
