@@ -159,7 +159,7 @@ def _limit(machine: str, bridge: str, port: str, rate: str) -> None:
     for namespace, device in ((machine, INTERFACE), (bridge, port)):
         _run(
             *("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root"),
-            *("tbf", "rate", rate, "burst", "128kb", "latency", "100ms"),
+            *("tbf", "rate", rate, "burst", "32kb", "latency", "100ms"),
         )
 
 

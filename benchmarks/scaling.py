@@ -37,6 +37,8 @@ WITHIN, PLANNED_WITHIN, PLANNED_OF_TEN = 0.15, 0.10, 9
 BEGAN = time.monotonic()
 PATIENCE = 120.0
 """Seconds for one run."""
+CALIBRATED_AT = "1gbit"
+"""The rate of links while devices are measured for the second part: transfers take no time worth it."""
 BUCKET = 25 << 20
 SMALL = {"LAYERS": "4", "WIDTH": "128", "HEADS": "4", "CONTEXT": "32"}
 LARGE = {"LAYERS": "4", "WIDTH": "256", "HEADS": "4", "CONTEXT": "32"}
@@ -85,10 +87,12 @@ class Ranks:
                 self._processes.append(process)
 
     def close(self) -> None:
-        """End the ranks."""
+        """End the ranks, and what they have started."""
         for process in self._processes:
-            process.kill()
-            process.communicate()
+            process.stdin.close()  # then a rank ends its task and itself
+        for process in self._processes:
+            process.wait(PATIENCE)
+            process.stdout.close()
 
     def run(
         self, count: int, task: str, environment: Mapping[str, str], settings: Mapping[str, Any]
@@ -107,6 +111,11 @@ class Ranks:
         if errors := {answer["error"] for answer in answers if "error" in answer}:
             raise SystemExit(f"scaling: {task} on {count} ranks, {dict(environment)}: {'; '.join(errors)}")
         return answers[0]
+
+    def limit(self, rate: str) -> None:
+        """Limit all links to this rate."""
+        for machine in self.machines:
+            machine.limit(rate)
 
     def network(self) -> network_file.Links:
         """Measure the links."""
@@ -153,7 +162,7 @@ def measure(quick: bool, parts: Sequence[str] = PARTS) -> list[Row]:
         if "predictions" in parts:
             rows += _predictions(ranks, names, seconds=3 if quick else 6)
         if "plans" in parts:
-            rows += _plans(ranks, SETTINGS[:2] if quick else SETTINGS, seconds=1.5)
+            rows += _plans(ranks, SETTINGS[:2] if quick else SETTINGS, seconds=2 if quick else 3)
     return rows
 
 
@@ -197,15 +206,19 @@ def _add(rows: list[Row], row: Row) -> None:
 def _plans(ranks: Ranks, settings: Sequence[tuple[str, Mapping[str, str], int]], seconds: float) -> list[Row]:
     rows: list[Row] = []
     links: dict[str, network_file.Links] = {}
+    devices: dict[tuple[str, int], Device] = {}
     good = 0
     for rate, sizes, batch in settings:
-        for machine in ranks.machines:
-            machine.limit(rate)
+        training = sizes["WIDTH"], batch
+        if training not in devices:
+            ranks.limit(CALIBRATED_AT)
+            devices[training] = _device(ranks, {**sizes, "BATCH_SIZE": str(batch)}, seconds)
+        ranks.limit(rate)
         if rate not in links:
             links[rate] = ranks.network()
         environment = {**sizes, "BATCH_SIZE": str(batch)}
         tried = {_layout(each): _step(ranks, _layout(each), environment, seconds) for each in TRIED}
-        choice = _choice(sizes, batch, links[rate], tried[Layout()])
+        choice = _choice(sizes, batch, links[rate], devices[training])
         if choice not in tried:
             tried[choice] = _step(ranks, choice, environment, seconds)
         fastest = min(tried, key=tried.__getitem__)
@@ -234,10 +247,35 @@ def _plans(ranks: Ranks, settings: Sequence[tuple[str, Mapping[str, str], int]],
     return rows
 
 
-def _choice(sizes: Mapping[str, str], batch: int, links: network_file.Links, alone: float) -> Layout:
-    """Return the planner's fastest layout. The speed of a device is that of the training on one."""
+@dataclass(frozen=True)
+class Device:
+    """What a training takes on one device."""
+
+    seconds: float
+    """Of a step, in proportion to its examples."""
+    overhead: float
+    """Seconds of all layers for each micro-batch, however small."""
+
+
+def _device(ranks: Ranks, environment: Mapping[str, str], seconds: float) -> Device:
+    """Measure a device by a pipeline of two with few and with many micro-batches.
+
+    m micro-batches on two equal stages take (m + 1) (work / 2m + overhead / 2).
+    """
+    few, many = 4, 8
+    took = {
+        m: _step(ranks, Layout(pipeline=2, micro_batches=m), environment, seconds) / (m + 1) * 2
+        for m in (few, many)
+    }
+    overhead = max(0.0, (took[many] * many - took[few] * few) / (many - few))
+    return Device((took[few] - overhead) * few, overhead)
+
+
+def _choice(sizes: Mapping[str, str], batch: int, links: network_file.Links, device: Device) -> Layout:
+    """Return the planner's fastest layout."""
+    layers = int(sizes["LAYERS"])
     model = Model(
-        layers=int(sizes["LAYERS"]),
+        layers=layers,
         width=int(sizes["WIDTH"]),
         heads=int(sizes["HEADS"]),
         sequence=int(sizes["CONTEXT"]),
@@ -248,7 +286,8 @@ def _choice(sizes: Mapping[str, str], batch: int, links: network_file.Links, alo
     training = Training(model, batch, precision="fp32", optimizer="adamw")
     cluster = Cluster(
         memory=64e9,
-        speed=model.step_operations(batch) / alone,
+        speed=model.step_operations(batch) / device.seconds,
+        layer_overhead=device.overhead / layers,
         machines=MACHINES,
         outer_bandwidth=links.bandwidth,
         outer_latency=links.latency,

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from benchmarks.support import Row, print_table
 from job_tracker.scheduling.simulation import trace, workload
+from job_tracker.scheduling.simulation.cluster import Cluster
 from job_tracker.scheduling.simulation.learning import Estimates, LearnedDurations
 from job_tracker.scheduling.simulation.metrics import Summary, summary
 from job_tracker.scheduling.simulation.policies import POLICIES, PolicyName
-from job_tracker.scheduling.simulation.replay import DAY, Cluster, replay
+from job_tracker.scheduling.simulation.replay import DAY, replay
 from job_tracker.scheduling.simulation.trace import TraceJob
 
 FOLDER = Path(os.environ.get("SCHEDULING_TRACES", "traces"))
@@ -59,7 +60,9 @@ def measure(quick: bool, folder: Path = FOLDER) -> list[Row]:
 
 def _of_case(case: Case, jobs: list[TraceJob]) -> Iterator[Row]:
     cluster = Cluster.of(case.capacity)
-    found = {name: summary(replay(jobs, policy, cluster), case.capacity) for name, policy in POLICIES.items()}
+    found = {
+        name: summary(replay(jobs, policy, cluster), cluster.resources) for name, policy in POLICIES.items()
+    }
     for name, each in found.items():
         yield Row(f"{case.name}: {name.value}", _figures(each))
     mine = found[PolicyName.PLANNER]
@@ -112,8 +115,9 @@ def _promises(case: Case, mine: Summary) -> Row:
 def _learned(case: Case, jobs: list[TraceJob]) -> Iterator[Row]:
     estimates = Estimates()
     policy = POLICIES[PolicyName.PLANNER]
-    records = replay(jobs, policy, Cluster.of(case.capacity), LearnedDurations(), estimates)
-    yield Row(f"{case.name}: learned durations", _figures(summary(records, case.capacity)))
+    cluster = Cluster.of(case.capacity)
+    records = replay(jobs, policy, cluster, LearnedDurations(), estimates)
+    yield Row(f"{case.name}: learned durations", _figures(summary(records, cluster.resources)))
     judged = estimates.judgement()
     low, high = _BEFORE_HIGH
     yield Row(

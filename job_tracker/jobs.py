@@ -20,7 +20,7 @@ from job_tracker.domain.audit import (
     target_of_job,
 )
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import NotPossible, QueueFull, StaleJob, UnknownProject, UnknownReference
+from job_tracker.domain.errors import NotPossible, StaleJob, UnknownProject, UnknownReference
 from job_tracker.domain.guard import Guard
 from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.domain.observers import JobObserver, ignore_job
@@ -30,6 +30,8 @@ from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
+from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
 from job_tracker.scheduling.waiting_view import Explanation, explain
 from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
@@ -90,6 +92,7 @@ class Jobs:
         note: EventObserver = ignore_event,
         streams: OpenStreams | None = None,
         changes_of: Callable[[Job], AsyncGenerator[bytes, None]] | None = None,
+        planner_options: PlannerOptions | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
@@ -99,6 +102,7 @@ class Jobs:
         """
         self._store = store
         self._changes_of = changes_of
+        self._planner_options = planner_options or PlannerOptions()
         self._logs = logs
         self._admission = admission
         self._models = models
@@ -136,12 +140,6 @@ class Jobs:
             await self._parameter_check.check(caller, spec)
         for preflight in self._preflights:
             await preflight.check(spec)
-        most = self._admission.max_queued_of(spec.queue)
-        if most is not None:
-            # Not in one transaction with the submission: calls at the same moment may go beyond it.
-            queued = (await self._store.queued_by_queue()).get(spec.queue, 0)
-            if queued >= most:
-                raise QueueFull(queued, queue=spec.queue)
         now = self._clock()
         # An algorithm may be called "program", too.
         detail = f"uploaded program {spec.program.tree}" if spec.program else f"algorithm {spec.algorithm}"
@@ -149,6 +147,7 @@ class Jobs:
         return await self._store.submit(
             *(spec, now, key, self._max_queued, limits.max_queued, tags),
             max_queued_of_caller=self._max_queued_of_caller,
+            max_queued_in_queue=self._admission.max_queued_of(spec.queue),
             project_must_be_stored=self._is_deletable(project),
             event=event,
         )
@@ -180,6 +179,12 @@ class Jobs:
     async def explain(self, caller: Caller, job_id: int) -> Explanation:
         """Return why the job waits. Raises JobNotFound."""
         return await explain(self._store, caller, await self._visible(caller, "explain", job_id))
+
+    async def snapshot(self, caller: Caller, project: str = "") -> QueueSnapshot:
+        """Return the queue as the caller may see it. Raises Forbidden."""
+        self._guard.check(caller, "snapshot", project or caller.default_project)
+        tree = self._admission.queues.tree
+        return await snapshot_of(self._store, tree, self._planner_options, caller, self._clock())
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its outcome is decided. May be repeated.

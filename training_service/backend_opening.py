@@ -31,6 +31,7 @@ async def open_backend(
         spool=FolderSpool(data_dir / "logs", most_log, store_id),
         stop_grace=settings.jobs.stop_grace,
         trees=open_trees(settings),
+        followed=settings.followed_flavors,
         extra_environment=extra_environment,
         on_request=metrics.observe_request if metrics else ignore_request,
     )

@@ -55,7 +55,11 @@ async def open_catalog(
     _refuse_both(configured, catalog.stored)
     # A pipe, such as that of `--config <(…)`, can be read once: the settings have its content.
     is_watched = file is not None and not is_special(file.path)
-    catalog.declare(_watched(file, catalog) if file and is_watched else lambda: configured)
+    if file is not None and is_watched:
+        live = _watched(file, catalog)
+        catalog.declare(live.get, lambda: live.problem)
+    else:
+        catalog.declare(lambda: configured)
     await catalog.refresh()
     return OpenedCatalog(catalog, Declarations(store, catalog, projects, note=note, occupied=occupied))
 
@@ -66,7 +70,7 @@ def files_of(settings: Settings) -> Files:
         algorithms=settings.algorithms,
         datasets=settings.datasets,
         queues=settings.scheduling.queues,
-        pool=settings.scheduling.pool,
+        pool=settings.scheduling.pool(settings.followed_flavors),
         shipped={
             Kind.ALGORITHM: _equal(settings.algorithms, settings.shipped_algorithms()),
             Kind.DATASET: _equal(settings.datasets, settings.shipped_datasets),
@@ -103,7 +107,7 @@ def _refusal_of(settings: Settings) -> str:
     return f"this service takes no algorithms by the API ({name})" if wanted is False else ""
 
 
-def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], Files]:
+def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Live[Files]:
     def read() -> Files:
         try:
             files = files_of(file.load())
@@ -112,8 +116,7 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Callable[[], 
         _refuse_both(files, catalog.stored)
         return files
 
-    live = Live("the catalog", [file.path], read)
-    return live.get
+    return Live("the catalog", [file.path], read)
 
 
 def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:

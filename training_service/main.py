@@ -34,10 +34,10 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
-from job_tracker.scheduling.board import Pool
 from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
+from job_tracker.tracking.pool import FollowedPool
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from job_tracker.trees.changes import RecordedChanges
 from job_tracker.trees.operations import Programs
@@ -108,7 +108,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         access = await _access(settings, store, trail.note)
         opened_catalog = await _catalog(settings, store, access.projects, trail.note, file)
         catalog = opened_catalog.catalog
-        metrics.observe_store(store, settings.scheduling.instances, access.projects.names)
+        metrics.observe_catalog(lambda: catalog.problem)
         store_id = await store.store_id()
         keys = await ReportKeys.open(store)
         stack.push_async_callback(end, background(keys.follow(), "keys of report tokens"))
@@ -118,13 +118,18 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         )
         opened = await open_backend(settings, store_id, report_environment, metrics)
         stack.push_async_callback(opened.backend.close)
+        pool = FollowedPool(catalog, opened.inventory)
+        stack.push_async_callback(end, background(pool.follow(), "machines"))
+        metrics.observe_store(store, pool.instances, access.projects.names)
         metrics.observe_watch(opened.silent_seconds)
         reports = ReportBuffer(store, utc_now)
         stack.push_async_callback(end, background(reports.run(), "reports"))
         collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
         stack.push_async_callback(end, background(collector.run(), "collection of logs"))
-        leadership = make_leadership(settings, store, opened, collector, reports, metrics, keys, catalog)
+        leadership = make_leadership(
+            *(settings, store, opened, collector, reports, metrics, keys, catalog, pool)
+        )
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
         stack.push_async_callback(end, background(give_back(), "return of memory"))
@@ -132,7 +137,8 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         sweeper = tree_sweeper(settings, store)
         stack.push_async_callback(end, background(sweeper.run(), "removal of unused programs"))
         jobs = make_jobs(
-            *(settings, store, store_id, opened, metrics, access.projects, trail.note, catalog, programs)
+            *(settings, store, store_id, opened, metrics, access.projects, trail.note, catalog, pool),
+            programs,
         )
         stack.push_async_callback(end, background(catalog.follow(), "changes of the catalog"))
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
@@ -205,20 +211,21 @@ def make_jobs(
     projects: Projects,
     note: EventObserver,
     catalog: DeclaredCatalog,
+    pool: FollowedPool,
     programs: Programs | None = None,
 ) -> Jobs:
     """The operations behind the API. `note` gets an event of each denial and read."""
     admission = Admission(
         catalog,
         make_resolver(settings, catalog),
-        capacity=settings.scheduling.most_instances,
-        max_processes=settings.scheduling.most_processes,
+        capacity=settings.scheduling.most_instances(settings.followed_flavors),
+        max_processes=settings.scheduling.most_processes(settings.followed_flavors),
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
         store_id=store_id,
         defaults=settings.job_defaults,
         trees=programs,
-        queues=catalog,
+        queues=pool,
     )
     return Jobs(
         store,
@@ -234,6 +241,7 @@ def make_jobs(
         on_save=metrics.observe_job,
         note=note,
         changes_of=RecordedChanges(open_trees(settings)).read,
+        planner_options=planner_options(settings),
         streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller, note=note),
     )
 
@@ -258,6 +266,7 @@ def make_leadership(
     metrics: Metrics,
     keys: ReportKeys,
     catalog: DeclaredCatalog,
+    pool: FollowedPool,
 ) -> Leadership:
     """The leadership of this replica, which runs the tracker during its terms."""
     options, resolver = tracker_options(settings), make_resolver(settings, catalog)
@@ -265,10 +274,6 @@ def make_leadership(
     def saved(before: Job, after: Job) -> None:
         metrics.observe_job(before, after)
         opened.on_save(before, after)
-
-    def pool() -> Pool:
-        tree = catalog.tree  # it may change at any time
-        return tree.pool.flavors, tree.queues
 
     async def track(tenure: Tenure) -> None:
         models = ModelFiles(settings.storage.root)
@@ -280,14 +285,14 @@ def make_leadership(
             tenure,
             reports,
             planner=partial(plan, options=planner_options(settings)),
-            pool=pool,
+            pool=pool.now,
             on_save=saved,
             models=models,
             resolve=resolver.completed,
             before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
             access=opened.access,
         )
-        with metrics.observing(tracker):
+        with metrics.observing(tracker), pool.calling(tracker.capacity_changed):
             await tracker.run()
 
     return Leadership(
@@ -311,7 +316,7 @@ def planner_options(settings: Settings) -> PlannerOptions:
 def tracker_options(settings: Settings) -> TrackerOptions:
     """The settings of the tracker."""
     return TrackerOptions(
-        capacity=settings.scheduling.instances,
+        capacity=settings.scheduling.capacity,
         usage_half_life=settings.scheduling.usage_half_life,
         stop_grace=settings.jobs.stop_grace,
         finish_grace=settings.jobs.finish_grace,

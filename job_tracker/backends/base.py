@@ -13,6 +13,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
 from job_tracker.domain.job import Job
+from job_tracker.domain.machine import Machine
 from job_tracker.logs.live import LiveLogs
 
 _TOGETHER_SECONDS = 5.0
@@ -200,6 +201,23 @@ class Backend(LiveLogs, Protocol):
 
     async def close(self) -> None:
         """Close all connections. Groups run on."""
+        ...
+
+
+Machines = AsyncGenerator[tuple[str, Machine | None] | Mark, None]
+"""See Inventory.machines."""
+
+
+class Inventory(Protocol):
+    """An optional part of a backend: the machines of its engine. A backend may lack it."""
+
+    def machines(self) -> Machines:
+        """Yield all machines by name, then END_OF_SNAPSHOT, then each one that changes; None: it is gone.
+
+        Machines whose flavor no job may use are left out, and so may be intermediate changes. What the
+        attempts of this service use by the scheduler's decision counts as free. Raises BackendUnavailable if
+        the machines cannot be read.
+        """
         ...
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from job_tracker.backends.base import Observation, RankObservation, Watch
+from job_tracker.backends.base import Machines, Observation, RankObservation, Watch
 from job_tracker.backends.registry import BackendPlugin, Opened, Surroundings
 from job_tracker.backends.shared.watching import watched
 from job_tracker.catalog import Algorithm
@@ -23,8 +23,9 @@ from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.config import Config
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LogsNotFound
-from job_tracker.domain.group import GroupRef, InstanceOptions, InstanceSpec, Phase, RankStatus
+from job_tracker.domain.group import GroupRef, InstanceOptions, InstanceSpec, Phase, Place, RankStatus
 from job_tracker.domain.job import Job
+from job_tracker.domain.machine import Machine
 from job_tracker.logs.records import BEGINNING, first_time, records_of
 from job_tracker.logs.writing import RecordMaker
 
@@ -52,6 +53,35 @@ class FakeGroup:
     timer: asyncio.TimerHandle | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeMachine:
+    """A simulated machine, and what others take of it."""
+
+    flavor: str
+    offers: Mapping[str, int]
+    """By resource, in the units of Machine."""
+    taken: Mapping[str, int] = field(default_factory=dict)
+    """What others take that can end."""
+    stays: Mapping[str, int] = field(default_factory=dict)
+    """What others always take."""
+    is_open: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[Place, str] = field(default_factory=dict)
+
+    def seen(self, name: str) -> Machine:
+        """Return the machine as Inventory does."""
+        most = {each: amount - self.stays.get(each, 0) for each, amount in self.offers.items()}
+        return Machine(
+            name=name,
+            flavor=self.flavor,
+            capacity={each: amount - self.taken.get(each, 0) for each, amount in most.items()},
+            most=most,
+            is_open=self.is_open,
+            labels=self.labels,
+            places=self.places,
+        )
+
+
 @dataclass(slots=True)
 class FakeWorld:
     """The simulated machines and their spool. They outlive the backend."""
@@ -61,6 +91,21 @@ class FakeWorld:
     kept: dict[GroupRef, datetime] = field(default_factory=dict)
     feed: Broadcast[GroupRef, Observation] = field(default_factory=Broadcast)
     launches: list[GroupRef] = field(default_factory=list)
+    machines: dict[str, FakeMachine] = field(default_factory=dict)
+    machine_feed: Broadcast[str, Machine | None] = field(default_factory=Broadcast)
+
+    def put_machine(self, name: str, machine: "FakeMachine | None") -> None:
+        """Add, change or remove a machine."""
+        if machine is None:
+            self.machines.pop(name, None)
+        else:
+            self.machines[name] = machine
+        self.machine_feed.publish(name, self.machine_of(name))
+
+    def machine_of(self, name: str) -> Machine | None:
+        """Return a machine as Inventory does."""
+        found = self.machines.get(name)
+        return found.seen(name) if found is not None else None
 
     def end_rank(self, group: GroupRef, rank: int, exit_code: int) -> None:
         """End one rank."""
@@ -177,6 +222,13 @@ class FakeBackend:
         if self._owns_world:
             self.world.close()
 
+    def machines(self) -> Machines:
+        """See Inventory."""
+        return watched(self._look_at_machines, self.world.machine_feed)
+
+    async def _look_at_machines(self) -> Mapping[str, Machine]:
+        return {name: machine.seen(name) for name, machine in self.world.machines.items()}
+
     async def _look(self) -> Mapping[GroupRef, Observation]:
         return {ref: Observation(tuple(group.ranks)) for ref, group in self.world.live.items()}
 
@@ -232,4 +284,4 @@ class FakePlugin(BackendPlugin):
 
     async def open(self, surroundings: Surroundings) -> Opened:
         backend = FakeBackend()
-        return Opened(backend=backend, spool=backend.world)
+        return Opened(backend=backend, spool=backend.world, inventory=backend)

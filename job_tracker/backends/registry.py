@@ -1,6 +1,6 @@
 """Backends by name. A package adds one with an entry point in the group job_tracker.backends."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import ValidationError
 
-from job_tracker.backends.base import Backend, RankAccess
+from job_tracker.backends.base import Backend, Inventory, RankAccess
 from job_tracker.catalog import Algorithm, RequestLimits
 from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
@@ -47,6 +47,8 @@ class Surroundings:
     """The uploaded files of programs: those of a job are the tree `JobSpec.program` of its project."""
     spool: FolderSpool
     """For the logs of stopped groups, unless the backend has another place for them."""
+    followed: Collection[str] = ()
+    """The flavors whose capacity follows the machines: see BackendPlugin.flavors."""
     stop_grace: timedelta = timedelta(seconds=10)
     """The time in which a process must end after a signal."""
     extra_environment: ExtraEnvironment = nothing_more
@@ -61,6 +63,8 @@ class Opened:
     spool: Spool
     """Holds the logs of stopped groups until they are in storage."""
     preflight: Preflight | None = None
+    inventory: Inventory | None = None
+    """None: the backend does not know machines."""
     access: RankAccess | None = None
     """None: nothing can be run in the place of a rank."""
     on_save: JobObserver = ignore_job
@@ -91,6 +95,14 @@ class BackendPlugin(Protocol):
     def limits(self) -> RequestLimits | None:
         """Limits of the options in requests. None: requests cannot set options."""
         return None
+
+    @property
+    def flavors(self) -> Collection[str]:
+        """The names of the flavors whose machines the backend can find by its settings, the first one first.
+
+        The capacity of one that `scheduling.flavors` does not have is what its machines have.
+        """
+        return ()
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         """Resolve the options of an instance of the role. Raises ValueError if they contradict each other."""

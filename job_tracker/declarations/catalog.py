@@ -75,6 +75,7 @@ class _Refused:
 
     files: Files | None = None
     until: float = 0.0
+    problem: str = ""
 
 
 class DeclaredCatalog:
@@ -96,6 +97,7 @@ class DeclaredCatalog:
         self._read_files = read_files
         self._occupied = occupied
         self._refused = _Refused()
+        self._problem_of_files: Callable[[], str | None] = lambda: None
         self._loading = asyncio.Lock()
         self._number: int | None = None
         self._files = Files()
@@ -115,9 +117,14 @@ class DeclaredCatalog:
         """The declarations of the API, as of the last refresh."""
         return self._stored
 
-    def declare(self, read_files: ReadFiles) -> None:
-        """Use other files from the next refresh on."""
-        self._read_files = read_files
+    @property
+    def problem(self) -> str:
+        """Why the files are not in use as they are now; empty if they are."""
+        return self._refused.problem or self._problem_of_files() or ""
+
+    def declare(self, read_files: ReadFiles, problem: Callable[[], str | None] = lambda: None) -> None:
+        """Use other files from the next refresh on. `problem` says why what they have now cannot be used."""
+        self._read_files, self._problem_of_files = read_files, problem
 
     def algorithms(self, project: str) -> Algorithms:
         """See Catalog."""
@@ -179,8 +186,9 @@ class DeclaredCatalog:
             self._number = number
 
     async def _accepted(self, files: Files) -> Files:
-        """Return the files. While they leave out a queue that has jobs, the queues from before stay."""
+        """Return the files. While they leave out a queue that has jobs, the files from before stay."""
         if files is self._files or self._number is None or files.queues == self._files.queues:
+            self._refused = _Refused()
             return files
         now = time.monotonic()
         if files is self._refused.files and now < self._refused.until:
@@ -189,14 +197,15 @@ class DeclaredCatalog:
         gone = self._tree.leaves - after.leaves
         occupied = sorted(await self._occupied(gone)) if gone else []
         if not occupied:
+            self._refused = _Refused()
             return files
+        problem = (
+            f"scheduling.queues: {listed(occupied)} cannot be removed or become a parent while jobs wait or "
+            "run there"
+        )
         if files is not self._refused.files:
-            log.error(
-                "scheduling.queues: %s cannot be removed or become a parent while jobs wait or run there; "
-                "the content from before stays in use until they have ended",
-                listed(occupied),
-            )
-        self._refused = _Refused(files, now + _RETRY_SECONDS)
+            log.error("%s; the content from before stays in use until they have ended", problem)
+        self._refused = _Refused(files, now + _RETRY_SECONDS, problem)
         return self._files
 
     async def follow(self) -> None:

@@ -14,4 +14,5 @@ class Allocation:
     trainers: int = 0
     """The number of trainers. 0: as the job asks."""
     nodes: tuple[str, ...] = ()
-    """The machine of each instance in the order of ranks, if machines are known."""
+    """The machine of each instance, if machines are known: first those of the trainers, then those of other
+    roles. See Job.machine_of_ranks."""

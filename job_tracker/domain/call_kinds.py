@@ -27,6 +27,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "GetTrainingStatus": CallKind.READ,
     "ListTrainingJobs": CallKind.LIST,
     "ExplainTraining": CallKind.LIST,
+    "GetQueueSnapshot": CallKind.LIST,
     "CancelTraining": CallKind.CHANGE,
     "AnnotateTraining": CallKind.CHANGE,
     "DeleteTraining": CallKind.CHANGE,

@@ -31,6 +31,7 @@ class Category(StrEnum):
     EVICTED = "evicted"
     PREEMPTED = "preempted"
     NODE_LOST = "node_lost"
+    PLACE_TAKEN = "place_taken"
     NODE_REFUSED = "node_refused"
     POD_DELETED = "pod_deleted"
     SERVICE_DELETED = "service_deleted"

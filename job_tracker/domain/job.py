@@ -7,12 +7,14 @@ from enum import StrEnum
 
 from job_tracker.domain import naming
 from job_tracker.domain.allocation import Allocation
-from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import IllegalMove
 from job_tracker.domain.group import GroupRef, GroupSpec, InstanceOptions, Phase, RankStatus
 from job_tracker.domain.policies import Deadlines, NumberPolicy, RetryPolicy
 from job_tracker.domain.progress import Progress
 
+_OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
+"""Another attempt follows these in any case, since no attempt was made."""
 _DETAIL_IN_MOVES = 1000  # characters
 _MAX_RESTARTS_IN_MOVES = 100  # the newest
 
@@ -311,6 +313,20 @@ class Job:
         group = self.allocated_group
         return self if group is self.spec.group else replace(self, spec=replace(self.spec, group=group))
 
+    @property
+    def machine_of_ranks(self) -> tuple[str, ...]:
+        """Return the machine of each rank of the attempt; empty if the scheduler has chosen none."""
+        nodes = self.allocation.nodes if self.allocation is not None else ()
+        group = self.allocated_group
+        if len(nodes) != group.size:
+            return ()
+        counts = {"": group.trainers_count, **{r: n for r, n in group.roles.items() if r in group.others}}
+        of_role, start = {}, 0
+        for role, count in counts.items():
+            of_role[role] = iter(nodes[start : start + count])
+            start += count
+        return tuple(next(of_role[role if role in group.others else ""]) for role in group.role_of_ranks)
+
     def admitted(self, at: datetime, allocation: Allocation | None = None) -> "Job":
         """Return the job in state LAUNCHING, at the start of its next attempt."""
         fresh = replace(
@@ -399,8 +415,20 @@ class Job:
 
     def failure(self, diagnosis: Diagnosis, at: datetime) -> Ending:
         """Return the ending of an attempt that failed like this. Another attempt may follow."""
-        again = self.spec.retry.allows(self.attempt, diagnosis)
+        again = diagnosis.category in _OF_NO_ATTEMPT or self.spec.retry.allows(
+            self.attempt - self._uncounted_attempts, diagnosis
+        )
         return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
+
+    @property
+    def _uncounted_attempts(self) -> int:
+        """The number of earlier attempts that do not count, since they have not had what they were given."""
+        return sum(
+            move.state is JobState.BACKOFF
+            and move.diagnosis is not None
+            and move.diagnosis.category in _OF_NO_ATTEMPT
+            for move in self.history
+        )
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
         """Return the job after its end, or the end of its attempt. Its group is gone.

@@ -37,6 +37,7 @@ RIGHTS: Mapping[str, Right] = {
     "get": Right("GetTrainingStatus", "read jobs", Role.VIEWER),
     "list": Right("ListTrainingJobs", "list jobs", Role.VIEWER),
     "explain": Right("ExplainTraining", "read jobs", Role.VIEWER),
+    "snapshot": Right("GetQueueSnapshot", "read the queue", Role.VIEWER),
     "cancel": Right("CancelTraining", "cancel jobs", Role.SUBMITTER, for_others=Role.ADMIN),
     "annotate": Right("AnnotateTraining", "annotate jobs", Role.SUBMITTER, for_others=Role.ADMIN),
     "delete": Right("DeleteTraining", "delete jobs", Role.SUBMITTER, for_others=Role.ADMIN),

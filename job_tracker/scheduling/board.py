@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from job_tracker.domain.job import Job, JobSpec, JobState
@@ -17,6 +18,7 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Usage,
 )
+from job_tracker.scheduling.tree import covering
 from job_tracker.scheduling.waiting import WaitingGangs
 
 Pool = tuple[Sequence[Flavor], Mapping[str, Queue]]
@@ -54,6 +56,8 @@ class Board:
         self.usage: dict[str, Usage] = {}
         self._rates: dict[str, Amounts] = {}
         """What the running gangs of a queue use at present."""
+        self._declared: Mapping[str, Queue] = {}
+        self._covered: Mapping[str, Queue] = {}
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""
@@ -63,8 +67,21 @@ class Board:
         self.running.clear()
         self._rates.clear()
 
+    def shift(self, seconds: float) -> None:
+        """Move all times by this much, since the clock was set by it."""
+        self.usage = {queue: replace(usage, at=usage.at + seconds) for queue, usage in self.usage.items()}
+        self.promises = {
+            job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
+        }
+        for job_id, running in self.running.items():
+            self.running[job_id] = replace(running, started_at=running.started_at + seconds)
+
     def read(self, job: Job, now: float) -> None:
-        """Take in a job as it is stored."""
+        """Take in a job as it is stored.
+
+        What it has used since its start counts, too, as far as it does not yet. So after a change of leaders,
+        jobs have to be read in the order of their starts.
+        """
         if job.state is JobState.QUEUED:
             self._end(job.id, now)
             self.waiting.add(self._gang_of(job))
@@ -72,9 +89,9 @@ class Board:
             if job.id not in self.running:
                 self.waiting.remove(job.id)
                 self.promises.pop(job.id, None)
-                began = job.admitted_at or job.submitted_at
-                allocation = job.allocation or Allocation()
-                self._begin(Running(self._gang_of(job), allocation, began.timestamp()), now)
+                # If the clock was set back, the start may seem to be in the future.
+                began = min(now, (job.admitted_at or job.submitted_at).timestamp())
+                self._begin(Running(self._gang_of(job), job.allocation or Allocation(), began))
         else:
             self.remove(job.id, now)
 
@@ -97,12 +114,9 @@ class Board:
         for queue in self._rates:
             self._advance(queue, now)
         flavors, queues = self._pool()
-        if missing := [name for name in self.waiting.queues() if name not in queues]:
-            # They were removed while jobs waited in them, for example in a file.
-            queues = {**queues, **{name: Queue(name=name) for name in missing}}
         return Snapshot(
             flavors=flavors,
-            queues=queues,
+            queues=self._with_removed(queues),
             waiting=self.waiting,
             running=self.running,
             usage=self.usage,
@@ -110,12 +124,22 @@ class Board:
             is_open=is_open,
         )
 
+    def _with_removed(self, queues: Mapping[str, Queue]) -> Mapping[str, Queue]:
+        """Return the queues, and those that are gone, for example from a file, but have jobs.
+
+        It is the same object until something changes, for which the planner looks.
+        """
+        covered = covering(queues, {*self.waiting.queues(), *self._rates})
+        if queues is not self._declared or covered.keys() != self._covered.keys():
+            self._declared, self._covered = queues, covered
+        return self._covered
+
     def _gang_of(self, job: Job) -> Gang:
         return gang_of(job.id, job.spec, self._expected_of(job.spec))
 
-    def _begin(self, running: Running, now: float) -> None:
-        self._advance(running.gang.queue, now)
-        self.usage.setdefault(running.gang.queue, Usage(now, {}))
+    def _begin(self, running: Running) -> None:
+        known = self.usage.setdefault(running.gang.queue, Usage(running.started_at, {}))
+        self._advance(running.gang.queue, max(known.at, running.started_at))
         self.running[running.gang.job_id] = running
         self._count(running, 1)
 

@@ -1,10 +1,11 @@
 """What is free by flavor and machine, now and later, and where a gang fits."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from job_tracker.scheduling.model import INSTANCES, Flavor, Part, Running
+from job_tracker.scheduling.model import INSTANCES, Flavor, Node, Part, Running
+from job_tracker.scheduling.packing import UNLIMITED, Demand, Room, pack
 from job_tracker.scheduling.profile import Profile, Vector
 from job_tracker.scheduling.shapes import held_parts, vector
 
@@ -30,41 +31,56 @@ class FlavorCapacity:
         for node in flavor.nodes:
             names.update(dict.fromkeys(node.capacity))
         self.names = tuple(names)
+        self._has_nodes = bool(flavor.nodes) or flavor.is_followed
         by_node: dict[str, list[tuple[float, Vector]]] = {node.name: [] for node in flavor.nodes}
+        self._open = {node.name: node for node in flavor.nodes if node.is_open}
         held: list[tuple[float, Vector]] = []
         needs: dict[int, tuple[tuple[Part, ...], Vector]] = {}
         for run, end in running:
             held_now = held_parts(run.gang, run.allocation)
+            if self._has_nodes and run.allocation.nodes:
+                held += ((end, each) for each in self._on_nodes(run, held_now, end, by_node))
+                continue
             known = needs.get(id(held_now))
             if known is None:
                 known = needs[id(held_now)] = (held_now, self._need(held_now))
             held.append((end, known[1]))
-            rank = 0
-            for part in held_now if flavor.nodes else ():
-                each = vector(part.each, self.names)
-                for node_name in run.allocation.nodes[rank : rank + part.count]:
-                    if node_name in by_node:
-                        by_node[node_name].append((end, each))
-                rank += part.count
         self._all = Profile(now, self._capacity(flavor), held)
         self._nodes = {
-            node.name: Profile(
-                now, tuple(node.capacity.get(name, _UNLIMITED) for name in self.names), by_node[node.name]
-            )
-            for node in flavor.nodes
+            name: Profile(now, self._capacity(node), by_node[name]) for name, node in self._open.items()
         }
+
+    def _on_nodes(
+        self,
+        run: Running,
+        parts: tuple[Part, ...],
+        end: float,
+        by_node: dict[str, list[tuple[float, Vector]]],
+    ) -> Iterator[Vector]:
+        """Count what a gang holds on each machine; yield that of machines on which others may start."""
+        rank = 0
+        for part in parts:
+            each = vector(part.each, self.names)
+            for name in run.allocation.nodes[rank : rank + part.count]:
+                if name in by_node:
+                    by_node[name].append((end, each))
+                if name in self._open:
+                    yield each
+            rank += part.count
 
     def has_free(self, now: float) -> bool:
         """Return whether another instance may fit now."""
         if INSTANCES not in self.names:
-            return True
+            return not self.flavor.is_followed
         return self._all.lowest(now, now)[self.names.index(INSTANCES)] > 0
 
     def find(self, parts: tuple[Part, ...], length: float, after: float) -> Slot:
         """Return the first time from which the parts fit for a length of time."""
+        if not self._offers(parts):
+            return NEVER
         need = self._need(parts)
         at = self._all.earliest(need, length, after)
-        if not self._nodes or at == math.inf:
+        if not self._has_nodes or at == math.inf:
             return Slot(at)
         times = sorted({t for node in self._nodes.values() for t in node.times if t > at})
         for start in (at, *times):
@@ -77,16 +93,18 @@ class FlavorCapacity:
 
     def fits_at(self, parts: tuple[Part, ...], length: float, at: float) -> Slot | None:
         """Return where the parts fit from exactly this time, if they do."""
-        if not self._all.fits_at(self._need(parts), length, at):
+        if not self._offers(parts) or not self._all.fits_at(self._need(parts), length, at):
             return None
-        if not self._nodes:
+        if not self._has_nodes:
             return Slot(at)
         nodes = self._pack(parts, at, at + length)
         return None if nodes is None else Slot(at, nodes)
 
     def is_fragmented(self, parts: tuple[Part, ...], now: float) -> bool:
         """Return whether enough is free in all, but not on single machines."""
-        if not self._nodes or not self._all.fits_at(self._need(parts), 0.0, now):
+        if not self._has_nodes or not self._offers(parts):
+            return False
+        if not self._all.fits_at(self._need(parts), 0.0, now):
             return False
         return self._pack(parts, now, now) is None
 
@@ -105,8 +123,15 @@ class FlavorCapacity:
         """Take what parts need from now on, also if it is not free yet: then the next that gets free."""
         self._all.take(self._need(parts), now, math.inf)
 
-    def _capacity(self, flavor: Flavor) -> Vector:
-        return tuple(flavor.capacity.get(name, _UNLIMITED) for name in self.names)
+    def _capacity(self, of: Flavor | Node) -> Vector:
+        rest = 0 if self.flavor.is_followed else UNLIMITED
+        return tuple(of.capacity.get(name, rest) for name in self.names)
+
+    def _offers(self, parts: tuple[Part, ...]) -> bool:
+        """Return whether it has every resource that the parts need, as far as that is known."""
+        if not self.flavor.is_followed:
+            return True
+        return all(not amount or name in self.names for part in parts for name, amount in part.each.items())
 
     def _need(self, parts: tuple[Part, ...]) -> Vector:
         if len(parts) == 1:
@@ -120,29 +145,6 @@ class FlavorCapacity:
         )
 
     def _pack(self, parts: tuple[Part, ...], start: float, end: float) -> tuple[str, ...] | None:
-        """Put the largest instances first, each on the machine with the least room that is enough."""
-        free = {name: list(node.lowest(start, end)) for name, node in self._nodes.items()}
-        rows = [(vector(part.each, self.names), part.count, i) for i, part in enumerate(parts)]
-        placed: list[list[str]] = [[] for _ in parts]
-        for each, count, part in sorted(rows, reverse=True):
-            left = count
-            fitting = sorted((_times(room, each), name) for name, room in free.items())
-            for fits, name in fitting:
-                taken = min(fits, left)
-                if taken <= 0:
-                    continue
-                placed[part] += [name] * taken
-                free[name] = [a - b * taken for a, b in zip(free[name], each, strict=True)]
-                left -= taken
-                if not left:
-                    break
-            if left:
-                return None
-        return tuple(name for names in placed for name in names)
-
-
-_UNLIMITED = 1 << 80
-
-
-def _times(room: list[int], each: Vector) -> int:
-    return min((a // b for a, b in zip(room, each, strict=True) if b), default=_UNLIMITED)
+        demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
+        rooms = (Room(self._open[name], node.lowest(start, end)) for name, node in self._nodes.items())
+        return pack(demands, rooms)

@@ -10,7 +10,7 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 
 def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang) -> Diagnosis | None:
-    """Return why a gang can never start, or None if it can."""
+    """Return why a gang can never start, or None if it can, or if that is not known yet."""
     known = [flavor for flavor in flavors if not gang.flavors or flavor.name in gang.flavors]
     if not known:
         names = ", ".join(flavor.name for flavor in flavors) or "none"
@@ -18,6 +18,8 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
             f"The job asks for the flavor {' or '.join(gang.flavors) or 'default'}, which does not exist.",
             f"Ask for another flavor. There are: {names}.",
         )
+    if not all(flavor.is_known for flavor in known):
+        return None
     tree = QuotaTree(quota_rules(queues, flavors))
     least = fewest_trainers(gang)
     largest, where = 0, known[0].name

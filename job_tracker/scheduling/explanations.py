@@ -12,6 +12,9 @@ from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.remedies import Remedy, remedy
 from job_tracker.scheduling.waits import WaitRule
 
+_NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY})
+"""The reasons of jobs that cannot start before the capacity changes."""
+
 
 @dataclass(frozen=True)
 class Situation:
@@ -48,7 +51,7 @@ class Situation:
         for job_id in list(found):
             gang = self.snapshot.waiting.get(job_id)
             reserve = self._reserved.get(job_id)
-            lost = reserve is not None and reserve.reasons[0] is Reason.LOST_CAPACITY
+            lost = reserve is not None and reserve.reasons[0] in _NOT_AS_IT_IS
             if lost or (gang is not None and gang.queue in stuck):
                 del found[job_id]
         return found
@@ -131,7 +134,7 @@ def explain(
     return Explanation(
         reasons=reasons,
         holders=tuple(_holders(snapshot, gang, reasons[0])),
-        estimate=None if reasons[0] is Reason.LOST_CAPACITY else situation.estimate(job_id),
+        estimate=None if reasons[0] in _NOT_AS_IT_IS else situation.estimate(job_id),
         remedy=found,
         reserve=situation.reserved(job_id),
     )

@@ -5,9 +5,9 @@ from functools import lru_cache
 from math import ceil
 
 from job_tracker.catalog.syntax import BYTES, CPU, amount
-from job_tracker.domain.group import GroupSpec
+from job_tracker.domain.group import GroupSpec, InstanceOptions
 from job_tracker.domain.job import JobSpec
-from job_tracker.scheduling.model import INSTANCES, Expected, Gang, Part, Resources
+from job_tracker.scheduling.model import ANYWHERE, INSTANCES, Expected, Gang, Part, Resources, Where
 
 _THOUSANDTHS = 1000
 _SIZES = tuple((f"{prefix}i", 1024**power) for power, prefix in ((4, "T"), (3, "G"), (2, "M"), (1, "K")))
@@ -32,7 +32,23 @@ def parts_of(group: GroupSpec) -> tuple[Part, ...]:
     trainers = sum(count for role, count in group.roles.items() if role not in group.others)
     counts = {"": trainers, **{role: count for role, count in group.roles.items() if role in group.others}}
     return tuple(
-        _part(count, tuple(group.instance(role).resources.items())) for role, count in counts.items() if count
+        _part(count, tuple(instance.resources.items()), where_of(instance))
+        for role, count in counts.items()
+        if count
+        for instance in [group.instance(role)]
+    )
+
+
+def where_of(instance: InstanceOptions) -> Where:
+    """Return on which machines an instance may run."""
+    placement = instance.placement
+    if placement is None and not instance.node_selector:
+        return ANYWHERE
+    return Where(
+        selector=tuple(sorted(instance.node_selector.items())),
+        near=placement.near if placement else None,
+        apart=placement.apart if placement else None,
+        strict=placement.strict if placement else False,
     )
 
 
@@ -68,8 +84,8 @@ def listed_amounts(amounts: Resources) -> str:
 
 # Most jobs ask for the same as others. Shared parts make a long queue smaller.
 @lru_cache(maxsize=4096)
-def _part(count: int, quantities: tuple[tuple[str, str], ...]) -> Part:
-    return Part(count, _each(quantities))
+def _part(count: int, quantities: tuple[tuple[str, str], ...], where: Where) -> Part:
+    return Part(count, _each(quantities), where)
 
 
 @lru_cache(maxsize=4096)

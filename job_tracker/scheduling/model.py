@@ -7,15 +7,14 @@ Times are Unix seconds, durations are seconds. Resources are whole numbers by na
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from job_tracker.domain.allocation import DEFAULT_FLAVOR as DEFAULT_FLAVOR
 from job_tracker.domain.allocation import Allocation as Allocation
 from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.group import Place
+from job_tracker.domain.machine import INSTANCES as INSTANCES
 from job_tracker.domain.naming import DEFAULT_QUEUE
-
-INSTANCES: Final = "instances"
-"""The resource that every instance takes one of."""
 
 Resources: TypeAlias = Mapping[str, int]
 
@@ -26,16 +25,29 @@ class Node:
 
     name: str
     capacity: Resources
+    is_open: bool = True
+    """False: what runs here runs on, and nothing starts here."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[Place, str] = field(default_factory=dict)
+    """Where it stands: the name of each kind of place that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
-    """A kind of machine. A resource that its capacity does not name is not limited."""
+    """A kind of machine.
+
+    A resource that its capacity does not name is not limited, unless the capacity follows the machines:
+    then they have none of it.
+    """
 
     name: str
     capacity: Resources
     nodes: tuple[Node, ...] = ()
     """The machines, if they are known. Then each instance has to fit on one of them."""
+    is_followed: bool = False
+    """Whether the capacity is what the machines have. It may change at any time, also to nothing."""
+    is_known: bool = True
+    """False: its machines have not been read yet. Nothing starts on it, and no job is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,12 +79,31 @@ class Queue:
     """The highest priority that a job may ask for."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """On which machines instances may run, if machines are known. It can be hashed."""
+
+    selector: tuple[tuple[str, str], ...] = ()
+    """Labels that a machine must have."""
+    near: Place | None = None
+    """All instances of the gang in one such place."""
+    apart: Place | None = None
+    """Each in another such place."""
+    strict: bool = False
+    """Whether `near` and `apart` must be. Otherwise, they are wishes."""
+
+
+ANYWHERE = Where()
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """Alike instances of a gang."""
 
     count: int
     each: Resources
+    where: Where = ANYWHERE
+    """The places of the first part count for the whole gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +226,8 @@ class Reason(StrEnum):
     """It would delay a job with an earlier reservation."""
     UNKNOWN_LENGTH = "unknown_length"
     """Its duration is unknown, and enough such jobs have overtaken the first waiting job."""
+    UNKNOWN_CAPACITY = "unknown_capacity"
+    """The machines on which it may run have not been read yet."""
     LOST_CAPACITY = "lost_capacity"
     """The capacity is smaller than when it was accepted, and no longer enough for it."""
     ROOM = "room"

@@ -89,6 +89,13 @@ async def reservation_of(store: SchedulingStore, job_id: int) -> Reserve | None:
     return _read(_RESERVED, text) if text is not None else None
 
 
+async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
+    """Return what queues have used, as the leader last wrote it."""
+    notes = await store.scheduling_notes(USAGE)
+    read = {queue: _read(_USAGE, text) for queue, text in notes.items()}
+    return {queue: usage for queue, usage in read.items() if usage is not None}
+
+
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:
     # Not `dump_json`, which has no text for a start that cannot be promised: infinity.
     return json.dumps(adapter.dump_python(value, mode="json", exclude_defaults=True))

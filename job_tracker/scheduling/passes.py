@@ -222,10 +222,13 @@ class Pass:
 
     def _hold(self, gang: Gang, reason: Reason, scope: str | None) -> None:
         """Let a gang wait for which no start can be promised."""
+        names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
+        if not all(self._flavors[name].flavor.is_known for name in names):
+            self._wait(gang, NEVER, "", (Reason.UNKNOWN_CAPACITY,))
+            return
         if not self._fits_ever(gang):
             self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
             return
-        names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
         needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
         if scope is not None:
             reason = Reason.QUOTA

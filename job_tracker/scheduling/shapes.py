@@ -1,22 +1,23 @@
 """What makes two gangs alike for a planner, and what gangs need in all."""
 
+from dataclasses import replace
 from typing import TypeAlias
 
-from job_tracker.scheduling.model import INSTANCES, Allocation, Gang, Part, Resources
+from job_tracker.scheduling.model import INSTANCES, Allocation, Gang, Part, Resources, Where
 
-PartsKey: TypeAlias = tuple[tuple[int, tuple[tuple[str, int], ...]], ...]
+PartsKey: TypeAlias = tuple[tuple[int, tuple[tuple[str, int], ...], Where], ...]
 
 
 def parts_key(parts: tuple[Part, ...]) -> PartsKey:
     """Return a value that is equal for alike parts and can be hashed."""
-    return tuple((part.count, tuple(sorted(part.each.items()))) for part in parts)
+    return tuple((part.count, tuple(sorted(part.each.items())), part.where) for part in parts)
 
 
 def with_trainers(parts: tuple[Part, ...], trainers: int) -> tuple[Part, ...]:
     """Return the parts with another number of trainers. 0: as they are."""
     if not parts or trainers in (0, parts[0].count):
         return parts
-    return (Part(trainers, parts[0].each), *parts[1:])
+    return (replace(parts[0], count=trainers), *parts[1:])
 
 
 def held_parts(gang: Gang, allocation: Allocation) -> tuple[Part, ...]:

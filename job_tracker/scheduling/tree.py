@@ -1,6 +1,6 @@
 """The tree of queues, as declared: checked against the flavors, and turned into what the planner sees."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -28,9 +28,14 @@ def pool_of(
     capacities: Mapping[str, Mapping[str, str]],
     instances: int,
     priorities: Mapping[str, int] = DEFAULT_PRIORITIES,
+    followed: Collection[str] = (),
 ) -> Pool:
-    """Return the pool of these capacities by flavor; without any, of one flavor with so many instances."""
+    """Return the pool of these capacities by flavor, and of the `followed` flavors, whose are not known yet.
+
+    Without any, it has one flavor with so many instances.
+    """
     flavors = [Flavor(name=name, capacity=units_of(each)) for name, each in capacities.items()]
+    flavors += [Flavor(name=name, capacity={}, is_followed=True, is_known=False) for name in followed]
     return Pool(
         tuple(flavors) or (Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: instances}),), dict(priorities)
     )
@@ -69,8 +74,7 @@ class Tree:
         Such a queue is at the top, with weight 1 and without limits. It exists if a file was changed while
         the service was not running, or if a queue was removed just as a job was submitted to it.
         """
-        others = {name: Queue(name=name) for name in names if name not in self.queues}
-        return {**self.queues, **others} if others else self.queues
+        return covering(self.queues, names)
 
     def up_from(self, name: str) -> Iterator[str]:
         """Yield the queue and its parents, up to the top."""
@@ -115,6 +119,12 @@ class Tree:
         """Return the highest priority that a job may have in the queue; None: any."""
         found = (self.queues[each].max_priority for each in self.up_from(name))
         return min((each for each in found if each is not None), default=None)
+
+
+def covering(queues: Mapping[str, Queue], names: Iterable[str]) -> Mapping[str, Queue]:
+    """Return the queues, and those of the names that are missing; see Tree.covering."""
+    others = {name: Queue(name=name) for name in names if name not in queues}
+    return {**queues, **others} if others else queues
 
 
 def tree_of(
@@ -185,8 +195,16 @@ def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
                 "of others; set it there"
             )
     for flavor in pool.flavors:
-        for resource, capacity in flavor.capacity.items():
+        # What machines have may change at any time, so it does not bound what is guaranteed.
+        capacities = _guaranteed(recipes, flavor.name) if flavor.is_followed else flavor.capacity
+        for resource, capacity in capacities.items():
             _check_sums(children, recipes, flavor.name, resource, capacity)
+
+
+def _guaranteed(recipes: Mapping[str, QueueRecipe], flavor: str) -> dict[str, None]:
+    """Return the resources of a flavor that are guaranteed to queues."""
+    quotas = (recipe.quotas.get(flavor) for recipe in recipes.values())
+    return {resource: None for quota in quotas if quota for resource in quota.nominal}
 
 
 def _check_parents(name: str, recipe: QueueRecipe, recipes: Mapping[str, QueueRecipe]) -> None:
@@ -223,18 +241,21 @@ def _check_class(name: str, recipe: QueueRecipe, pool: Pool) -> None:
 
 
 def _check_resources(name: str, recipe: QueueRecipe, pool: Pool) -> None:
-    capacities = {flavor.name: flavor.capacity for flavor in pool.flavors}
+    capacities = {each.name: None if each.is_followed else each.capacity for each in pool.flavors}
     for flavor, quota in recipe.quotas.items():
         if flavor not in capacities:
             raise ValueError(
                 f"{name}.quotas.{flavor}: there is no such flavor; allowed: {listed(capacities)} "
                 "(scheduling.flavors)"
             )
+        capacity = capacities[flavor]
+        if capacity is None:
+            continue
         for resource in quota.nominal:
-            if resource not in capacities[flavor]:
+            if resource not in capacity:
                 raise ValueError(
                     f"{name}.quotas.{flavor}.nominal.{resource}: the flavor has no such resource; allowed: "
-                    f"{listed(capacities[flavor])} (scheduling.flavors.{flavor})"
+                    f"{listed(capacity)} (scheduling.flavors.{flavor})"
                 )
 
 
@@ -243,7 +264,7 @@ def _check_sums(
     recipes: Mapping[str, QueueRecipe],
     flavor: str,
     resource: str,
-    capacity: int,
+    capacity: int | None,
 ) -> None:
     """Raise ValueError if the queues below a node are guaranteed more than the node has."""
     totals: dict[str, int] = {}

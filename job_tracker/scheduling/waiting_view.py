@@ -23,6 +23,7 @@ SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.SHARE: "Queues that have used less for their weight go first.",
     Reason.RESERVED: "It would delay a job with an earlier reservation.",
     Reason.UNKNOWN_LENGTH: "Its duration is unknown, and enough such jobs have overtaken the first one.",
+    Reason.UNKNOWN_CAPACITY: "The machines on which it may run have not been read yet.",
     Reason.LOST_CAPACITY: "The capacity is smaller than when it was accepted, and no longer enough for it.",
     Reason.ROOM: "The machine of the service has no room for the next launch.",
     Reason.PENDING: "The next pass decides about it; it was submitted a moment ago.",

@@ -100,6 +100,7 @@ class JobStore(JobReader, Protocol):
         tags: tuple[str, ...] = (),
         *,
         max_queued_of_caller: int | None = None,
+        max_queued_in_queue: int | None = None,
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
@@ -107,9 +108,9 @@ class JobStore(JobReader, Protocol):
 
         Ids start at 1, increase, and are never reused. Raises RequestKeyConflict if the key was used with
         another digest; UnknownProject with `project_must_be_stored` if the project of `spec` was deleted;
-        and LimitExceeded if `max_queued` jobs are queued, `max_queued_in_project` of the project, or
-        `max_queued_of_caller` of the caller that submits it. A new job's `event` is stored in the same
-        transaction, with the job as its target.
+        and LimitExceeded if `max_queued` jobs are queued, `max_queued_in_project` of the project,
+        `max_queued_of_caller` of the caller that submits it, or `max_queued_in_queue` of its queue. A new
+        job's `event` is stored in the same transaction, with the job as its target.
         """
         ...
 

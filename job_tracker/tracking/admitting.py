@@ -1,11 +1,13 @@
 """Moves queued jobs to LAUNCHING, as the planner decides."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from job_tracker.common.clock import boot_seconds
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, StaleJob
@@ -16,12 +18,16 @@ from job_tracker.scheduling.notes import NoteKeeper
 from job_tracker.store.jobs import JobReader
 from job_tracker.store.queue import QueueView
 
+log = logging.getLogger(__name__)
+
 _PAGE = 1000
 _READ_AT_ONCE = 256
 _MOVED_AT_ONCE = 512
 _MANY = 1000
 _LONGEST_PAUSE = 1.0  # seconds
 _SHARE_OF_TIME = 0.05
+_SET_CLOCK = 1.0  # seconds
+"""A clock that differs by more from what has passed was set."""
 
 Planner = Callable[[Snapshot, float], Plan]
 """Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
@@ -48,8 +54,12 @@ class Admitting:
         wake: Callable[[timedelta], None],
         keep_notes_soon: Callable[[], None],
         clock: Callable[[], datetime],
+        steady: Callable[[], float] = boot_seconds,
     ) -> None:
-        """`save` writes a job's next version; `wake` makes the tracker call `run` after a time."""
+        """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
+
+        `steady` is a clock that is never set: it shows when `clock` was.
+        """
         self._store = store
         self._planner = planner
         self._board = board
@@ -58,6 +68,8 @@ class Admitting:
         self._wake_after = wake
         self._keep_notes_soon = keep_notes_soon
         self._clock = clock
+        self._steady = steady
+        self._offset = clock().timestamp() - steady()
         self.passes = 0
         """The number of passes so far."""
         self._not_before = 0.0
@@ -80,22 +92,20 @@ class Admitting:
             if not self._is_restored:
                 await self._restore()
             await self._read_changed()
-            now = self._clock()
+            now = self._now()
             self.passes += 1
             began = time.monotonic()
-            plan = self._planner(
-                self._board.snapshot(now.timestamp(), is_open=not self._without_room), now.timestamp()
-            )
+            plan = self._planner(self._board.snapshot(now, is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
             # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
-            if not await self._apply(plan, now) and len(plan.admitted) < _MANY:
+            if not await self._apply(plan) and len(plan.admitted) < _MANY:
                 break
         self._notes.decided(plan, self._board)
         if self._notes.has_changed():
             self._keep_notes_soon()
         if plan.next_at is None:
             return None
-        return timedelta(seconds=max(0.1, plan.next_at - now.timestamp()))
+        return timedelta(seconds=max(0.1, plan.next_at - now))
 
     async def keep_notes(self, *, with_usage: bool = False) -> None:
         """Write the notes that have changed."""
@@ -128,6 +138,10 @@ class Admitting:
         self._changed.add(job_id)
         self._wake()
 
+    def capacity_changed(self) -> None:
+        """Plan again soon: the capacity is another one."""
+        self._wake()
+
     def found_no_room(self, job_id: int) -> None:
         """Record that the job's launch waits for room on this machine. No other job is admitted meanwhile."""
         self._without_room.add(job_id)
@@ -153,13 +167,23 @@ class Admitting:
         self._wake_after(timedelta(seconds=max(0.0, self._not_before - time.monotonic())))
 
     def _now(self) -> float:
-        return self._clock().timestamp()
+        """Return the time for the board. If the clock was set, the times on the board move along."""
+        now = self._clock().timestamp()
+        offset = now - self._steady()
+        if abs(offset - self._offset) > _SET_CLOCK:
+            seconds = offset - self._offset
+            log.warning(
+                "the clock was set by %+.0f s; promised starts and what queues have used move along", seconds
+            )
+            self._board.shift(seconds)
+        self._offset = offset
+        return now
 
     async def _restore(self) -> None:
         """Read all queued and live jobs. Those that change meanwhile are read again."""
         self._board.clear(self._now())
         await self._notes.restore(self._board)
-        for job in await self._store.live_jobs():
+        for job in sorted(await self._store.live_jobs(), key=_start_of):
             self._board.read(job, self._now())
         last = 0
         while page := await self._store.first_queued(_PAGE, last):
@@ -194,8 +218,9 @@ class Admitting:
         else:
             self._board.read(job, self._now())
 
-    async def _apply(self, plan: Plan, now: datetime) -> bool:
+    async def _apply(self, plan: Plan) -> bool:
         """Write the moves of a plan, and return whether some of them were stale, and dropped."""
+        now = self._clock()
         admitted = plan.admitted if self._has_room else plan.admitted[:1]
         allocations = {each.job_id: each.allocation for each in admitted}
         diagnoses = {each.job_id: each.diagnosis for each in plan.refused}
@@ -229,7 +254,11 @@ class Admitting:
             after = job.ended(Ending(JobState.FAILED, now, diagnosis), now)
         else:
             after = job.admitted(now, allocation)
-        self._board.read(await self._save(job, after), now.timestamp())
+        self._board.read(await self._save(job, after), self._now())
+
+
+def _start_of(job: Job) -> datetime:
+    return job.admitted_at or job.submitted_at
 
 
 def _is_stale(error: BaseException) -> bool:

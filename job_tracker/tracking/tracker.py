@@ -211,6 +211,10 @@ class Tracker:
             await self._stops.close()
             await self._followers.close()
 
+    def capacity_changed(self) -> None:
+        """Plan again: the capacity is another one."""
+        self._admitting.capacity_changed()
+
     def _admit_after(self, pause: timedelta) -> None:
         if pause:
             self._queue.add_within(PeriodicTask.ADMIT, pause)

@@ -13,12 +13,13 @@ from tests.crash.local import LocalWorld
 from tests.crash.soak import soak
 from tests.crash.sweep import Outcome, Sweep, errors, kills, summary, with_recoveries
 from tests.crash.world import World
+from tests.support.redis_server import server_or_skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Return 0 if the service survived every point."""
     asked = _parsed(arguments)
-    worlds = remote_worlds if asked.on == "cluster" else local_worlds
+    worlds = {"machine": local_worlds, "redis": redis_worlds, "cluster": remote_worlds}[asked.on]
     with tempfile.TemporaryDirectory(prefix="crash-points-") as folder, worlds(Path(folder)) as make:
         if asked.soak:
             return _soak(make("soak"), asked)
@@ -35,11 +36,21 @@ def local_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
 
 
 @contextmanager
+def redis_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
+    """Create worlds of processes and Redis. The server ends here."""
+    redis = server_or_skip(folder / "redis")
+    redis.start()
+    try:
+        yield lambda name: LocalWorld(folder / name, redis)
+    finally:
+        redis.end()
+
+
+@contextmanager
 def remote_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
     """Create worlds of pods and Redis. The cluster is started and stays up; the Redis server ends here."""
     from tests.crash.remote import RemoteWorld
     from tests.support.cluster import Cluster
-    from tests.support.redis_server import server_or_skip
 
     cluster = Cluster.up()
     image = cluster.load_program_image()
@@ -53,7 +64,7 @@ def remote_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/crash-points", description=__doc__)
-    parser.add_argument("--on", choices=("machine", "cluster"), default="machine")
+    parser.add_argument("--on", choices=("machine", "redis", "cluster"), default="machine")
     parser.add_argument("--kinds", choices=("kills", "errors", "recoveries"), nargs="*", default=[])
     parser.add_argument("--sample", type=int, metavar="N", help="try only N random points of each kind")
     parser.add_argument(

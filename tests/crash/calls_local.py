@@ -1,7 +1,9 @@
 """The seams of processes and SQLite."""
 
 import errno
+import inspect
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ def wrap_sqlite(seams: Seams, data: Path) -> None:
         "_all",
         Seam(
             "read",
-            lambda connection, query, *values: query.split("WHERE")[-1],
+            lambda connection, query, *values: f"read {_tables(query)}{query.partition('WHERE')[2]}",
             kills=False,
             refusals={UNREADABLE: store_away},
         ),
@@ -63,5 +65,13 @@ def wrap_processes(seams: Seams, data: Path) -> None:
 
 
 def _purpose(operation: Any) -> str:
+    """Return the name of the store's method that wants the operation, and for a move where to."""
     # SqliteStore.submit.<locals>.insert
-    return str(operation.__qualname__).split(".")[1]
+    name = str(operation.__qualname__).split(".")[-3:][0]
+    if name == "update":
+        return f"update to {inspect.getclosurevars(operation).nonlocals['job'].state}"
+    return name
+
+
+def _tables(query: str) -> str:
+    return " ".join(re.findall(r"FROM (\w+)", query))

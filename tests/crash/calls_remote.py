@@ -21,8 +21,7 @@ from tests.crash.calls import (
     wrap_files,
 )
 from tests.crash.seams import Seam, Seams
-
-_CHANGING = frozenset({"submit", "update", "progress", "delete", "lead", "resign"})
+from tests.crash.table import REDIS, REDIS_READS
 
 
 def wrap_redis(seams: Seams, data: Path) -> None:
@@ -38,8 +37,12 @@ def wrap_redis(seams: Seams, data: Path) -> None:
 
 
 def _change(connection: Connection, script: Script, *arguments: str | int) -> str | None:
-    renews = script.name == "lead" and arguments[2] != ""
-    return script.name if script.name in _CHANGING and not renews else None
+    if script.name in REDIS_READS or (script.name == "lead" and arguments[2] != ""):
+        return None
+    if script.name not in REDIS:
+        raise AssertionError(f"the script {script.name} is not in the table of crash points (table.py)")
+    # The arguments of an update: term, token, id, version, state.
+    return f"update to {arguments[4]}" if script.name == "update" else script.name
 
 
 def _other_script(connection: Connection, script: Script, *arguments: str | int) -> str | None:

@@ -1,9 +1,11 @@
-"""The world of a service on one machine, with processes and SQLite."""
+"""The world of a service on one machine, with processes, and with SQLite or Redis."""
 
 import json
 import os
 import shutil
 import socket
+import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,22 +14,32 @@ from typing import ClassVar
 import psutil
 
 from job_tracker.domain.naming import instance_name
+from tests.crash.faults import KILLS
 from tests.crash.scenario import CAPACITY, JOBS, LOSING, RANK_PARAMETERS, RUN, PlannedJob, write_user_folder
-from tests.crash.stored import problems_in_sqlite
+from tests.crash.stored import LEASE_LEFT, problems_in_redis, problems_in_sqlite
+from tests.crash.sweep import hits_in
 from tests.support.parameters import declared
+from tests.support.redis_server import RedisServer
 
 _RANK = Path(__file__).with_name("rank.sh")
 _OF_A_GROUP = {"group.json", "stop.json", "supervisors.log"}
+_LEASE_SECONDS = 1
 _OF_A_RANK = {"exit.json", "lock", "log", "process.json", "restarts", "unpacked"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LocalWorld:
-    """Processes and SQLite below one folder. See World."""
+    """Processes below one folder, and SQLite or a new store in Redis for each run. See World."""
 
     folder: Path
-    wraps: ClassVar[Sequence[str]] = ("sqlite", "processes")
+    redis: RedisServer | None = None
     jobs: ClassVar[Sequence[PlannedJob]] = (*JOBS, LOSING)
+    _prefix: str = ""
+
+    @property
+    def wraps(self) -> Sequence[str]:
+        """See World."""
+        return ("sqlite" if self.redis is None else "redis", "processes")
 
     @property
     def witness(self) -> Path:
@@ -54,8 +66,10 @@ class LocalWorld:
             self.folder,
             {RUN: f"#!/bin/sh\nexport WITNESS='{self.witness}'\n. ./rank", "rank": _RANK.read_text()},
         )
+        self._prefix = f"crash-{uuid.uuid4().hex}"
         (self.folder / "config.toml").write_text(
             f"""
+            {self._store()}
             [storage]
             data_dir = {json.dumps(str(self.data))}
             [scheduling]
@@ -87,11 +101,38 @@ class LocalWorld:
 
     def problems(self) -> Iterator[str]:
         yield from _witnessed(self)
-        yield from problems_in_sqlite(self.data / "jobs.db")
+        yield from problems_in_sqlite(self.data / "jobs.db") if self.redis is None else self._in_redis()
         yield from _left_over(self)
 
     def close(self) -> None:
         pass
+
+    def _store(self) -> str:
+        if self.redis is None:
+            return ""
+        return f"""
+            [store]
+            url = "{self.redis.url}"
+            prefix = "{self._prefix}"
+            lease_seconds = {_LEASE_SECONDS}
+            """
+
+    def _in_redis(self) -> Iterator[str]:
+        assert self.redis is not None
+        # A service that is killed while it ends leaves its lease, which expires: the next one may end before.
+        may_be_left = any(what in KILLS for _, what in hits_in(self))
+        for problem in problems_in_redis(self.redis, self._prefix):
+            if problem != LEASE_LEFT or not (may_be_left and self._expires("leader")):
+                yield problem
+
+    def _expires(self, key: str) -> bool:
+        assert self.redis is not None
+        deadline = time.monotonic() + 2 * _LEASE_SECONDS
+        while self.redis.ask("EXISTS", f"{{{self._prefix}}}:{key}"):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.05)
+        return True
 
 
 def _witnessed(world: LocalWorld) -> Iterator[str]:
@@ -114,6 +155,8 @@ def _left_over(world: LocalWorld) -> Iterator[str]:
             continue
     groups = world.data / "groups"
     expected = {"jobs.db", "jobs.db.lock", "jobs.db.mark", "storage", "groups", "programs"}
+    if world.redis is not None:
+        expected = {"storage", "groups", "programs", *(path.name for path in world.data.glob("redis-*"))}
     yield from _unexpected(world.data, expected)
     yield from _unexpected(groups, {"live", "kept", "ended", "gone"})
     yield from _unexpected(groups / "live", set())

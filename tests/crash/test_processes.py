@@ -1,4 +1,4 @@
-"""Processes and SQLite: the service is killed before and after every call to the outside."""
+"""Processes: the service is killed before and after every call to the outside. A sample, on both stores."""
 
 import random
 from collections.abc import Iterator
@@ -12,10 +12,14 @@ from tests.crash.local import LocalWorld
 from tests.crash.soak import soak
 from tests.crash.surviving import SEED, survives
 from tests.crash.sweep import Call, Sweep, errors, kills, with_recoveries
+from tests.crash.table import ALWAYS, REDIS, REDIS_READS, SCENARIO, SQLITE
+from tests.support.redis_server import server_or_skip
 
 KILLS = 60
 """Out of some thousand points, different ones in each run. `scripts/crash-points` tries all."""
 SAMPLE = 15
+OF_EACH = 2
+"""Of the calls that are always tried, the first so many of each name."""
 SOAK_SECONDS = 20
 
 pytestmark = pytest.mark.timeout(1200)
@@ -34,12 +38,36 @@ def calls(sweep: Sweep) -> list[Call]:
     return sweep.reference()
 
 
-def test_a_kill_is_survived(sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]) -> None:
+def always(calls: list[Call]) -> list[Call]:
+    """Return the first calls of each kind and name that are always tried."""
+    found: dict[tuple[str, str], list[Call]] = {}
+    for call in calls:
+        # A commit has the names of all that it writes together.
+        if names := ALWAYS.intersection((*call.name.split(", "), " ".join(call.name.split(" ")[:2]))):
+            found.setdefault((call.kind, min(names)), []).append(call)
+    return [call for same in found.values() for call in same[:OF_EACH]]
+
+
+def test_every_change_of_the_scenario_is_a_point(calls: list[Call]) -> None:
     assert {call.kind for call in calls} >= {"commit", "file", "spawn", "signal"}
-    deletion = kills(call for call in calls if call.name == "delete")
-    assert deletion
-    sample = random.Random(SEED).sample(kills(calls), KILLS - len(deletion))
-    survives(sweep, [*deletion, *sample], capsys)
+    names = {part.split(" ")[0] for call in calls if call.kind == "commit" for part in call.name.split(", ")}
+    names.discard("migrations")
+    # The service resigns, and perhaps writes events, after the last job.
+    assert names | {"resign", "add_events"} == {name for name, where in SQLITE.items() if where == SCENARIO}
+    tried = {(call.kind, name) for call in always(calls) for name in ALWAYS if name in call.name}
+    assert tried >= {
+        ("commit", "delete"),
+        ("commit", "update to launching"),
+        ("commit", "keep_scheduling_notes"),
+        ("write", "keep_scheduling_notes"),
+        ("read", "read scheduling_notes"),
+    }
+
+
+def test_a_kill_is_survived(sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]) -> None:
+    first = kills(always(calls))
+    sample = random.Random(SEED).sample(kills(calls), KILLS - len(first))
+    survives(sweep, [*first, *sample], capsys)
 
 
 def test_a_kill_during_the_recovery_from_a_kill_is_survived(
@@ -52,7 +80,27 @@ def test_a_kill_during_the_recovery_from_a_kill_is_survived(
 def test_a_failing_call_is_survived(
     sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    survives(sweep, random.Random(SEED).sample(errors(calls), SAMPLE), capsys)
+    survives(sweep, [*errors(always(calls)), *random.Random(SEED).sample(errors(calls), SAMPLE)], capsys)
+
+
+def test_on_redis_kills_and_failing_calls_of_scheduling_are_survived(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    redis = server_or_skip(tmp_path / "redis")
+    redis.start()
+    try:
+        with closing(Sweep(lambda name: LocalWorld(tmp_path / name, redis))) as sweep:
+            calls = sweep.reference()
+            # The server gets each script once as a text, reads as well.
+            names = {call.name.split(" ")[0] for call in calls if call.kind == "script"} - REDIS_READS
+            wanted = {name for name, where in REDIS.items() if where == SCENARIO}
+            assert names | {"resign", "audit_add"} == wanted
+            tried = always(calls)
+            assert {call.name for call in tried} >= {"update to launching", "notes_keep", "notes"}
+            sample = random.Random(SEED).sample(kills(calls), SAMPLE)
+            survives(sweep, [*kills(tried), *errors(tried), *sample], capsys)
+    finally:
+        redis.end()
 
 
 def test_jobs_survive_a_soak_of_kills_and_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

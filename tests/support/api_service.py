@@ -24,6 +24,7 @@ from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter
 from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import SqliteStore
+from job_tracker.tracking.pool import FollowedPool
 from job_tracker.tracking.tracker import Tracker
 from tests.support.catalog import SETTINGS, algorithm_of
 from tests.support.leadership import elected
@@ -100,6 +101,7 @@ class Service:
             self.settings, self.store, self.access.projects, self.trail.note, self.file
         )
         self.catalog = opened_catalog.catalog
+        self.pool = FollowedPool(self.catalog)
         programs = open_programs(self.settings, self.access.projects.limits_of, self.trail.note)
         jobs = main.make_jobs(
             self.settings,
@@ -110,6 +112,7 @@ class Service:
             self.access.projects,
             self.trail.note,
             self.catalog,
+            self.pool,
             programs,
         )
         self.jobs, self.declarations = jobs, opened_catalog.operations

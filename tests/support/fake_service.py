@@ -37,6 +37,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.series: dict[int, list[pb.MetricSeries]] = defaultdict(list)
         self.files: dict[int, dict[str, bytes]] = defaultdict(dict)
         self.explanations: dict[int, pb.ExplainTrainingResponse] = {}
+        self.queue = pb.GetQueueSnapshotResponse()
         self.changes: dict[int, bytes] = {}
         self.digests: dict[str, str] = {}
         self.requests: list[Any] = []
@@ -190,6 +191,10 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         await self._receive(request, context)
         await self._job(request.job_id, context)
         return self.explanations.get(request.job_id, pb.ExplainTrainingResponse(job_id=request.job_id))
+
+    async def GetQueueSnapshot(self, request: Any, context: Any) -> pb.GetQueueSnapshotResponse:
+        await self._receive(request, context)
+        return self.queue
 
     async def FetchTrainingArtifact(
         self, request: Any, context: Any

@@ -13,9 +13,11 @@ import pytest
 from job_tracker.access.projects import Projects
 from job_tracker.catalog import Origin
 from job_tracker.domain.caller import BUILT_IN
+from job_tracker.domain.job import Ending, JobState
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.catalog import SETTINGS
+from tests.support.jobs import NOON, spec
 from training_service.auth import live
 from training_service.auth.live import Unusable
 from training_service.catalog_opening import ConfigurationFile, OpenedCatalog, open_catalog, reader_of
@@ -158,3 +160,62 @@ def test_datasets_are_in_the_storage_or_where_the_settings_allow() -> None:
     reader = reader_of(SETTINGS(storage={"uri": "s3://a"}, catalog={"dataset_uris": ["s3://b/x"]}))
     assert reader.dataset_uris == ("s3://a/versionedDatasets", "s3://b/x")
     assert replace(reader, refusal="").dataset('{"uri": "s3://b/x/{version}"}').uri == "s3://b/x/{version}"
+
+
+QUEUES = '[scheduling.queues.top]\n[scheduling.queues.own]\nparent = "top"\nweight = 2\n'
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            '[scheduling.queues.top]\nparent = "own"\n[scheduling.queues.own]\nparent = "top"\n',
+            "scheduling.queues.top.parent: 'own' is not allowed: the parents form a cycle",
+        ),
+        ("[scheduling.queues.own]\nweight = -1\n", "scheduling.queues.own.weight: -1 is not allowed"),
+        (
+            '[scheduling.queues.own]\nquotas.h100 = {nominal = {instances = "1"}}\n',
+            "scheduling.queues.own.quotas.h100: there is no such flavor; allowed: default",
+        ),
+        (
+            '[scheduling.queues.own]\nquotas.default = {nominal = {instances = "9"}}\n',
+            "at most 8 is allowed",
+        ),
+        ("[scheduling.queues.own\n", "not valid TOML"),
+    ],
+)
+async def test_a_file_with_a_bad_tree_is_shown_as_a_problem_and_the_tree_from_before_stays(
+    store: Store, file: ConfigurationFile, caplog: pytest.LogCaptureFixture, content: str, reason: str
+) -> None:
+    change(file, QUEUES)
+    found = await opened(store, file)
+    before = found.catalog.tree
+    assert (before.queues["own"].weight, found.catalog.problem) == (2, "")
+    change(file, content)
+    for _ in range(2):
+        await found.catalog.refresh()
+    assert found.catalog.tree is before
+    assert reason in found.catalog.problem
+    [record] = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert reason in record.getMessage()
+    change(file, QUEUES.replace("2", "3"))
+    await found.catalog.refresh()
+    assert (found.catalog.tree.queues["own"].weight, found.catalog.problem) == (3, "")
+
+
+async def test_a_file_without_a_queue_that_has_jobs_is_shown_as_a_problem(
+    store: Store, file: ConfigurationFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("job_tracker.declarations.catalog._RETRY_SECONDS", 0.0)
+    change(file, QUEUES)
+    found = await opened(store, file)
+    job = await store.submit(spec(queue="own"), NOON, None, 10)
+    change(file, "")
+    await found.catalog.refresh()
+    assert found.catalog.problem == (
+        "scheduling.queues: own cannot be removed or become a parent while jobs wait or run there"
+    )
+    assert "own" in found.catalog.tree.queues
+    await store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
+    await found.catalog.refresh()
+    assert (found.catalog.problem, set(found.catalog.tree.queues)) == ("", {"default"})

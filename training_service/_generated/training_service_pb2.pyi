@@ -2089,3 +2089,473 @@ class GetTrainingChangesResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTrainingChangesResponse: _TypeAlias = GetTrainingChangesResponse  # noqa: Y015
+
+@_typing.final
+class GetQueueSnapshotRequest(_message.Message):
+    """Asks for the queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """The project in which the caller has a role. Empty: the caller's default project."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["project", b"project"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetQueueSnapshotRequest: _TypeAlias = GetQueueSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class GetQueueSnapshotResponse(_message.Message):
+    """The queue at one time. Resources are whole numbers by name: `instances`, `cpu` in thousandths, `memory` and
+    `ephemeral-storage` in bytes, and others in units.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TAKEN_AT_FIELD_NUMBER: _builtins.int
+    FLAVORS_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    SHAPES_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    OMITTED_JOBS_FIELD_NUMBER: _builtins.int
+    RESERVATIONS_FIELD_NUMBER: _builtins.int
+    OVERTAKE_LIMIT_FIELD_NUMBER: _builtins.int
+    USAGE_HALF_LIFE_FIELD_NUMBER: _builtins.int
+    omitted_jobs: _builtins.int
+    """The number of jobs that are left out."""
+    reservations: _builtins.int
+    """The number of waiting jobs that hold a reservation."""
+    overtake_limit: _builtins.int
+    """How many jobs may start before the first waiting job while no start can be promised to it."""
+    @_builtins.property
+    def taken_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was read."""
+
+    @_builtins.property
+    def flavors(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotFlavor]:
+        """The kinds of machines."""
+
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotQueue]:
+        """The queues."""
+
+    @_builtins.property
+    def shapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotShape]:
+        """What jobs ask for. Alike jobs share a shape."""
+
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotJob]:
+        """At most 10,000 jobs: those that run, then the first that wait, in the order of submission."""
+
+    @_builtins.property
+    def usage_half_life(self) -> _duration_pb2.Duration:
+        """The time after which what a queue has used counts half as much."""
+
+    def __init__(
+        self,
+        *,
+        taken_at: _timestamp_pb2.Timestamp | None = ...,
+        flavors: _abc.Iterable[Global___SnapshotFlavor] | None = ...,
+        queues: _abc.Iterable[Global___SnapshotQueue] | None = ...,
+        shapes: _abc.Iterable[Global___SnapshotShape] | None = ...,
+        jobs: _abc.Iterable[Global___SnapshotJob] | None = ...,
+        omitted_jobs: _builtins.int = ...,
+        reservations: _builtins.int = ...,
+        overtake_limit: _builtins.int = ...,
+        usage_half_life: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["taken_at", b"taken_at", "usage_half_life", b"usage_half_life"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["flavors", b"flavors", "jobs", b"jobs", "omitted_jobs", b"omitted_jobs", "overtake_limit", b"overtake_limit", "queues", b"queues", "reservations", b"reservations", "shapes", b"shapes", "taken_at", b"taken_at", "usage_half_life", b"usage_half_life"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetQueueSnapshotResponse: _TypeAlias = GetQueueSnapshotResponse  # noqa: Y015
+
+@_typing.final
+class SnapshotFlavor(_message.Message):
+    """A kind of machine."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CapacityEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    MACHINES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name."""
+    @_builtins.property
+    def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """What all its machines have. A resource without an entry is not limited."""
+
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotMachine]:
+        """The machines, if they are known."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        capacity: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        machines: _abc.Iterable[Global___SnapshotMachine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "machines", b"machines", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotFlavor: _TypeAlias = SnapshotFlavor  # noqa: Y015
+
+@_typing.final
+class SnapshotMachine(_message.Message):
+    """A machine."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CapacityEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The number of the machine in this snapshot."""
+    @_builtins.property
+    def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """What jobs may use of it."""
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        capacity: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotMachine: _TypeAlias = SnapshotMachine  # noqa: Y015
+
+@_typing.final
+class SnapshotQueue(_message.Message):
+    """A queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    QUOTAS_FIELD_NUMBER: _builtins.int
+    MAX_RUNNING_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name; `#1` and so on for a queue of which the caller may not know."""
+    parent: _builtins.str
+    """The queue that it is below. Empty: it is at the top."""
+    weight: _builtins.float
+    """Its share compared with the queues that have the same parent."""
+    max_running: _builtins.int
+    """The number of its jobs that may run at the same time. Absent: no limit."""
+    @_builtins.property
+    def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotQuota]:
+        """Its quotas."""
+
+    @_builtins.property
+    def usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotUsage]:
+        """What it has used, decayed."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        parent: _builtins.str = ...,
+        weight: _builtins.float = ...,
+        quotas: _abc.Iterable[Global___SnapshotQuota] | None = ...,
+        max_running: _builtins.int | None = ...,
+        usage: _abc.Iterable[Global___SnapshotUsage] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_running", b"_max_running", "max_running", b"max_running"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_running", b"_max_running", "max_running", b"max_running", "name", b"name", "parent", b"parent", "quotas", b"quotas", "usage", b"usage", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_running: _TypeAlias = _typing.Literal["max_running"]  # noqa: Y015
+    _WhichOneofArgType__max_running: _TypeAlias = _typing.Literal["_max_running", b"_max_running"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_running) -> _WhichOneofReturnType__max_running | None: ...
+
+Global___SnapshotQueue: _TypeAlias = SnapshotQueue  # noqa: Y015
+
+@_typing.final
+class SnapshotQuota(_message.Message):
+    """A quota of one resource of one flavor."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLAVOR_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    NOMINAL_FIELD_NUMBER: _builtins.int
+    BORROW_FIELD_NUMBER: _builtins.int
+    LEND_FIELD_NUMBER: _builtins.int
+    flavor: _builtins.str
+    """The kind of machine."""
+    resource: _builtins.str
+    """The resource."""
+    nominal: _builtins.int
+    """The amount that is guaranteed."""
+    borrow: _builtins.int
+    """How much more it may use of what others do not use. Absent: all of it."""
+    lend: _builtins.int
+    """How much of its unused quota others may use. Absent: all of it."""
+    def __init__(
+        self,
+        *,
+        flavor: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        nominal: _builtins.int = ...,
+        borrow: _builtins.int | None = ...,
+        lend: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_borrow", b"_borrow", "_lend", b"_lend", "borrow", b"borrow", "lend", b"lend"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_borrow", b"_borrow", "_lend", b"_lend", "borrow", b"borrow", "flavor", b"flavor", "lend", b"lend", "nominal", b"nominal", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__borrow: _TypeAlias = _typing.Literal["borrow"]  # noqa: Y015
+    _WhichOneofArgType__borrow: _TypeAlias = _typing.Literal["_borrow", b"_borrow"]  # noqa: Y015
+    _WhichOneofReturnType__lend: _TypeAlias = _typing.Literal["lend"]  # noqa: Y015
+    _WhichOneofArgType__lend: _TypeAlias = _typing.Literal["_lend", b"_lend"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__borrow) -> _WhichOneofReturnType__borrow | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lend) -> _WhichOneofReturnType__lend | None: ...
+
+Global___SnapshotQuota: _TypeAlias = SnapshotQuota  # noqa: Y015
+
+@_typing.final
+class SnapshotUsage(_message.Message):
+    """What a queue has used."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLAVOR_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    AMOUNT_FIELD_NUMBER: _builtins.int
+    flavor: _builtins.str
+    """The kind of machine."""
+    resource: _builtins.str
+    """The resource."""
+    amount: _builtins.float
+    """The amount times seconds."""
+    def __init__(
+        self,
+        *,
+        flavor: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        amount: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "flavor", b"flavor", "resource", b"resource"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotUsage: _TypeAlias = SnapshotUsage  # noqa: Y015
+
+@_typing.final
+class SnapshotShape(_message.Message):
+    """What a job asks for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotPart]:
+        """The trainers first, then the instances of other roles."""
+
+    def __init__(
+        self,
+        *,
+        parts: _abc.Iterable[Global___SnapshotPart] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotShape: _TypeAlias = SnapshotShape  # noqa: Y015
+
+@_typing.final
+class SnapshotPart(_message.Message):
+    """Alike instances."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class EachEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    EACH_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """The number of instances."""
+    @_builtins.property
+    def each(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """What each of them takes."""
+
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        each: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "each", b"each"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SnapshotPart: _TypeAlias = SnapshotPart  # noqa: Y015
+
+@_typing.final
+class SnapshotJob(_message.Message):
+    """A job that waits or runs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    SHAPE_FIELD_NUMBER: _builtins.int
+    LEAST_TRAINERS_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    SUBMITTED_AT_FIELD_NUMBER: _builtins.int
+    EXPECTED_SECONDS_FIELD_NUMBER: _builtins.int
+    EXPECTED_HIGH_SECONDS_FIELD_NUMBER: _builtins.int
+    ADMITTED_AT_FIELD_NUMBER: _builtins.int
+    FLAVOR_FIELD_NUMBER: _builtins.int
+    TRAINERS_FIELD_NUMBER: _builtins.int
+    MACHINES_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id. 0: the caller may not know of the job."""
+    project: _builtins.str
+    """The project. Empty: the caller may not know of the job."""
+    queue: _builtins.str
+    """The queue."""
+    shape: _builtins.int
+    """The place of its shape in the list of shapes, from 0."""
+    least_trainers: _builtins.int
+    """The smallest number of trainers with which it starts. 0: all of them."""
+    priority: _builtins.int
+    """Its priority. Higher goes first within its queue."""
+    expected_seconds: _builtins.float
+    """How long it is expected to run, in seconds. Absent: unknown."""
+    expected_high_seconds: _builtins.float
+    """Nine in ten such jobs end earlier. Absent: unknown."""
+    flavor: _builtins.str
+    """The kind of machine on which it runs."""
+    trainers: _builtins.int
+    """The number of trainers that it has. 0: as it asks."""
+    @_builtins.property
+    def submitted_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was submitted."""
+
+    @_builtins.property
+    def admitted_at(self) -> _timestamp_pb2.Timestamp:
+        """When its attempt was admitted. Absent: it waits."""
+
+    @_builtins.property
+    def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The numbers of the machines of its instances, if they are known."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        project: _builtins.str = ...,
+        queue: _builtins.str = ...,
+        shape: _builtins.int = ...,
+        least_trainers: _builtins.int = ...,
+        priority: _builtins.int = ...,
+        submitted_at: _timestamp_pb2.Timestamp | None = ...,
+        expected_seconds: _builtins.float | None = ...,
+        expected_high_seconds: _builtins.float | None = ...,
+        admitted_at: _timestamp_pb2.Timestamp | None = ...,
+        flavor: _builtins.str = ...,
+        trainers: _builtins.int = ...,
+        machines: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "submitted_at", b"submitted_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "priority", b"priority", "project", b"project", "queue", b"queue", "shape", b"shape", "submitted_at", b"submitted_at", "trainers", b"trainers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__expected_high_seconds: _TypeAlias = _typing.Literal["expected_high_seconds"]  # noqa: Y015
+    _WhichOneofArgType__expected_high_seconds: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__expected_seconds: _TypeAlias = _typing.Literal["expected_seconds"]  # noqa: Y015
+    _WhichOneofArgType__expected_seconds: _TypeAlias = _typing.Literal["_expected_seconds", b"_expected_seconds"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_high_seconds) -> _WhichOneofReturnType__expected_high_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_seconds) -> _WhichOneofReturnType__expected_seconds | None: ...
+
+Global___SnapshotJob: _TypeAlias = SnapshotJob  # noqa: Y015

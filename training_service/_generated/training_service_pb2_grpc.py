@@ -95,6 +95,11 @@ class TrainingServiceStub:
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingResponse.FromString,
                 _registered_method=True)
+        self.GetQueueSnapshot = channel.unary_unary(
+                '/training.TrainingService/GetQueueSnapshot',
+                request_serializer=training__service_dot___generated_dot_training__service__pb2.GetQueueSnapshotRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__service__pb2.GetQueueSnapshotResponse.FromString,
+                _registered_method=True)
         self.DeleteTraining = channel.unary_unary(
                 '/training.TrainingService/DeleteTraining',
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.DeleteTrainingRequest.SerializeToString,
@@ -224,6 +229,16 @@ class TrainingServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetQueueSnapshot(self, request, context):
+        """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
+        Jobs, queues and machines of which the caller may not know have no ids and no names.
+
+        Errors: PERMISSION_DENIED if the caller has no role in the project.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DeleteTraining(self, request, context):
         """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
         and its logs are removed soon after. Its model and its checkpoints stay.
@@ -296,6 +311,11 @@ def add_TrainingServiceServicer_to_server(servicer, server):
                     servicer.ExplainTraining,
                     request_deserializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingResponse.SerializeToString,
+            ),
+            'GetQueueSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQueueSnapshot,
+                    request_deserializer=training__service_dot___generated_dot_training__service__pb2.GetQueueSnapshotRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__service__pb2.GetQueueSnapshotResponse.SerializeToString,
             ),
             'DeleteTraining': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteTraining,
@@ -628,6 +648,33 @@ class TrainingService:
             '/training.TrainingService/ExplainTraining',
             training__service_dot___generated_dot_training__service__pb2.ExplainTrainingRequest.SerializeToString,
             training__service_dot___generated_dot_training__service__pb2.ExplainTrainingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQueueSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.TrainingService/GetQueueSnapshot',
+            training__service_dot___generated_dot_training__service__pb2.GetQueueSnapshotRequest.SerializeToString,
+            training__service_dot___generated_dot_training__service__pb2.GetQueueSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

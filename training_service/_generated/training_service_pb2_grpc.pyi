@@ -118,6 +118,12 @@ class TrainingServiceStub:
 
     Errors: NOT_FOUND if the job does not exist.
     """
+    GetQueueSnapshot: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]
+    """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
+    Jobs, queues and machines of which the caller may not know have no ids and no names.
+
+    Errors: PERMISSION_DENIED if the caller has no role in the project.
+    """
     DeleteTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]
     """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
     and its logs are removed soon after. Its model and its checkpoints stay.
@@ -199,6 +205,12 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     the jobs that hold the capacity, as far as the caller may see them.
 
     Errors: NOT_FOUND if the job does not exist.
+    """
+    GetQueueSnapshot: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]  # type: ignore[assignment]
+    """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
+    Jobs, queues and machines of which the caller may not know have no ids and no names.
+
+    Errors: PERMISSION_DENIED if the caller has no role in the project.
     """
     DeleteTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.DeleteTrainingRequest, _training_service_pb2.DeleteTrainingResponse]  # type: ignore[assignment]
     """Deletes a job that has ended: its status, metrics and logs. The job does not exist when the call returns,
@@ -350,6 +362,18 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         the jobs that hold the capacity, as far as the caller may see them.
 
         Errors: NOT_FOUND if the job does not exist.
+        """
+
+    @_abc_1.abstractmethod
+    def GetQueueSnapshot(
+        self,
+        request: _training_service_pb2.GetQueueSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_service_pb2.GetQueueSnapshotResponse, _abc.Awaitable[_training_service_pb2.GetQueueSnapshotResponse]]:
+        """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
+        Jobs, queues and machines of which the caller may not know have no ids and no names.
+
+        Errors: PERMISSION_DENIED if the caller has no role in the project.
         """
 
     @_abc_1.abstractmethod

@@ -15,6 +15,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceServicer
 from training_service.api.caller import Call
 from training_service.api.convert import jobs, lists, logs, requests, results
+from training_service.api.convert.queue_snapshot import queue_snapshot_of
 from training_service.api.convert.waiting import explanation_of
 from training_service.api.errors import ServiceClosing
 from training_service.api.sending import Places
@@ -82,6 +83,13 @@ class TrainingServicer(TrainingServiceServicer):
     ) -> pb.ExplainTrainingResponse:
         _set_log_subject(request.job_id)
         return explanation_of(await self._jobs.explain(call.caller, request.job_id))
+
+    async def GetQueueSnapshot(
+        self, request: pb.GetQueueSnapshotRequest, call: Call
+    ) -> pb.GetQueueSnapshotResponse:
+        await self._lists.take_until_sent(call.caller)
+        async with self._making:
+            return queue_snapshot_of(await self._jobs.snapshot(call.caller, request.project))
 
     async def CancelTraining(self, request: pb.CancelTrainingRequest, call: Call) -> bytes:
         _set_log_subject(request.job_id)

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from training_service._generated.training_service_pb2 import (
     ExplainTrainingResponse,
+    GetQueueSnapshotResponse,
     GetTrainingArtifactsResponse,
     GetTrainingLogsResponse,
     GetTrainingStatusResponse,
@@ -219,6 +220,13 @@ class AsyncJobReader:
     async def why(self, job_id: int) -> ExplainTrainingResponse:
         """Return why a queued job waits. Raises NotFound if there is no such job."""
         return await self._answer_of(self._stub.ExplainTraining, requests.why(job_id))
+
+    async def queue_snapshot(self, project: str = "") -> GetQueueSnapshotResponse:
+        """Return the queue as the scheduler sees it. Jobs that the caller may not see have no ids.
+
+        Without a `project`, the caller's default project says whether it may.
+        """
+        return await self._answer_of(self._stub.GetQueueSnapshot, requests.queue_snapshot(project))
 
     async def fetch(self, job_id: int, name: str) -> AsyncIterator[bytes]:
         """Yield the content of one fetchable artifact in pieces.

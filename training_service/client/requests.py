@@ -16,6 +16,7 @@ from training_service._generated.training_service_pb2 import (
     DeleteTrainingRequest,
     ExplainTrainingRequest,
     FetchTrainingArtifactRequest,
+    GetQueueSnapshotRequest,
     GetTrainingArtifactsRequest,
     GetTrainingChangesRequest,
     GetTrainingLogsRequest,
@@ -329,6 +330,11 @@ def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
 
 
 @_validated
+def queue_snapshot(project: str) -> GetQueueSnapshotRequest:
+    """Build the request for the queue."""
+    return GetQueueSnapshotRequest(project=project)
+
+
 def why(job_id: int) -> ExplainTrainingRequest:
     """Build a request for the reasons why a job waits."""
     return ExplainTrainingRequest(job_id=job_id)

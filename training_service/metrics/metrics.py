@@ -71,9 +71,11 @@ class Metrics:
         self._leader.set(leads)
 
     def observe_store(
-        self, store: QueueView, capacity: int, projects: Callable[[], Collection[str]] = tuple
+        self, store: QueueView, capacity: Callable[[], int], projects: Callable[[], Collection[str]] = tuple
     ) -> None:
         """Show the jobs in the store at each scrape. Call it in the store's event loop.
+
+        `capacity` returns the number of instances that may run at present.
 
         `projects` returns the names of the projects, which bound the values of the label `project`.
         """
@@ -88,6 +90,16 @@ class Metrics:
     ) -> None:
         """Show the state of certificates; see CertificateState."""
         self.registry.register(CertificateState(ends, problems))
+
+    def observe_catalog(self, problem: Callable[[], str]) -> None:
+        """Show whether the configured catalog has a problem; see DeclaredCatalog.problem."""
+        gauge = Gauge(
+            "training_service_catalog_problems",
+            "1 if the catalog of the configuration has changed and cannot be used; that from before stays in "
+            "use",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: float(bool(problem())))
 
     async def observe_loop(self) -> None:
         """Measure the event loop until cancelled."""

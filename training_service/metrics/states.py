@@ -42,7 +42,7 @@ class StoredJobs(Collector):
     def __init__(
         self,
         store: QueueView,
-        capacity: int,
+        capacity: Callable[[], int],
         projects: Callable[[], Collection[str]],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -58,7 +58,7 @@ class StoredJobs(Collector):
             "training_service_store_up", "Whether the store answered this scrape", look is not None
         )
         yield GaugeMetricFamily(
-            "training_service_instances_capacity", "Instances that may run at the same time", self._capacity
+            "training_service_instances_capacity", "Instances that may run at the same time", self._capacity()
         )
         jobs = GaugeMetricFamily("training_service_jobs", "Jobs in each state", labels=["state"])
         by_project = GaugeMetricFamily(

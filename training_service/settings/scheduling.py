@@ -1,6 +1,6 @@
 """Settings of scheduling: capacity, queues, priorities, and how the planner looks ahead."""
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from datetime import timedelta
 from typing import Annotated
 
@@ -17,6 +17,8 @@ from job_tracker.scheduling.tree import DEFAULT_PRIORITIES, Pool, Tree, pool_of,
 
 PROCESSES_PER_INSTANCE = 8
 """The number of GPUs of a large machine."""
+_MOST_OF_FOLLOWED = 10_000
+"""Bounds the instances of a job while the machines of a flavor are not known."""
 
 
 def _class(name: str) -> str:
@@ -97,43 +99,35 @@ class SchedulingSettings(Config):
         f"(PARALLEL_INSTANCES times nproc_per_node). Unset: {PROCESSES_PER_INSTANCE} times the capacity.",
     )
 
-    @property
-    def instances(self) -> int:
-        """Number of instances of all flavors."""
-        return sum(self._instances_by_flavor.values()) if self.flavors else self.capacity
+    def most_instances(self, followed: Collection[str] = ()) -> int:
+        """Return the number of instances that one job may have: a job runs on one flavor.
 
-    @property
-    def most_instances(self) -> int:
-        """Number of instances that one job may have: a job runs on one flavor."""
-        return max(self._instances_by_flavor.values(), default=self.capacity)
+        The capacity of `followed` flavors is not known here.
+        """
+        known = (units(INSTANCES, capacity[INSTANCES]) for capacity in self.flavors.values())
+        return max([*known, *([_MOST_OF_FOLLOWED] if followed else ())], default=self.capacity)
 
-    @property
-    def most_processes(self) -> int:
-        """Number of training processes that one job may have."""
-        return self.max_processes or PROCESSES_PER_INSTANCE * self.most_instances
+    def most_processes(self, followed: Collection[str] = ()) -> int:
+        """Return the number of training processes that one job may have."""
+        return self.max_processes or PROCESSES_PER_INSTANCE * self.most_instances(followed)
 
-    @property
-    def pool(self) -> Pool:
-        """The flavors and the classes of priorities, as the planner counts them."""
-        return pool_of(self.flavors, self.capacity, self.priorities)
+    def pool(self, followed: Collection[str] = ()) -> Pool:
+        """Return the flavors, also the `followed` ones, and the classes of priorities, for the planner."""
+        return pool_of(self.flavors, self.capacity, self.priorities, followed)
 
-    @property
-    def tree(self) -> Tree:
-        """The queues of the configuration, as the planner sees them. Raises ValueError."""
-        return tree_of(self.pool, self.queues)
+    def tree(self, followed: Collection[str] = ()) -> Tree:
+        """Return the queues of the configuration, as the planner sees them. Raises ValueError."""
+        return tree_of(self.pool(followed), self.queues)
 
-    def check(self) -> None:
+    def check(self, followed: Collection[str] = ()) -> None:
         """Raise ValueError with the first setting that does not fit the others."""
-        if self.flavors and "capacity" in self.model_fields_set:
+        if (self.flavors or followed) and "capacity" in self.model_fields_set:
+            others = "scheduling.flavors" if self.flavors else f"the flavors {', '.join(followed)}"
             raise ValueError(
-                f"scheduling.capacity: {self.capacity} is not allowed with scheduling.flavors, which have "
+                f"scheduling.capacity: {self.capacity} is not allowed with {others}, which have "
                 "their own; remove one of the two"
             )
         try:
-            _ = self.tree
+            self.tree(followed)
         except ValueError as error:
             raise ValueError(f"scheduling.queues.{error}") from error
-
-    @property
-    def _instances_by_flavor(self) -> Mapping[str, int]:
-        return {name: units(INSTANCES, capacity[INSTANCES]) for name, capacity in self.flavors.items()}

@@ -155,6 +155,13 @@ class Settings(BaseSettings):
         """The plugin of the configured backend, with its settings."""
         return self._plugin_of(self.backend)
 
+    @property
+    def followed_flavors(self) -> tuple[str, ...]:
+        """The flavors whose capacity follows the machines of the backend."""
+        if self.backend not in type(self).model_fields:  # without tables of backends
+            return ()
+        return tuple(name for name in self.plugin.flavors if name not in self.scheduling.flavors)
+
     def _plugin_of(self, backend: str) -> BackendPlugin:
         return installed()[backend](getattr(self, backend))
 
@@ -166,7 +173,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _queues_fit(self) -> "Settings":
-        self.scheduling.check()
+        self.scheduling.check(self.followed_flavors)
         return self
 
     def check_algorithm(self, place: str, algorithm: Algorithm) -> None:

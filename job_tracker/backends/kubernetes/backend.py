@@ -18,6 +18,7 @@ from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
 from job_tracker.backends.kubernetes.groups import Groups, is_running
+from job_tracker.backends.kubernetes.inventory import NodeInventory
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import selector
 from job_tracker.backends.kubernetes.launch import Launcher
@@ -56,9 +57,11 @@ class KubernetesBackend:
         stop_grace: timedelta = timedelta(seconds=10),
         lost_margin: float = 20.0,
         timing: WatchTiming | None = None,
+        followed: Collection[str] = (),
     ) -> None:
         """Prepare the backend without connecting. The logs of stopped groups go to the spool.
 
+        `followed` has the flavors whose capacity follows their nodes.
         A pod that is still there `lost_margin` seconds after its grace period counts as lost with its node.
         """
         self._settings = settings
@@ -67,6 +70,8 @@ class KubernetesBackend:
         instance, timing = settings.instance, timing or WatchTiming()
         access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
         self.client = KubernetesClient(access, settings.namespace, on_request=on_request)
+        self.inventory = NodeInventory(settings, followed, timing, on_request) if followed else None
+        """The nodes of the followed flavors; None if there are none."""
         self._groups = Groups(settings)
         self._cache = PodCache(self.client, selector(instance), self._groups.take, timing)
         self.events = EventRecorder(self.client, self._groups, settings)
@@ -103,8 +108,10 @@ class KubernetesBackend:
         """Check that the cluster accepts us. Raises BackendRefused for a refusal or a bad kubeconfig."""
         try:
             await self.client.connect()
+            if self.inventory is not None:
+                await self.inventory.check()
         except BackendRefused:
-            await self.client.close()
+            await self._disconnect()
             raise
 
     async def check(self, job: Job) -> None:
@@ -185,7 +192,12 @@ class KubernetesBackend:
         await self._stopper.close()
         await self._cache.close()
         self._groups.close()
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
         await self.client.close()
+        if self.inventory is not None:
+            await self.inventory.close()
 
     def _plan(self, job: Job) -> KubernetesPlan:
         return plan(job, self._settings, self._extra_environment(job), self._stop_grace)

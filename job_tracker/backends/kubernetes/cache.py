@@ -50,7 +50,8 @@ class WatchTiming:
 class PodCache:
     """The pods that match a label selector, or objects of another `resource`.
 
-    `on_change` is called with changed objects, each with a flag that is true if the object is gone.
+    Objects are kept `reduced`. `fields` is a field selector of Kubernetes. `on_change` is called with changed
+    objects, each with a flag that is true if the object is gone.
     """
 
     def __init__(
@@ -60,13 +61,18 @@ class PodCache:
         on_change: Callable[[Sequence[tuple[Manifest, bool]]], None],
         timing: WatchTiming | None = None,
         resource: Resource = "pods",
+        *,
+        fields: str = "",
+        reduced: Callable[[Manifest], Manifest] | None = None,
     ) -> None:
         self._client = client
+        self._fields = fields
+        self._reduced = reduced or slim
         self._resource = resource
         self._selector = selector
         self._on_change = on_change
         self._timing = timing or WatchTiming()
-        self._pods: dict[str, Manifest] = {}
+        self._pods: dict[tuple[str, str], Manifest] = {}
         self._dead: dict[str, None] = {}  # uids of deleted pods, so that a late answer does not restore one
         self._syncing = asyncio.Lock()
         self._catching_up = asyncio.Lock()
@@ -99,9 +105,9 @@ class PodCache:
 
     async def refresh(self) -> str:
         """List all pods now, update the view, and return the version of the list."""
-        listing = await self._client.list(self._resource, self._selector)
+        listing = await self._client.list(self._resource, self._selector, self._fields)
         changes = [change for pod in listing.items for change in self._taken(pod)]
-        listed = {pod["metadata"]["name"] for pod in listing.items}
+        listed = {_key(pod) for pod in listing.items}
         for name, pod in list(self._pods.items()):
             # A pod with a later version was created after the list.
             if name not in listed and _version(pod) <= int(listing.version):
@@ -131,14 +137,14 @@ class PodCache:
             self._on_change(changes)
 
     def _taken(self, pod: Manifest) -> list[tuple[Manifest, bool]]:
-        pod = slim(pod)
-        metadata = pod["metadata"]
-        known = self._pods.get(metadata["name"])
+        pod = self._reduced(pod)
+        metadata, key = pod["metadata"], _key(pod)
+        known = self._pods.get(key)
         if metadata["uid"] in self._dead or (known is not None and _version(known) >= _version(pod)):
             return []
         replaced = known is not None and known["metadata"]["uid"] != metadata["uid"]
         changes = self._removed(known) if known is not None and replaced else []
-        self._pods[metadata["name"]] = pod
+        self._pods[key] = pod
         return [*changes, (pod, False)]
 
     async def close(self) -> None:
@@ -153,9 +159,10 @@ class PodCache:
         self._dead[metadata["uid"]] = None
         if len(self._dead) > _REMEMBERED_DEATHS:
             del self._dead[next(iter(self._dead))]
-        known = self._pods.get(metadata["name"])
+        key = _key(pod)
+        known = self._pods.get(key)
         if known is not None and known["metadata"]["uid"] == metadata["uid"]:
-            del self._pods[metadata["name"]]
+            del self._pods[key]
         return [(pod, True)]
 
     async def _list(self) -> None:
@@ -176,14 +183,17 @@ class PodCache:
     async def _follow_changes(self) -> None:
         seconds = round(self._timing.watch_seconds * random.uniform(0.75, 1.25))  # noqa: S311
         events = self._client.watch(
-            self._resource, self._selector, self._version, seconds=seconds, silence=self._timing.silence
+            *(self._resource, self._selector, self._version),
+            seconds=seconds,
+            silence=self._timing.silence,
+            fields=self._fields,
         )
         async with aclosing(events):
             async for kind, pod in events:
                 self._heard_at = time.monotonic()
                 self._version = pod["metadata"]["resourceVersion"]
                 if kind == "DELETED":
-                    self._publish(self._removed(slim(pod)))
+                    self._publish(self._removed(self._reduced(pod)))
                 elif kind != "BOOKMARK":
                     self.put(pod)
 
@@ -198,6 +208,10 @@ def slim(pod: Manifest) -> Manifest:
         ]
     status = {key: value for key, value in (pod.get("status") or {}).items() if key in _OF_STATUS}
     return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def _key(pod: Manifest) -> tuple[str, str]:
+    return pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
 
 
 def _version(pod: Manifest) -> int:

@@ -31,7 +31,7 @@ from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.common.backoff import Backoff
 from job_tracker.domain.observers import RequestObserver, ignore_request
 
-Resource = Literal["pods", "services", "secrets", "events"]
+Resource = Literal["pods", "services", "secrets", "events", "nodes"]
 
 _LOG_STREAMS = 1024
 _WATCHES = 4  # more connections than are used, so that logs never block a watch
@@ -59,7 +59,7 @@ class Listing:
 
 
 class KubernetesClient:
-    """Calls to one namespace of one cluster. The first call connects.
+    """Calls to one namespace of one cluster, or without one to all. The first call connects.
 
     Calls raise ApiError. Unreachable is raised only after several tries, other errors at once.
     """
@@ -130,10 +130,14 @@ class KubernetesClient:
         """Read the object."""
         return await self._call("GET", resource, name)
 
-    async def list(self, resource: Resource, selector: str) -> Listing:
-        """List all objects that the label selector matches, page by page."""
+    async def list(self, resource: Resource, selector: str, fields: str = "") -> Listing:
+        """List all objects that the label and field selectors match, page by page."""
         items: list[Manifest] = []
-        query: dict[str, str | int] = {"labelSelector": selector, "limit": _PAGE}
+        query: dict[str, str | int] = {
+            "labelSelector": selector,
+            **({"fieldSelector": fields} if fields else {}),
+            "limit": _PAGE,
+        }
         while True:
             answer = await self._call("GET", resource, query=list(query.items()))
             items += answer["items"]
@@ -168,7 +172,14 @@ class KubernetesClient:
             return
 
     async def watch(
-        self, resource: Resource, selector: str, version: str, *, seconds: int, silence: float
+        self,
+        resource: Resource,
+        selector: str,
+        version: str,
+        *,
+        seconds: int,
+        silence: float,
+        fields: str = "",
     ) -> AsyncGenerator[tuple[str, Manifest], None]:
         """Yield changes after `version`, for `seconds`: ADDED, MODIFIED, DELETED or BOOKMARK, and the object.
 
@@ -178,6 +189,7 @@ class KubernetesClient:
         query: Query = [
             ("watch", "true"),
             ("labelSelector", selector),
+            *([("fieldSelector", fields)] if fields else ()),
             ("resourceVersion", version),
             ("allowWatchBookmarks", "true"),
             ("timeoutSeconds", seconds),
@@ -215,7 +227,8 @@ class KubernetesClient:
         await self._connection.close()
 
     def _path(self, resource: Resource, name: str = "") -> str:
-        path = f"/api/v1/namespaces/{self._namespace}/{resource}"
+        place = f"/namespaces/{self._namespace}" if self._namespace else ""
+        path = f"/api/v1{place}/{resource}"
         return f"{path}/{name}" if name else path
 
     async def _call(

@@ -89,6 +89,13 @@ NODE_LOST = Row(
     f"{_SUBMIT_AGAIN} If this happens often, check the node.",
     retryable=True,
 )
+PLACE_TAKEN = Row(
+    Category.PLACE_TAKEN,
+    "The node that was chosen for rank {rank} has no room for it any more.",
+    "Nothing has to be done: the job waits for room again. If this happens often, keep other pods off the "
+    "nodes of the flavor.",
+    retryable=True,
+)
 _NODE_SHUT_DOWN = Row(
     Category.NODE_LOST,
     "The node of rank {rank} was shut down.",
@@ -310,3 +317,14 @@ def _ended_by_signal(rank: int, number: int, message: str) -> Diagnosis:
             retryable=True,
         ).about(rank, message)
     return crashed(rank, number, message)
+
+
+def other_flavor(key: str, wanted: str, value: str) -> Diagnosis:
+    """Diagnose that a job asks for other nodes than its flavor has."""
+    return Diagnosis(
+        category=Category.LAUNCH_FAILED,
+        summary=f"The job asks for nodes with the label {key}={wanted}, and its flavor has nodes with "
+        f"{key}={value}.",
+        resolution="Leave the label out of node_selector, or correct kubernetes.flavors. Then submit the job "
+        "again.",
+    )

@@ -138,6 +138,7 @@ class PodGroup(LiveGroup):
             stopping=self.stopping,
             start_grace=settings.image_pull_grace,
             node_grace=settings.lost_node_grace,
+            place_grace=settings.taken_place_grace,
         )
         if rank in self.gone and not seen.status.phase.has_ended:
             # The pod was removed without its node, so its exit code is unknown.
@@ -263,7 +264,8 @@ class Groups(LiveGroups[PodGroup]):
         while self.read_log is not None and group.wanted:
             self.read_log(group, *group.wanted.popitem())
         may_change = group.may_change_by_itself and self.get(group.ref) is group
-        later = max(0.2, min(self._settings.image_pull_grace, _LAUNCH_TIME).total_seconds() / 10)
+        graces = self._settings.image_pull_grace, self._settings.taken_place_grace, _LAUNCH_TIME
+        later = max(0.2, min(graces).total_seconds() / 10)
         self._look_again(group, self.observe, later if may_change else None)
         return seen
 

@@ -6,12 +6,14 @@ from typing import Any
 
 from job_tracker.backends.shared.labels import (
     ATTEMPT,
+    FLAVOR,
     INSTANCE,
     INSTANCES,
     JOB_ID,
     KEPT_UNTIL,
     MANAGED_BY,
     MANAGER,
+    NODE,
     PLAN_DIGEST,
     PROGRAM_TREE,
     RANK,
@@ -47,6 +49,14 @@ def group_selector(group: GroupRef, instance: str) -> str:
 def group_of(manifest: Manifest) -> GroupRef | None:
     """Return the group of the object; None if its labels are not valid labels of this service."""
     return group_named(_labels(manifest), _annotations(manifest))
+
+
+def planned_place(manifest: Manifest) -> tuple[str, str] | None:
+    """Return the flavor and the node that the scheduler has chosen for a pod; None if it has chosen none."""
+    annotations = _annotations(manifest)
+    if FLAVOR not in annotations or NODE not in annotations:
+        return None
+    return annotations[FLAVOR], annotations[NODE]
 
 
 def runs_program(manifest: Manifest) -> bool:

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from job_tracker.backends.kubernetes.options import CONTAINER, PodOptions
+from job_tracker.backends.kubernetes.placement import bound
 from job_tracker.backends.kubernetes.strategic_merge import merged
 from job_tracker.backends.shared.instances import HOME, SHARED_MEMORY, TEMPORARY, WORK
 from job_tracker.backends.shared.labels import (
     ALGORITHM,
     ATTEMPT,
+    FLAVOR,
     INSTANCE,
     INSTANCES,
     JOB_ID,
     MANAGED_BY,
     NAME,
+    NODE,
     PLAN_DIGEST,
     PROGRAM_TREE,
     RANK,
@@ -151,11 +154,13 @@ def pod(
     affinity: Mapping[str, Any],
     fetch: Mapping[str, Any] | None = None,
     program_cache: str | None = None,
+    place: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
     """Build the pod of one rank. `overlay` is merged into it; the service's labels are set after that.
 
     `fetch` is the init container that fetches the files of an uploaded program. `program_cache` is the claim
-    that it keeps them on, and that no other container mounts.
+    that it keeps them on, and that no other container mounts. `place` is the flavor and the node that the
+    scheduler has chosen; the overlay cannot change it.
     """
     training = {
         "name": CONTAINER,
@@ -204,6 +209,10 @@ def pod(
         },
     }
     whole = merged(base, overlay)
+    chosen: dict[str, str] = {}
+    if place is not None:
+        whole["spec"]["affinity"] = bound(whole["spec"].get("affinity") or {}, place[1])
+        chosen = {FLAVOR: place[0], NODE: place[1]}
     metadata = whole.get("metadata", {})
     whole["metadata"] = {
         "name": name,
@@ -213,7 +222,7 @@ def pod(
             **group_labels(job, instance),
             **rank_labels(rank, role),
         },
-        "annotations": {**metadata.get("annotations", {}), **group_annotations(job)},
+        "annotations": {**metadata.get("annotations", {}), **group_annotations(job), **chosen},
     }
     return whole
 

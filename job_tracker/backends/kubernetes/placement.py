@@ -1,4 +1,4 @@
-"""The affinity of a group's pods to each other: a placement, in the labels of the cluster's nodes."""
+"""Where the pods of a group run: their affinity to each other, and to the nodes that were chosen."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +16,27 @@ _WEAKEST = 1
 """The weight of places without a name if pods are to be apart. A wish counts once for each pod that is
 there already, so several would outweigh the wish to be apart."""
 _IF_POSSIBLE = "IgnoredDuringExecution"
+
+
+def bound(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """Return the affinity of a pod that runs on this node, and nowhere else.
+
+    Terms of nodes are alternatives, so the node is added to each of them.
+    """
+    of_nodes = affinity.get("nodeAffinity") or {}
+    required = of_nodes.get(f"requiredDuringScheduling{_IF_POSSIBLE}") or {}
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = [
+        {**term, "matchFields": [*term.get("matchFields", ()), field]}
+        for term in required.get("nodeSelectorTerms") or [{}]
+    ]
+    return {
+        **affinity,
+        "nodeAffinity": {
+            **of_nodes,
+            f"requiredDuringScheduling{_IF_POSSIBLE}": {**required, "nodeSelectorTerms": terms},
+        },
+    }
 
 
 def affinity(placement: Placement | None, topology: Topology, of_group: Mapping[str, str]) -> dict[str, Any]:

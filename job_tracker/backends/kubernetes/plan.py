@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from job_tracker.backends.kubernetes import diagnosis, manifests
+from job_tracker.backends.kubernetes.flavors import NodeFlavor
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import FrozenPod, PodOptions
 from job_tracker.backends.kubernetes.placement import affinity
@@ -65,7 +66,13 @@ def plan(
     """Plan the job's current attempt. Raises LaunchFailed if the stored options are not readable."""
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
-    of_role = {role: _pod_options(spec.instance(role), settings.pod) for role in dict.fromkeys(roles)}
+    flavor = settings.flavors.get(job.allocation.flavor) if job.allocation else None
+    of_role = {
+        role: _on_flavor(_pod_options(spec.instance(role), settings.pod), flavor)
+        for role in dict.fromkeys(roles)
+    }
+    nodes = job.machine_of_ranks
+    places = [(job.allocation.flavor, node) for node in nodes] if job.allocation else []
     every_rank = framework.traits.addresses_every_rank or spec.elastic is not None
     plain = extra_environment
     secret = None
@@ -118,10 +125,11 @@ def plan(
             options=of_role[role],
             overlay=of_role[role].pod_template,
             affinity=affinity(of_role[role].placement, settings.topology, of_group)
-            if layout.size > 1
+            if layout.size > 1 and not places  # the scheduler has placed them
             else {},
             fetch=fetch[role],
             program_cache=settings.program_cache if fetch[role] else None,
+            place=places[rank] if places else None,
         )
         for rank, role in enumerate(roles)
         for instance in [spec.instance(role)]
@@ -184,6 +192,22 @@ def _pod_options(instance: InstanceSpec, of_all: PodOptions) -> FrozenPod:
         return overlay(FrozenPod, FrozenPod.of(of_all.identity, {}), options_of(FrozenPod, instance))
     except ValueError as error:
         raise LaunchFailed(options_unreadable(error)) from error
+
+
+def _on_flavor(options: FrozenPod, flavor: NodeFlavor | None) -> FrozenPod:
+    """Return the options of pods on a flavor: its nodes, and the taints of these."""
+    if flavor is None:
+        return options
+    for key, value in options.node_selector.items():
+        if flavor.node_selector.get(key, value) != value:
+            raise LaunchFailed(diagnosis.other_flavor(key, value, flavor.node_selector[key]))
+    more = (each for each in flavor.tolerations if each not in options.tolerations)
+    return options.model_copy(
+        update={
+            "node_selector": {**options.node_selector, **flavor.node_selector},
+            "tolerations": (*options.tolerations, *more),
+        }
+    )
 
 
 def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLayout:

@@ -1,5 +1,6 @@
 """The Kubernetes backend for the registry. The client library is imported only when the backend is opened."""
 
+from collections.abc import Collection
 from typing import ClassVar
 
 from job_tracker.backends.kubernetes.options import FrozenPod, KubernetesRecipe, PodOptions
@@ -25,6 +26,10 @@ class KubernetesPlugin(BackendPlugin):
     @property
     def limits(self) -> RequestLimits | None:
         return self._settings
+
+    @property
+    def flavors(self) -> Collection[str]:
+        return tuple(self._settings.flavors)
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         recipe = algorithm.recipes["kubernetes"]
@@ -63,10 +68,12 @@ class KubernetesPlugin(BackendPlugin):
             surroundings.extra_environment,
             surroundings.on_request,
             stop_grace=surroundings.stop_grace,
+            followed=surroundings.followed,
         )
         await backend.connect()
         return Opened(
             backend=backend,
+            inventory=backend.inventory,
             spool=surroundings.spool,
             preflight=DryRun(backend),
             access=backend,

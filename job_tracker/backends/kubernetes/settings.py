@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from job_tracker.backends.kubernetes.flavors import FlavorName, NodeFlavor
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.shared.program_images import ProgramImages
 from job_tracker.catalog.request_limits import FIELD
@@ -73,6 +74,13 @@ class KubernetesSettings(ProgramImages):
         le=timedelta(days=1),
         description="Time for which a node may be unreachable before its attempts fail.",
     )
+    taken_place_grace: Duration = Field(
+        default=timedelta(seconds=30),
+        ge=timedelta(0),
+        le=timedelta(days=1),
+        description="Time for which the node that was chosen for a pod may have no room for it, for example "
+        "since another pod was faster. After that, the job waits for room again.",
+    )
     token_secrets: bool = Field(
         default=False,
         description="Put the tokens of each attempt into a Secret instead of into the environment of its "
@@ -98,6 +106,12 @@ class KubernetesSettings(ProgramImages):
     )
     topology: Topology = Field(
         default=Topology(), description="Labels of nodes that tell where they stand, for `placement`."
+    )
+    flavors: dict[FlavorName, NodeFlavor] = Field(
+        default={},
+        max_length=100,
+        description="Kinds of nodes by name. A node belongs to the first one whose labels it has. The "
+        "capacity of a flavor that `scheduling.flavors` does not have follows its nodes.",
     )
     pod: PodOptions = Field(
         default=PodOptions(), description="Options of all pods. Those of an algorithm override them."

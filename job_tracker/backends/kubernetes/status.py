@@ -12,7 +12,7 @@ from typing import Any
 from job_tracker.backends.base import RankObservation
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.diagnosis import Row
-from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.backends.kubernetes.labels import Manifest, planned_place
 from job_tracker.backends.kubernetes.manifests import FETCH
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.domain.diagnosis import Diagnosis
@@ -20,6 +20,7 @@ from job_tracker.domain.group import Phase, RankStatus
 
 START_GRACE = timedelta(seconds=60)
 NODE_GRACE = timedelta(minutes=5)
+PLACE_GRACE = timedelta(seconds=30)
 _MAX_NOTE = 400
 
 
@@ -44,12 +45,14 @@ def observe_rank(
     stopping: bool = False,
     start_grace: timedelta = START_GRACE,
     node_grace: timedelta = NODE_GRACE,
+    place_grace: timedelta = PLACE_GRACE,
 ) -> RankObservation:
     """Return the state of one rank, and why it failed if it did.
 
     A missing pod was deleted from outside, unless we are still `launching` or `stopping` the group. The last
     known state of a pod that is `gone` may explain why. `start_grace` is how long a failing image pull or
-    container creation may last, and `node_grace` how long a node may be silent.
+    container creation may last, `node_grace` how long a node may be silent, and `place_grace` how long a
+    chosen node may have no room.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
@@ -77,6 +80,9 @@ def observe_rank(
     row = diagnosis.WAITING.get(wait.reason) if wait else None
     if wait and row and (not row.may_recover or now - _tried_since(pod, now) >= start_grace):
         return _failed(rank, row.about(rank, wait.text, wait.container))
+    unplaced = _unplaced_since(pod)
+    if planned_place(pod) and unplaced is not None and now - unplaced >= place_grace:
+        return _failed(rank, diagnosis.PLACE_TAKEN.about(rank, pending_reason(pod) or ""))
     # All other reasons to wait, even unknown ones, may be temporary.
     return RankObservation(RankStatus(rank, Phase.PENDING, note=pending_reason(pod) or ""))
 
@@ -240,6 +246,14 @@ def _bad_wait(pod: Manifest) -> _Wait | None:
 def _needed_statuses(pod: Manifest) -> Iterator[Manifest]:
     yield from _status(pod).get("initContainerStatuses") or ()
     yield from (each for each in _status(pod).get("containerStatuses") or () if each["name"] == CONTAINER)
+
+
+def _unplaced_since(pod: Manifest) -> datetime | None:
+    """Return since when the pod has had no room; None if it has."""
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
+        return None
+    return _moment(scheduled.get("lastTransitionTime")) or _moment(pod["metadata"].get("creationTimestamp"))
 
 
 def _tried_since(pod: Manifest, now: datetime) -> datetime:

@@ -1,16 +1,20 @@
-"""The watch of a backend that can observe all groups and has a feed of changes."""
+"""The watch of a backend that can observe everything of a kind, and has a feed of changes."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
+from typing import TypeVar
 
-from job_tracker.backends.base import Mark, Observation, Watch
+from job_tracker.backends.base import Mark
 from job_tracker.common.broadcast import Broadcast
-from job_tracker.domain.group import GroupRef
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+W = TypeVar("W")
 
 
 async def watched(
-    look: Callable[[], Awaitable[Mapping[GroupRef, Observation]]], feed: Broadcast[GroupRef, Observation]
-) -> Watch:
-    """Watch the groups that `look` returns: see Backend.watch.
+    look: Callable[[], Awaitable[Mapping[K, W]]], feed: Broadcast[K, V]
+) -> AsyncGenerator[tuple[K, V | W] | Mark, None]:
+    """Watch what `look` returns: see Backend.watch.
 
     Changes from before the return of `look` are left out: one of them could be about a group that was stopped
     afterwards. So `look` must not await anything between its observation and its return.

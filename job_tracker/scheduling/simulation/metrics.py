@@ -1,11 +1,14 @@
 """What a simulation shows: utilisation, waiting, fairness, and kept promises."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from statistics import fmean
+from typing import TypeVar
 
 from job_tracker.scheduling.simulation.replay import Record
+
+Key = TypeVar("Key", str, int)
 
 _KEPT_WITHIN = 0.01
 """Seconds: times are sums, which are rounded."""
@@ -38,7 +41,9 @@ class Fairness:
     end: float
     """Seconds from the beginning of the simulation."""
     shares: Mapping[str, float]
-    """What each queue used, as a share of the capacity."""
+    """What each queue used of the resource of which it used the largest share."""
+    utilisation: float
+    """What all used, of the resource that was used most."""
     index: float
     """Jain's index of usage over weight, of the queues that had jobs: 1 is fair."""
 
@@ -47,13 +52,14 @@ class Fairness:
 class Summary:
     """The figures of a simulation."""
 
-    utilisation: float
-    """Work done, as a share of what the machines could do from the first submission to the last end."""
+    by_resource: Mapping[str, float]
+    """Work done, as a share of what the machines could do from the beginning to the last end."""
     end: float
     """The last end, in seconds."""
     waits: Waits
     by_size: Mapping[int, Waits]
     by_queue: Mapping[str, Waits]
+    by_project: Mapping[str, Waits]
     promised: int
     """How many jobs have had a promised start."""
     kept: int
@@ -62,33 +68,48 @@ class Summary:
     """How many jobs never started or were refused."""
 
     @property
+    def utilisation(self) -> float:
+        """That of the resource that was used most."""
+        return max(self.by_resource.values(), default=0.0)
+
+    @property
     def largest(self) -> Waits:
         """The waits of the largest jobs that started."""
         return self.by_size[max(self.by_size)] if self.by_size else Waits.of(())
 
 
-def summary(records: Sequence[Record], capacity: int) -> Summary:
-    """Return the figures of a simulation."""
+def summary(records: Sequence[Record], capacity: Mapping[str, int]) -> Summary:
+    """Return the figures of a simulation on a cluster with these resources."""
     started = [record for record in records if record.started_at is not None]
+    waited = [record for record in started if record.has_waited]
     end = max((record.ended_at for record in started), default=0.0)
-    done = sum(record.job.run * record.job.instances for record in started)
-    promised = [record for record in started if record.first_promise is not None]
+    done = dict.fromkeys(capacity, 0.0)
+    for record in started:
+        for resource, amount in record.uses.items():
+            if resource in done:
+                done[resource] += amount * (record.ended_at - max(0.0, record.started_at or 0.0))
+    promised = [record for record in waited if record.first_promise is not None]
     return Summary(
-        utilisation=done / (capacity * end) if end else 0.0,
+        by_resource={
+            name: work / (capacity[name] * end) if end and capacity[name] else 0.0
+            for name, work in done.items()
+        },
         end=end,
-        waits=Waits.of([record.waited for record in started]),
-        by_size={
-            size: Waits.of([record.waited for record in started if record.job.instances == size])
-            for size in sorted({record.job.instances for record in started})
-        },
-        by_queue={
-            queue: Waits.of([record.waited for record in started if record.job.queue == queue])
-            for queue in sorted({record.job.queue for record in started})
-        },
+        waits=Waits.of([record.waited for record in waited]),
+        by_size=_waits_by(waited, lambda record: record.job.instances),
+        by_queue=_waits_by(waited, lambda record: record.job.queue),
+        by_project=_waits_by(waited, lambda record: record.job.project),
         promised=len(promised),
         kept=sum(is_kept(record) for record in promised),
         unstarted=len(records) - len(started),
     )
+
+
+def _waits_by(records: Iterable[Record], key_of: Callable[[Record], Key]) -> dict[Key, Waits]:
+    waits: dict[Key, list[float]] = {}
+    for record in records:
+        waits.setdefault(key_of(record), []).append(record.waited)
+    return {key: Waits.of(waits[key]) for key in sorted(waits)}
 
 
 def is_kept(record: Record) -> bool:
@@ -98,7 +119,10 @@ def is_kept(record: Record) -> bool:
 
 
 def over_time(
-    records: Sequence[Record], capacity: int, spans: int = 100, weights: Mapping[str, float] | None = None
+    records: Sequence[Record],
+    capacity: Mapping[str, int],
+    spans: int = 100,
+    weights: Mapping[str, float] | None = None,
 ) -> list[Fairness]:
     """Return how the queues share the machines over time, in spans of equal length."""
     started = [record for record in records if record.started_at is not None]
@@ -107,29 +131,46 @@ def over_time(
         return []
     queues = sorted({record.job.queue for record in started})
     length = end / spans
-    used = {queue: [0.0] * spans for queue in queues}
+    limited = [name for name, amount in capacity.items() if amount]
+    used = {(queue, name): [0.0] * spans for queue in queues for name in limited}
     present = {queue: [0.0] * spans for queue in queues}
     for record in started:
         assert record.started_at is not None
-        for place, seconds in _spread(record.started_at, record.ended_at, length, spans):
-            used[record.job.queue][place] += seconds * record.job.instances / (capacity * length)
-        for place, seconds in _spread(record.job.submitted_at, record.ended_at, length, spans):
-            present[record.job.queue][place] += seconds
+        queue = record.job.queue
+        held = [(used[queue, name], record.uses.get(name, 0) / (capacity[name] * length)) for name in limited]
+        for place, seconds in _spread(max(0.0, record.started_at), record.ended_at, length, spans):
+            for shares, share in held:
+                shares[place] += seconds * share
+        for place, seconds in _spread(max(0.0, record.job.submitted_at), record.ended_at, length, spans):
+            present[queue][place] += seconds
     return [
-        Fairness(
-            begin=place * length,
-            end=(place + 1) * length,
-            shares={queue: used[queue][place] for queue in queues},
-            index=jain(
-                [
-                    used[queue][place] / (weights or {}).get(queue, 1.0)
-                    for queue in queues
-                    if present[queue][place] > 0
-                ]
-            ),
+        _span(
+            place * length,
+            length,
+            {queue: {name: used[queue, name][place] for name in limited} for queue in queues},
+            {queue for queue in queues if present[queue][place] > 0},
+            weights or {},
         )
         for place in range(spans)
     ]
+
+
+def _span(
+    begin: float,
+    length: float,
+    used: Mapping[str, Mapping[str, float]],
+    present: Set[str],
+    weights: Mapping[str, float],
+) -> Fairness:
+    shares = {queue: max(each.values(), default=0.0) for queue, each in used.items()}
+    names = next(iter(used.values()), {})
+    return Fairness(
+        begin=begin,
+        end=begin + length,
+        shares=shares,
+        utilisation=max((sum(each[name] for each in used.values()) for name in names), default=0.0),
+        index=jain([share / weights.get(queue, 1.0) for queue, share in shares.items() if queue in present]),
+    )
 
 
 def _spread(begin: float, end: float, length: float, spans: int) -> Iterator[tuple[int, float]]:

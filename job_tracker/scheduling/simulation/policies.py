@@ -2,12 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from job_tracker.scheduling.planner import plan
+from job_tracker.scheduling.simulation.cluster import Cluster
 from job_tracker.scheduling.simulation.learning import LearnedDurations
 from job_tracker.scheduling.simulation.peers import conservative, easy, fifo
-from job_tracker.scheduling.simulation.replay import Durations, ExactDurations, Policy, UnknownDurations
+from job_tracker.scheduling.simulation.replay import (
+    Durations,
+    ExactDurations,
+    Policy,
+    SaidDurations,
+    UnknownDurations,
+)
 
 
 class PolicyName(StrEnum):
@@ -24,6 +32,7 @@ class Knowledge(StrEnum):
 
     EXACT = "exact"
     LEARNED = "learned"
+    SAID = "said"
     UNKNOWN = "unknown"
 
 
@@ -33,8 +42,23 @@ POLICIES: Final[Mapping[PolicyName, Policy]] = {
     PolicyName.EASY: easy,
     PolicyName.CONSERVATIVE: conservative,
 }
+
+
+def policy_of(name: PolicyName, cluster: Cluster) -> Policy:
+    """Return the policy for a cluster. Raises ValueError if it cannot count what the cluster has."""
+    if name is PolicyName.PLANNER:
+        return partial(plan, options=cluster.options)
+    if not cluster.counts_instances_only:
+        raise ValueError(
+            f"policy {name.value} counts instances only, and this cluster has more to count; use "
+            f"{PolicyName.PLANNER.value}"
+        )
+    return POLICIES[name]
+
+
 DURATIONS: Final[Mapping[Knowledge, Callable[[], Durations]]] = {
     Knowledge.EXACT: ExactDurations,
     Knowledge.LEARNED: LearnedDurations,
+    Knowledge.SAID: SaidDurations,
     Knowledge.UNKNOWN: UnknownDurations,
 }

@@ -1,19 +1,16 @@
 """Replays jobs through a policy, from event to event. Nothing waits, and no clock is read."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Final, Protocol, TypeAlias
 
+from job_tracker.scheduling.board import advanced, used_by
 from job_tracker.scheduling.model import (
-    DEFAULT_FLAVOR,
     INSTANCES,
     Allocation,
     Expected,
-    Flavor,
     Gang,
-    Part,
     Plan,
     Promise,
     Queue,
@@ -21,14 +18,12 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Usage,
 )
-from job_tracker.scheduling.options import HALF_LIFE
-from job_tracker.scheduling.simulation.trace import TraceJob
+from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
+from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 from job_tracker.scheduling.waiting import WaitingGangs
 
 Policy: TypeAlias = Callable[[Snapshot, float], Plan]
 
-BEGIN: Final = 1_000_000_000.0
-"""The Unix time at which simulations begin, in seconds."""
 DAY: Final = 86_400.0
 
 
@@ -55,6 +50,14 @@ class ExactDurations:
         """Learn nothing: all is known."""
 
 
+class SaidDurations(ExactDurations):
+    """Knows what was said of each job."""
+
+    def expected(self, job: TraceJob) -> Expected | None:
+        """Return what was said."""
+        return job.said
+
+
 class UnknownDurations(ExactDurations):
     """Knows nothing."""
 
@@ -69,11 +72,23 @@ class Record:
 
     job: TraceJob
     started_at: float | None = None
+    held: Mapping[str, int] = field(default_factory=dict)
+    """What it had of each resource while it ran."""
     refused: str = ""
     first_promise: float | None = None
     """The start that the first reservation of the job promised."""
     moves: list[str] = field(default_factory=list)
     """Why its reservation was moved later, each time."""
+
+    @property
+    def has_waited(self) -> bool:
+        """Return whether it started in the simulation, and not before."""
+        return self.started_at is not None and self.job.begun is None
+
+    @property
+    def uses(self) -> Mapping[str, int]:
+        """What it has of each resource while it runs."""
+        return self.held or {INSTANCES: self.job.instances}
 
     @property
     def waited(self) -> float:
@@ -86,34 +101,6 @@ class Record:
         """When it ended. Raises AssertionError if it never started."""
         assert self.started_at is not None
         return self.started_at + self.job.run
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """The machines and queues of a simulation."""
-
-    capacity: Mapping[str, int]
-    """Instances by flavor."""
-    queues: Mapping[str, Queue] = field(default_factory=dict)
-    half_life: float = HALF_LIFE.total_seconds()
-    """In which time a queue's usage decays to half, in seconds."""
-
-    @classmethod
-    def of(cls, instances: int) -> "Cluster":
-        """Return a cluster with one flavor."""
-        return cls({DEFAULT_FLAVOR: instances})
-
-    @property
-    def instances(self) -> int:
-        """All instances."""
-        return sum(self.capacity.values())
-
-    @property
-    def flavors(self) -> Sequence[Flavor]:
-        """The flavors as the policy sees them."""
-        return tuple(
-            Flavor(name=name, capacity={INSTANCES: count}) for name, count in self.capacity.items() if count
-        )
 
 
 class Watcher(Protocol):
@@ -155,45 +142,55 @@ class _Replay:
         self._records = [Record(job) for job in ordered]
         self._policy, self._durations, self._watcher = policy, durations, watcher
         self._flavors = cluster.flavors
-        self._free = dict(cluster.capacity)
+        self._free = {flavor.name: dict(flavor.capacity) for flavor in cluster.flavors}
         names = {job.queue for job in ordered}
         self._queues = {name: Queue(name=name) for name in sorted(names)} | dict(cluster.queues)
-        self._half_life = cluster.half_life
+        self._half_life = cluster.options.half_life
         self._waiting = WaitingGangs()
         self._running: dict[int, Running] = {}
         self._promises: dict[int, Promise] = {}
-        self._usage: dict[str, Usage] = {}
-        self._ends: list[tuple[float, int]] = []
-        self._shares = sorted(names) if len(names) > 1 else []
+        self._usage = dict(cluster.usage)
+        self._rates: dict[str, dict[str, dict[str, float]]] = {}
+        """What the running gangs of a queue use at present, by flavor and resource."""
+        self._shares = names if len(names) > 1 else set()
         """The queues whose usage matters: a single one shares with none."""
-        self._counted_at = BEGIN
+        self._ends: list[tuple[float, int]] = []
         self._coming = 0
         """The place of the next job to submit; its id is one more."""
 
     def run(self) -> list[Record]:
+        for job_id, record in enumerate(self._records, start=1):
+            if record.job.begun is not None:
+                self._continue(job_id, record.job.begun)
         wake: float | None = None
         while (now := self._next(wake)) is not None:
-            self._count_usage(now)
             self._end(now)
             submitted = self._submit(now)
             plan = self._pass(now, submitted)
             wake = plan.next_at if plan.next_at is not None and plan.next_at > now else None
         return self._records
 
+    def _continue(self, job_id: int, begun: Begun) -> None:
+        """Let a job run that has started before."""
+        at = BEGIN + begun.at
+        running = Running(self._gang_of(job_id), begun.allocation, at)
+        self._hold(running, self._records[job_id - 1], BEGIN)
+        self._records[job_id - 1].started_at = begun.at
+
     def _next(self, wake: float | None) -> float | None:
         """Return the time of the next event; None: nothing can happen any more."""
         times = [] if not self._ends else [self._ends[0][0]]
         if self._coming < len(self._records):
-            times.append(BEGIN + self._records[self._coming].job.submitted_at)
+            times.append(max(BEGIN, BEGIN + self._records[self._coming].job.submitted_at))
         if wake is not None and len(self._waiting):
             times.append(wake)
         return min(times, default=None)
 
     def _end(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
-            _, job_id = heappop(self._ends)
+            at, job_id = heappop(self._ends)
             ended = self._running.pop(job_id)
-            self._free[ended.allocation.flavor] += _size(ended.gang)
+            self._count(ended, -1, at)
             self._durations.ended(self._records[job_id - 1].job)
 
     def _submit(self, now: float) -> list[int]:
@@ -203,20 +200,27 @@ class _Replay:
             if BEGIN + job.submitted_at > now:
                 break
             self._coming += 1
-            self._waiting.add(
-                Gang(
-                    job_id=self._coming,
-                    queue=job.queue,
-                    priority=job.priority,
-                    parts=(Part(job.instances, {INSTANCES: 1}),),
-                    expected=self._durations.expected(job),
-                )
-            )
+            if job.begun is not None:
+                continue
+            self._waiting.add(self._gang_of(self._coming))
+            if job.promise is not None:
+                self._promises[self._coming] = replace(job.promise, at=BEGIN + job.promise.at)
             submitted.append(self._coming)
         return submitted
 
+    def _gang_of(self, job_id: int) -> Gang:
+        job = self._records[job_id - 1].job
+        return Gang(
+            job_id=job_id,
+            queue=job.queue,
+            priority=job.priority,
+            parts=job.parts,
+            least=job.least,
+            expected=self._durations.expected(job),
+        )
+
     def _pass(self, now: float, submitted: Sequence[int]) -> Plan:
-        plan = self._policy(self._snapshot(), now)
+        plan = self._policy(self._snapshot(now), now)
         for refused in plan.refused:
             self._waiting.remove(refused.job_id)
             self._records[refused.job_id - 1].refused = refused.diagnosis.summary
@@ -230,10 +234,12 @@ class _Replay:
             if reserve.moved_because:
                 record.moves.append(reserve.moved_because)
         if self._watcher is not None:
-            self._watcher.passed(self._snapshot(), now, submitted, plan)
+            self._watcher.passed(self._snapshot(now), now, submitted, plan)
         return plan
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self, now: float) -> Snapshot:
+        for queue in self._shares & self._rates.keys():
+            self._advance(queue, now)
         return Snapshot(
             flavors=self._flavors,
             queues=self._queues,
@@ -249,46 +255,38 @@ class _Replay:
         if gang is None:
             raise PolicyError(f"job {job_id} is started, but it does not wait")
         self._waiting.remove(job_id)
-        free = self._free.get(allocation.flavor, 0) - _size(gang)
-        if free < 0:
-            raise PolicyError(
-                f"job {job_id} is started on {_size(gang)} instances of flavor {allocation.flavor!r}; "
-                f"{free + _size(gang)} are free"
-            )
-        self._free[allocation.flavor] = free
-        self._running[job_id] = Running(gang, allocation, now)
+        running = Running(gang, allocation, now)
+        free = self._free.get(allocation.flavor, {})
+        for resource, amount in used_by(running).items():
+            if amount > free.get(resource, amount if free else 0):
+                raise PolicyError(
+                    f"job {job_id} is started on {amount} {resource} of flavor {allocation.flavor!r}; "
+                    f"{free.get(resource, 0)} are free"
+                )
         record.started_at = now - BEGIN
-        heappush(self._ends, (now + record.job.run, job_id))
+        self._hold(running, record, now)
 
-    def _count_usage(self, now: float) -> None:
-        """Bring the decayed usage of the queues up to now. Nothing has started or ended since."""
-        if not self._shares:
-            return
-        since, self._counted_at = self._counted_at, now
-        if now <= since:
-            return
-        amounts: dict[str, dict[str, float]] = {name: {} for name in self._shares}
-        for each in self._running.values():
-            of_queue = amounts[each.gang.queue]
-            flavor = each.allocation.flavor
-            of_queue[flavor] = of_queue.get(flavor, 0.0) + _size(each.gang)
-        kept = 0.5 ** ((now - since) / self._half_life)
-        # The integral of what decays while it is used at a constant rate.
-        gained = (1 - kept) * self._half_life / math.log(2)
-        for name, of_queue in amounts.items():
-            before = self._usage[name].amounts if name in self._usage else {}
-            flavors = {*before, *of_queue}
-            self._usage[name] = Usage(
-                now,
-                {
-                    flavor: {
-                        INSTANCES: before.get(flavor, {}).get(INSTANCES, 0.0) * kept
-                        + of_queue.get(flavor, 0.0) * gained
-                    }
-                    for flavor in flavors
-                },
-            )
+    def _hold(self, running: Running, record: Record, now: float) -> None:
+        """Let a gang run. One that has run longer than its job does ends at once."""
+        job_id = running.gang.job_id
+        self._running[job_id] = running
+        record.held = used_by(running)
+        self._count(running, 1, now)
+        heappush(self._ends, (max(BEGIN, running.started_at + record.job.run), job_id))
 
+    def _count(self, running: Running, sign: int, now: float) -> None:
+        """Take what a gang uses, or give it back."""
+        queue, flavor = running.gang.queue, running.allocation.flavor
+        free, used = self._free.get(flavor, {}), used_by(running)
+        for resource in free.keys() & used.keys():
+            free[resource] -= sign * used[resource]
+        if queue in self._shares:
+            self._advance(queue, now)
+            rates = self._rates.setdefault(queue, {}).setdefault(flavor, {})
+            for resource, amount in used.items():
+                rates[resource] = rates.get(resource, 0) + sign * amount
 
-def _size(gang: Gang) -> int:
-    return sum(part.count for part in gang.parts)
+    def _advance(self, queue: str, now: float) -> None:
+        """Bring the decayed usage of a queue up to now."""
+        before = self._usage.get(queue) or Usage(now, {})
+        self._usage[queue] = advanced(before, self._rates.get(queue, {}), now, self._half_life)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from job_tracker.domain.naming import DEFAULT_QUEUE
+from job_tracker.scheduling.model import INSTANCES, Allocation, Expected, Part, Promise
 
 MOST_BYTES: Final = 512 * 1024 * 1024
 """Of the uncompressed text."""
@@ -29,11 +30,20 @@ class TraceError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """What a job that runs at the start of a simulation has."""
+
+    at: float
+    """When it started, in seconds from the start; 0 or less."""
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
 class TraceJob:
     """A job of a trace: when it was submitted, how long it ran, and how much it asked for."""
 
     submitted_at: float
-    """Seconds from the start of the trace."""
+    """Seconds from the start of the trace. Less than 0: it waits already."""
     run: float
     """Seconds."""
     instances: int
@@ -41,13 +51,29 @@ class TraceJob:
     queue: str = DEFAULT_QUEUE
     algorithm: str = ""
     priority: int = 0
+    project: str = ""
+    said: Expected | None = None
+    """How long it was expected to run."""
+    each: tuple[Part, ...] = ()
+    """What it asks for, if that is not `instances` alike ones that count only as such."""
+    least: int = 0
+    """The smallest number of trainers with which it starts. 0: all."""
+    promise: Promise | None = None
+    """An earlier promise, in seconds from the start."""
+    begun: Begun | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What it asks for."""
+        return self.each or (Part(self.instances, {INSTANCES: 1}),)
 
 
 def read(path: Path) -> list[TraceJob]:
     """Read the jobs with GPUs, in the order of submissions. Raises TraceError and OSError.
 
-    The columns submit_s, run_s and gpus are needed. The columns queue, algorithm (else gpu_milli, cpu_milli,
-    memory_mib and qos together), and priority or qos are used if they are there; others are ignored.
+    The columns submit_s, run_s and gpus are needed. The columns queue, project, algorithm (else gpu_milli,
+    cpu_milli, memory_mib and qos together), expected_s, and priority or qos are used if they are there;
+    others are ignored.
     """
     try:
         with path.open("rb") as file:
@@ -183,6 +209,8 @@ def _job(line: _Line) -> TraceJob:
         queue=(line.name("queue") if line.has("queue") else "") or DEFAULT_QUEUE,
         algorithm=_algorithm(line),
         priority=_priority(line),
+        project=line.name("project") if line.has("project") else "",
+        said=_said(line),
     )
 
 
@@ -191,6 +219,13 @@ def _algorithm(line: _Line) -> str:
     if line.has("algorithm"):
         return line.name("algorithm")
     return "/".join(line.name(column) for column in _SHAPE if line.has(column))
+
+
+def _said(line: _Line) -> Expected | None:
+    if not line.has("expected_s") or not line.text("expected_s"):
+        return None
+    seconds = line.seconds("expected_s")
+    return Expected(median=seconds, high=seconds)
 
 
 def _priority(line: _Line) -> int:

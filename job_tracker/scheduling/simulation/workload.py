@@ -1,10 +1,12 @@
 """Turns the jobs of a trace into the load of a simulation."""
 
 import hashlib
-from collections.abc import Sequence
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from job_tracker.scheduling.simulation.trace import TraceError, TraceJob
+from job_tracker.scheduling.shapes import total
+from job_tracker.scheduling.simulation.trace import MOST_JOBS, TraceError, TraceJob
 
 
 def prepared(
@@ -56,3 +58,31 @@ def queued(jobs: Sequence[TraceJob], queues: int, seed: int) -> list[TraceJob]:
     digests = (hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8) for number in range(len(jobs)))
     places = (int.from_bytes(digest.digest(), "big") % queues for digest in digests)
     return [replace(job, queue=f"q{place + 1}") for job, place in zip(jobs, places, strict=True)]
+
+
+def continued(
+    jobs: Sequence[TraceJob], capacity: Mapping[str, int], load: float, seconds: float, seed: int
+) -> list[TraceJob]:
+    """Return further jobs like these, as they may come at random in so many seconds.
+
+    The work that they offer is the share `load` of the capacity, on average. Raises TraceError if that would
+    be more than half of MOST_JOBS.
+    """
+    rate = load * len(jobs) / sum(_seconds_of_all(job, capacity) for job in jobs)
+    if rate * seconds > MOST_JOBS / 2:
+        raise TraceError(
+            f"that would be about {rate * seconds:.0f} jobs; choose a lower load or a shorter time"
+        )
+    draws = random.Random(seed)  # noqa: S311  # no secret
+    at, made = draws.expovariate(rate), list[TraceJob]()
+    while at < seconds:
+        made.append(replace(draws.choice(jobs), submitted_at=at, promise=None, begun=None))
+        at += draws.expovariate(rate)
+    return made
+
+
+def _seconds_of_all(job: TraceJob, capacity: Mapping[str, int]) -> float:
+    """Return how long the job would run if it could use all of the resource of which it uses the most."""
+    needs = total(job.parts)
+    shares = [needs.get(name, 0) / amount for name, amount in capacity.items() if amount]
+    return job.run * max(shares, default=0.0)

@@ -103,6 +103,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
         tags: tuple[str, ...] = (),
         *,
         max_queued_of_caller: int | None = None,
+        max_queued_in_queue: int | None = None,
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
@@ -114,6 +115,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
                 scripts.SUBMIT,
                 *(write.token, max_queued, spec.project, most_in_project, spec.submitted_by),
                 "" if max_queued_of_caller is None else max_queued_of_caller,
+                "" if max_queued_in_queue is None else max_queued_in_queue,
                 int(project_must_be_stored),
                 *(self._last_seen, key, digest),
                 *(spec.name, spec.algorithm, spec.instances, rows.text_of(at)),
@@ -131,7 +133,8 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
         if outcome == b"gone":
             raise UnknownProject(spec.project)
         if outcome == b"full":
-            raise QueueFull(int(rest[0]), rest[1].decode(), caller=b"".join(rest[2:]).decode())
+            count, project, caller, queue = (*rest, b"", b"")[:4]
+            raise QueueFull(int(count), project.decode(), caller=caller.decode(), queue=queue.decode())
         return _submitted(outcome, rest, key)
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:

@@ -98,6 +98,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
         tags: tuple[str, ...] = (),
         *,
         max_queued_of_caller: int | None = None,
+        max_queued_in_queue: int | None = None,
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
@@ -105,6 +106,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
             *(new_job(0, spec, at, tags), request_key, max_queued),
             in_project=max_queued_in_project,
             of_caller=max_queued_of_caller,
+            in_queue=max_queued_in_queue,
             project_must_be_stored=project_must_be_stored,
         )
 

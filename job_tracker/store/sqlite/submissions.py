@@ -13,8 +13,11 @@ _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _STORED = "SELECT 1 FROM projects WHERE name = ?"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 _QUEUED_OF_CALLER = "SELECT jobs FROM queued_of_callers WHERE caller = ?"
-_QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER = (
-    f"coalesce(({count}), 0) < ?" for count in (_QUEUED, _QUEUED_IN_PROJECT, _QUEUED_OF_CALLER)
+# There are at most as many blocks as the limit allows jobs, and only queues with a limit are counted.
+_QUEUED_IN_QUEUE = "SELECT sum(jobs) FROM queue_blocks WHERE queue = ?"
+_QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_QUEUE = (
+    f"coalesce(({count}), 0) < ?"
+    for count in (_QUEUED, _QUEUED_IN_PROJECT, _QUEUED_OF_CALLER, _QUEUED_IN_QUEUE)
 )
 
 
@@ -29,11 +32,12 @@ class Submission:
         *,
         in_project: int | None,
         of_caller: int | None,
+        in_queue: int | None,
         project_must_be_stored: bool,
     ) -> None:
-        """`in_all`, `in_project` and `of_caller` are the most queued jobs; None: any number."""
+        """`in_all`, `in_project`, `of_caller` and `in_queue` are the most queued jobs; None: any number."""
         self._job = job
-        self._in_all, self._in_project = in_all, in_project
+        self._in_all, self._in_project, self._of_caller = in_all, in_project, of_caller
         self._project_must_be_stored = project_must_be_stored
         spec = job.spec
         values = {
@@ -49,6 +53,8 @@ class Submission:
             conditions.append((_QUEUED_LESS_IN_PROJECT, (spec.project, in_project)))
         if of_caller is not None and spec.submitted_by:
             conditions.append((_QUEUED_LESS_OF_CALLER, (spec.submitted_by, of_caller)))
+        if in_queue is not None:
+            conditions.append((_QUEUED_LESS_IN_QUEUE, (spec.queue, in_queue)))
         if project_must_be_stored:
             conditions.append((f"EXISTS ({_STORED})", (spec.project,)))
         self._statement = _insertion(tuple(values), tuple(text for text, _ in conditions))
@@ -73,7 +79,10 @@ class Submission:
         if self._in_project is not None and queued >= self._in_project:
             return QueueFull(queued, spec.project)
         [queued] = db.execute(_QUEUED_OF_CALLER, (spec.submitted_by,)).fetchone() or [0]
-        return QueueFull(queued, caller=spec.submitted_by)
+        if self._of_caller is not None and spec.submitted_by and queued >= self._of_caller:
+            return QueueFull(queued, caller=spec.submitted_by)
+        [queued] = db.execute(_QUEUED_IN_QUEUE, (spec.queue,)).fetchone()
+        return QueueFull(queued or 0, queue=spec.queue)
 
 
 @cache

@@ -1,6 +1,6 @@
 """The worlds for the contract tests of Backend: one for each backend."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,14 @@ __all__ = [
 ]
 
 _OF_A_CLUSTER = ("cluster", "namespace", "program_image")
-_NEEDS = {"kubernetes": ("cluster", _OF_A_CLUSTER), "docker": ("engine", ("docker_engine",))}
+_NEEDS: Mapping[object, tuple[str, tuple[str, ...]]] = {
+    "kubernetes": ("cluster", _OF_A_CLUSTER),
+    "docker": ("engine", ("docker_engine",)),
+}
+
+
+def _kind_of(parameters: Mapping[str, object]) -> object:
+    return parameters.get("world", parameters.get("machines"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -35,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start a cluster or an engine only for the tests that need it."""
     for item in items:
         called = getattr(item, "callspec", None)
-        needs = _NEEDS.get(called.params.get("world")) if called else None
+        needs = _NEEDS.get(_kind_of(called.params)) if called else None
         if isinstance(item, pytest.Function) and needs:
             marker, fixtures = needs
             item.fixturenames = [*item.fixturenames, *fixtures]

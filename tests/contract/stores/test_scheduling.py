@@ -1,18 +1,22 @@
 """The contract of stores: queues, allocations, and notes of scheduling."""
 
+import asyncio
+import re
 from datetime import timedelta
 
 import pytest
 
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
-from job_tracker.domain.errors import LeadershipLost
+from job_tracker.domain.errors import LeadershipLost, QueueFull
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import Elastic, RetryPolicy
 from job_tracker.store.base import Store
 from job_tracker.store.queue import Tally
 from tests.support.jobs import NOON, spec
 from tests.support.stores import Reopen
+
+_CRASHED = Diagnosis(category=Category.CRASHED, summary="It crashed.", resolution="-", retryable=True)
 
 
 async def submit(store: Store, queue: str = "default", instances: int = 1) -> Job:
@@ -39,6 +43,38 @@ async def test_a_position_counts_jobs_of_the_same_queue(store: Store, reopen: Re
     assert [await store.queue_position(job) for job in (second, third)] == [0, 1]
 
 
+async def test_submissions_at_the_same_moment_keep_the_limit_of_their_queue(
+    store: Store, reopen: Reopen
+) -> None:
+    async def limited(queue: str, most: int | None) -> Job:
+        wanted = spec(queue=queue, retry=RetryPolicy(max_attempts=2))
+        return await store.submit(wanted, NOON, None, 1000, max_queued_in_queue=most)
+
+    await limited("default", None)
+    asked = (limited("research", 3) for _ in range(10))
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    accepted = [each for each in results if isinstance(each, Job)]
+    refused = [each for each in results if isinstance(each, QueueFull)]
+    assert (len(accepted), len(refused)) == (3, 7)
+    message = "3 jobs of queue research are queued, which is the limit (max_queued of the queue); "
+    assert {str(each) for each in refused} == {f"{message}try again when some have run"}
+    assert await store.queued_by_queue() == {"default": 1, "research": 3}
+    await limited("default", 2)
+    with pytest.raises(QueueFull, match=re.escape("0 jobs of queue closed are queued")):
+        await limited("closed", 0)
+
+    launching = await store.update(accepted[0].admitted(NOON))
+    store = await reopen()
+    await limited("research", 3)
+    with pytest.raises(QueueFull):
+        await limited("research", 3)
+    failed = await store.update(launching.failed(_CRASHED, NOON))
+    assert failed.ending is not None
+    waiting = await store.update(failed.ended(failed.ending, NOON))
+    await store.update(waiting.queued_again(NOON))
+    assert (await store.queued_by_queue())["research"] == 4, "a job that was accepted comes back all the same"
+
+
 async def test_the_queue_is_read_in_pages(store: Store) -> None:
     jobs = [await submit(store) for _ in range(70)]
     assert await store.first_queued(40) == jobs[:40]
@@ -55,9 +91,7 @@ async def test_an_allocation_is_stored_with_the_attempt(store: Store, reopen: Re
     assert launching.allocation == wanted
     assert launching.instances == 3
     running = await store.update(launching.running(NOON))
-    failed = running.failed(
-        Diagnosis(category=Category.CRASHED, summary="It crashed.", resolution="-", retryable=True), NOON
-    )
+    failed = running.failed(_CRASHED, NOON)
     assert failed.ending is not None
     waiting = await store.update((await store.update(failed)).ended(failed.ending, NOON))
     assert waiting.allocation == wanted

@@ -33,6 +33,7 @@ LEAST: dict[str, Least] = {
     "GetTrainingStatus": Role.VIEWER,
     "ListTrainingJobs": Role.VIEWER,
     "ExplainTraining": Role.VIEWER,
+    "GetQueueSnapshot": Role.VIEWER,
     "CancelTraining": Role.ADMIN,
     "AnnotateTraining": Role.ADMIN,
     "DeleteTraining": Role.ADMIN,
@@ -133,7 +134,7 @@ class Matrix:
                 return {"name": f"of-{name}", "definition": "{}"}
             case "RemoveQueue":
                 return {"name": f"of-{name}"}
-            case "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
+            case "GetQueueSnapshot" | "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
                 return {"project": name}
             case "ListAlgorithms" | "ListDatasets" | "ListQueues":
                 return {"project": name}

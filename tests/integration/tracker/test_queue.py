@@ -85,6 +85,28 @@ async def test_a_job_that_no_longer_fits_waits_and_delays_no_other(service: Serv
     assert (await service.view(large.id)).job.state is JobState.QUEUED
 
 
+async def test_after_the_capacity_has_shrunk_what_runs_goes_on_and_nothing_starts_beyond_it(
+    service: Service,
+) -> None:
+    running = [await service.submit(FOREVER, instances=2) for _ in range(2)]
+    for job in running:
+        await service.reaches(job.id, JobState.RUNNING)
+    service.options["capacity"] = 3
+    await service.restart()
+    waiting = await service.submit(FOREVER)
+    await service.jobs.cancel(BUILT_IN, running[0].id)
+    await service.reaches(waiting.id, JobState.RUNNING)
+    last = await service.submit(FOREVER)
+    await service.jobs.cancel(BUILT_IN, waiting.id)
+    await service.reaches(last.id, JobState.RUNNING)
+    started = (await service.view(waiting.id)).job.history[1].at
+    first = (await service.view(running[0].id)).job
+    assert first.finished_at is not None
+    assert started >= first.finished_at, "beside both, there was no room any more"
+    assert (await service.view(running[1].id)).job.attempt == 1
+    assert [group.job_id for group in service.world.launches] == [1, 2, 3, 4]
+
+
 async def test_running_groups_are_adopted_after_a_restart_and_none_is_duplicated(service: Service) -> None:
     jobs = [await service.submit(FOREVER, instances=2) for _ in range(3)]
     for job in jobs[:2]:

@@ -53,7 +53,7 @@ async def store(tmp_path: Path) -> AsyncIterator[MoodyStore]:
 @pytest.fixture
 async def metrics(store: MoodyStore) -> Metrics:
     made = Metrics()
-    made.observe_store(store, capacity=8)
+    made.observe_store(store, capacity=lambda: 8)
     return made
 
 
@@ -89,9 +89,9 @@ async def test_jobs_are_counted_by_configured_project(store: MoodyStore) -> None
         await store.submit(spec(project=project), datetime.now(UTC), None, 10)
     many = [f"p{number:03}" for number in range(200)]
     made = Metrics()
-    made.observe_store(store, capacity=8, projects=lambda: ["vision", "speech", "default"])
+    made.observe_store(store, capacity=lambda: 8, projects=lambda: ["vision", "speech", "default"])
     bounded = Metrics()
-    bounded.observe_store(store, capacity=8, projects=lambda: [*many, "vision"])
+    bounded.observe_store(store, capacity=lambda: 8, projects=lambda: [*many, "vision"])
     assert await queued_by_project(made) == {"vision": 2, "speech": 1, "default": 0, "other projects": 1}
     found = await queued_by_project(bounded)
     assert (len(found), found["other projects"]) == (MOST_PROJECTS + 1, 4)

@@ -36,21 +36,21 @@ def write(folder: Path, text: str) -> Path:
 
 def test_without_settings_the_capacity_is_one_flavor() -> None:
     scheduling = load().scheduling
-    assert scheduling.pool.flavors == (Flavor(name="default", capacity={"instances": 8}),)
-    assert list(scheduling.tree.queues) == ["default"]
-    assert (scheduling.instances, scheduling.most_instances, scheduling.most_processes) == (8, 8, 64)
+    assert scheduling.pool().flavors == (Flavor(name="default", capacity={"instances": 8}),)
+    assert list(scheduling.tree().queues) == ["default"]
+    assert (scheduling.most_instances(), scheduling.most_processes()) == (8, 64)
 
 
 def test_flavors_queues_and_priorities_are_read(tmp_path: Path) -> None:
     scheduling = load(write(tmp_path, EXAMPLE)).scheduling
-    assert scheduling.pool.flavors == (
+    assert scheduling.pool().flavors == (
         Flavor(name="a100", capacity={"instances": 8, "cpu": 512_000, "nvidia.com/gpu": 64}),
         Flavor(name="spot", capacity={"instances": 100}),
     )
-    vision = scheduling.tree.queues["vision"]
+    vision = scheduling.tree().queues["vision"]
     assert vision.limits == {"a100": {"nvidia.com/gpu": Limit(nominal=32, borrow=16)}}
-    assert (scheduling.instances, scheduling.most_instances) == (108, 100)
-    assert scheduling.pool.priorities["urgent"] == 1000
+    assert scheduling.most_instances() == 100
+    assert scheduling.pool().priorities["urgent"] == 1000
 
 
 @pytest.mark.parametrize(

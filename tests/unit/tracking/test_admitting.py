@@ -44,8 +44,11 @@ class Cluster:
         self.refuses: dict[int, Exception] = {}
         self.cancelled_meanwhile: set[int] = set()
         self.elastic_size = 0
+        self.queue = "default"
+        self.expected: timedelta | None = None
         self.answer: Plan | None = None
         self.now = NOON
+        self.passed = 0.0
         self.lead()
 
     def lead(self) -> None:
@@ -54,8 +57,20 @@ class Cluster:
         self.notes = NoteKeeper(self.store, None)
         self.admitting = Admitting(
             *(self.store, self._plan, self.board, self.notes, self._save, self._wake),
-            *(lambda: None, self._clock),
+            *(lambda: None, self._clock, lambda: self.passed),
         )
+
+    def pass_time(self, **time: float) -> None:
+        self.now += timedelta(**time)
+        self.passed += timedelta(**time).total_seconds()
+
+    def set_clock(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+    @property
+    def used(self) -> float:
+        """What the default queue has used, in seconds of instances."""
+        return self.board.usage["default"].amounts["default"]["instances"]
 
     async def submit(self, *sizes: int) -> list[int]:
         return sorted(job.id for job in await asyncio.gather(*map(self._submit, sizes)))
@@ -79,7 +94,8 @@ class Cluster:
 
     async def _submit(self, size: int) -> Job:
         elastic = Elastic(min_instances=1) if self.elastic_size else None
-        job = await self.store.submit(spec(instances=size, elastic=elastic), NOON, None, 100_000)
+        wanted = spec(instances=size, elastic=elastic, queue=self.queue, expected=self.expected)
+        job = await self.store.submit(wanted, NOON, None, 100_000)
         self.admitting.job_changed(job.id, job.state)
         return job
 
@@ -268,7 +284,7 @@ async def test_reservations_are_kept_until_the_job_leaves_the_queue(cluster: Clu
     assert kept.reasons == (Reason.CAPACITY,)
     assert kept.promise == Promise(math.inf, "")
 
-    cluster.now = NOON + timedelta(minutes=1)
+    cluster.pass_time(minutes=1)
     cluster.lead()
     await cluster.admitting.run()
     assert cluster.board.promises == {waiting: kept.promise}, "a new leader keeps promises"
@@ -282,15 +298,78 @@ async def test_reservations_are_kept_until_the_job_leaves_the_queue(cluster: Clu
 async def test_the_usage_of_a_queue_survives_a_change_of_leaders(cluster: Cluster) -> None:
     await cluster.submit(10)
     await cluster.admitting.run()
-    cluster.now = NOON + timedelta(seconds=50)
+    cluster.pass_time(seconds=50)
     await cluster.admitting.run()
     await cluster.admitting.keep_notes(with_usage=True)
-    used = cluster.board.usage["default"].amounts["default"]["instances"]
+    used = cluster.used
     assert used == pytest.approx(10 * 50, rel=0.2)
-
     cluster.lead()
     await cluster.admitting.run()
-    assert cluster.board.usage["default"].amounts["default"]["instances"] == pytest.approx(used)
-    cluster.now = NOON - timedelta(days=1)
+    assert cluster.used == pytest.approx(used)
+
+
+async def test_what_is_used_between_the_last_note_and_the_next_leader_counts(cluster: Cluster) -> None:
+    await cluster.submit(10)
     await cluster.admitting.run()
-    assert cluster.board.usage["default"].amounts["default"]["instances"] == pytest.approx(used)
+    cluster.pass_time(seconds=5)
+    await cluster.admitting.keep_notes(with_usage=True)
+    await cluster.submit(10)
+    await cluster.admitting.run()
+    cluster.pass_time(seconds=5)
+    await cluster.admitting.run()
+    with_one_leader = cluster.used
+    cluster.lead()
+    await cluster.admitting.run()
+    assert cluster.used == pytest.approx(with_one_leader)
+
+
+@pytest.mark.parametrize("hours", [-24, 24, -24 * 365, 24 * 365])
+async def test_a_clock_that_is_set_changes_neither_usage_nor_the_order_of_promises(
+    cluster: Cluster, hours: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.expected = timedelta(minutes=10)
+    _, first, second = await cluster.submit(CAPACITY, CAPACITY, CAPACITY)
+    await cluster.admitting.run()
+    cluster.pass_time(seconds=60)
+    pause = await cluster.admitting.run()
+    used, promised = cluster.used, dict(cluster.board.promises)
+    assert pause == timedelta(minutes=9)
+
+    cluster.set_clock(hours=hours)
+    assert await cluster.admitting.run() == pause
+    assert cluster.used == pytest.approx(used)
+    moved = {job_id: each.at - promised[job_id].at for job_id, each in cluster.board.promises.items()}
+    assert moved == {first: hours * 3600, second: hours * 3600}
+    assert caplog.messages == [
+        f"the clock was set by {hours * 3600:+d} s; promised starts and what queues have used move along"
+    ]
+    cluster.set_clock(hours=-hours)
+    await cluster.admitting.run()
+    assert cluster.used == pytest.approx(used)
+    assert cluster.board.promises == promised
+
+
+@pytest.mark.parametrize("hours", [-24, 24])
+async def test_a_clock_that_was_set_while_no_leader_was_there_keeps_the_order_of_promises(
+    cluster: Cluster, hours: int
+) -> None:
+    cluster.expected = timedelta(minutes=10)
+    _, first, second = await cluster.submit(CAPACITY, CAPACITY, CAPACITY)
+    await cluster.admitting.run()
+    await cluster.admitting.keep_notes(with_usage=True)
+    cluster.set_clock(hours=hours)
+    cluster.lead()
+    await cluster.admitting.run()
+    starts = [(cluster.board.promises[job].at - cluster.now.timestamp()) / 60 for job in (first, second)]
+    assert starts[0] > 0
+    assert hours > 0 or starts[0] <= 10, "a start in the future counts as one now"
+    assert starts[1] == pytest.approx(starts[0] + 10)
+
+
+async def test_a_queue_that_was_removed_while_jobs_waited_there_still_runs_them(cluster: Cluster) -> None:
+    cluster.queue = "gone"
+    (running, waiting) = await cluster.submit(CAPACITY, 1)
+    await cluster.admitting.run()
+    await cluster.end(running)
+    await cluster.admitting.run()
+    assert await cluster.states(waiting) == [LAUNCHING]

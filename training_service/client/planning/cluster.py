@@ -27,6 +27,7 @@ LARGEST = {
     "inner_latency": (0.0, 10.0, "seconds"),
     "outer_latency": (0.0, 10.0, "seconds"),
     "host_bandwidth": (1.0, 1e15, "bytes a second"),
+    "layer_overhead": (0.0, 10.0, "seconds"),
     "efficiency": (1e-6, 1.0, "as a share of the speed"),
     "link_efficiency": (1e-6, 1.0, "as a share of the bandwidth"),
     "machines": (1, 100_000, "machines"),
@@ -54,6 +55,11 @@ class Cluster:
     outer_latency: float = 20e-6
     host_bandwidth: float = 25e9
     """Bandwidth of a device to the memory of its host."""
+    layer_overhead: float = 0.0
+    """Seconds that the passes of a layer take for each micro-batch, however small: to start its operations.
+
+    It is 0 where operations are queued faster than they run, as on GPUs with large layers.
+    """
     efficiency: float = EFFICIENCY
     link_efficiency: float = LINK_EFFICIENCY
 

@@ -215,6 +215,7 @@ def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
         *(at.data * at.micro_batches, at.tensor, at.context, at.recomputation == "full"),
     )
     head = 3 * model.head_operations * _tokens(training, at) / at.tensor / cluster.speed / cluster.efficiency
+    work += cluster.layer_overhead
     layers = layers_of_rank(model, at)
     # A stage with the head gets fewer layers, so the work is that of the largest stage or the mean.
     mine = max(layers * work, (model.layers * work + head) / at.pipeline)
@@ -226,7 +227,7 @@ def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
         tensor=times * layers * tensor,
         context=times * layers * context,
         bubble=idle * one,
-        pipeline=_pipeline(training, cluster, at),
+        pipeline=_pipeline(training, cluster, at, one),
         data=_data(training, cluster, at, mine + layers * recomputed),
         offload=_offload(training, cluster, at),
     )
@@ -259,14 +260,24 @@ def _passes(
     )
 
 
-def _pipeline(training: Training, cluster: Cluster, at: Layout) -> float:
-    """Return the seconds of transfers between stages: one to the next in each pass of each stage."""
+def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
+    """Return the seconds of transfers between stages that are not hidden. `passes`: of a micro-batch.
+
+    With one stage on each rank, all ranks wait for transfers while the pipeline fills and empties. In
+    between, transfers go on behind passes, unless a rank sends for longer than it computes: ranks in the
+    middle send in both directions. With several stages on each rank, every transfer is waited for (SC 2021,
+    section 2.2).
+    """
     if at.pipeline == 1:
         return 0.0
     latency, bandwidth = cluster.link(2, at.tensor * at.context * at.data)
     # Each tensor rank sends its part, and the part is gathered inside of the machine (SC 2021, section 4.1).
     sent = _tokens(training, at) * training.model.width * training.number / at.tensor
-    return 2 * at.micro_batches * at.stages * (latency + sent / bandwidth)
+    one = latency + sent / bandwidth
+    if at.stages > 1:
+        return 2 * at.micro_batches * at.stages * one
+    directions = 1 if at.pipeline == 2 else 2
+    return 2 * (at.pipeline - 1) * one + at.micro_batches * max(0.0, directions * one - passes)
 
 
 def _data(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:

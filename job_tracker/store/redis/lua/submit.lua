@@ -1,9 +1,9 @@
 -- ARGV: store, token, most queued, project, most queued in the project ('' for any number), name of the caller, most
--- queued of the caller ('' for any number),
--- 1 if the project must be stored, last id that the caller has seen, request key ('' for none), its digest, name, algorithm, instances, submitted
--- at, spec, when it is due, its score ('' for never), moves, tags (JSON), queue, event
-local _, token, most, project, most_in_project, by, most_of_caller, must_be_stored, seen, request, digest, name, algorithm, instances, at, spec, due,
-  due_score, moves, tags, queue, event = unpack(ARGV)
+-- queued of the caller ('' for any number), most queued in the queue ('' for any number),
+-- 1 if the project must be stored, last id that the caller has seen, request key ('' for none), its digest, name,
+-- algorithm, instances, submitted at, spec, when it is due, its score ('' for never), moves, tags (JSON), queue, event
+local _, token, most, project, most_in_project, by, most_of_caller, most_in_queue, must_be_stored, seen, request, digest,
+  name, algorithm, instances, at, spec, due, due_score, moves, tags, queue, event = unpack(ARGV)
 if request ~= '' then
   local known = redis.call('HGET', requests_of(project), request)
   if known then
@@ -21,6 +21,10 @@ end
 if most_of_caller ~= '' and by ~= '' then
   queued = redis.call('ZCARD', key('queued-by:' .. by))
   if queued >= tonumber(most_of_caller) then return {'full', queued, '', by} end
+end
+if most_in_queue ~= '' then
+  queued = redis.call('ZCARD', key('queue:' .. queue))
+  if queued >= tonumber(most_in_queue) then return {'full', queued, '', '', queue} end
 end
 
 -- `seen` keeps a server that lost its last second (appendfsync everysec) from giving an id twice.

@@ -230,5 +230,5 @@ async def test_a_job_may_have_the_maximum_of_processes(storage: Path) -> None:
 
 
 def test_the_default_maximum_is_eight_processes_per_instance_of_the_capacity() -> None:
-    assert SchedulingSettings(capacity=100).most_processes == 800
-    assert SchedulingSettings(capacity=100, max_processes=16).most_processes == 16
+    assert SchedulingSettings(capacity=100).most_processes() == 800
+    assert SchedulingSettings(capacity=100, max_processes=16).most_processes() == 16

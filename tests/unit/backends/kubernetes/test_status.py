@@ -193,3 +193,28 @@ def test_notes_are_short() -> None:
     the_pod = pod("Pending", conditions=[condition("PodScheduled", "False", "Unschedulable", "x" * 5000)])
     assert len(pending_reason(the_pod) or "") == 400
     assert pending_reason(pod("Running", container(RUNNING))) is None
+
+
+@pytest.mark.parametrize(
+    ("planned", "seconds", "reason", "expected"),
+    [
+        (True, 31, "Unschedulable", Category.PLACE_TAKEN),
+        (True, 29, "Unschedulable", None),
+        (True, 31, "SchedulingGated", None),
+        (False, 31, "Unschedulable", None),
+    ],
+)
+def test_a_pod_whose_chosen_node_has_no_room_fails_after_a_while(
+    planned: bool, seconds: int, reason: str, expected: Category | None
+) -> None:
+    since = (LATE - timedelta(seconds=seconds)).isoformat()
+    scheduled = {**condition("PodScheduled", "False", reason, "0/1 nodes"), "lastTransitionTime": since}
+    made = pod("Pending", conditions=[scheduled])
+    if planned:
+        chosen = {"training-service/flavor": "a100", "training-service/node": "n1"}
+        made["metadata"]["annotations"] = {**made["metadata"].get("annotations", {}), **chosen}
+    seen = observed(made)
+    assert (seen.diagnosis.category if seen.diagnosis else None) == expected
+    if seen.diagnosis:
+        assert seen.diagnosis.retryable
+        assert "0/1 nodes" in seen.diagnosis.detail

@@ -2,9 +2,10 @@
 
 import random
 
+from job_tracker.scheduling.simulation.cluster import Cluster
 from job_tracker.scheduling.simulation.learning import Estimates, LearnedDurations
 from job_tracker.scheduling.simulation.peers import conservative
-from job_tracker.scheduling.simulation.replay import Cluster, replay
+from job_tracker.scheduling.simulation.replay import replay
 from job_tracker.scheduling.simulation.trace import TraceJob
 
 

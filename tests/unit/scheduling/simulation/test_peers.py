@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from job_tracker.scheduling.simulation import trace, workload
+from job_tracker.scheduling.simulation.cluster import Cluster
 from job_tracker.scheduling.simulation.metrics import Summary, summary
 from job_tracker.scheduling.simulation.peers import FreeOverTime, conservative, easy, fifo
-from job_tracker.scheduling.simulation.replay import DAY, Cluster, Policy, Record, UnknownDurations, replay
+from job_tracker.scheduling.simulation.replay import DAY, Policy, Record, UnknownDurations, replay
 from job_tracker.scheduling.simulation.trace import TraceJob
 
 TRACES = Path(os.environ.get("SCHEDULING_TRACES", "no-such-folder"))
@@ -75,7 +76,7 @@ def test_with_exact_durations_every_first_promise_is_kept(policy: Policy) -> Non
         for _ in range(400)
     ]
     records = replay(jobs, policy, Cluster.of(8))
-    found = summary(records, 8)
+    found = summary(records, {"instances": 8})
     assert (found.kept, found.unstarted) == (found.promised, 0)
     assert_capacity_is_kept(records, 8)
 
@@ -100,7 +101,7 @@ def test_the_small_trace_always_gives_the_same_figures(
     policy: Policy, utilisation: float, waiting: float
 ) -> None:
     jobs = workload.scaled(workload.prepared(trace.read(SMALL)), capacity=8, load=0.95)
-    found = summary(replay(jobs, policy, Cluster.of(8)), 8)
+    found = summary(replay(jobs, policy, Cluster.of(8)), {"instances": 8})
     assert found.utilisation == pytest.approx(utilisation, rel=1e-5)
     assert found.waits.mean == pytest.approx(waiting, rel=1e-5)
 
@@ -123,7 +124,7 @@ def test_peers_come_out_as_published(
     capacity, load, since = (16, 0.9, 1e7) if name == "openb" else (24, 0.95, 0.0)
     jobs = workload.prepared(trace.read(TRACES / f"{name}.csv.gz"), since=since, longest=3 * DAY)
     found: Summary = summary(
-        replay(workload.scaled(jobs, capacity, load), policy, Cluster.of(capacity)), capacity
+        replay(workload.scaled(jobs, capacity, load), policy, Cluster.of(capacity)), {"instances": capacity}
     )
     assert found.utilisation == pytest.approx(utilisation, abs=0.0006)
     assert found.waits.mean == pytest.approx(every, rel=0.001)

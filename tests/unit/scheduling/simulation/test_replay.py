@@ -1,26 +1,33 @@
 """The replay: events in order, policies that break rules, usage, promises and wake-ups."""
 
+from dataclasses import replace
+
 import pytest
 
 from job_tracker.scheduling.model import (
     Admit,
     Allocation,
+    Expected,
+    Flavor,
+    Part,
     Plan,
     Promise,
     Reason,
     Reserve,
     Snapshot,
+    Usage,
 )
+from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.peers import fifo
 from job_tracker.scheduling.simulation.replay import (
-    BEGIN,
-    Cluster,
     ExactDurations,
     PolicyError,
+    SaidDurations,
     UnknownDurations,
     replay,
 )
-from job_tracker.scheduling.simulation.trace import TraceJob
+from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 
 
 def test_an_end_frees_its_instances_for_a_submission_of_the_same_moment() -> None:
@@ -98,7 +105,7 @@ def test_usage_of_queues_decays_by_half_in_its_half_life() -> None:
         return fifo(snapshot, now)
 
     jobs = [TraceJob(0, 1, 2, "a"), TraceJob(1001, 1, 1, "b")]
-    replay(jobs, watching, Cluster({"default": 2}, half_life=1000))
+    replay(jobs, watching, replace(Cluster.of(2), options=PlannerOptions(half_life=1000)))
     first, last = seen[1]["a"]["default"]["instances"], seen[2]["a"]["default"]["instances"]
     assert first == pytest.approx(2, rel=0.001)
     assert last == pytest.approx(first / 2)
@@ -110,3 +117,44 @@ def test_durations_are_known_as_the_simulation_says() -> None:
     assert exact is not None
     assert (exact.median, exact.high) == (5, 5)
     assert UnknownDurations().expected(job) is None
+
+
+def test_jobs_that_run_at_the_beginning_hold_what_they_have_until_they_end() -> None:
+    running = TraceJob(-50, 100, 3, begun=Begun(-40, Allocation()))
+    waiting = TraceJob(-30, 10, 2)
+    records = replay([running, waiting], fifo, Cluster.of(4))
+    assert [record.started_at for record in records] == [-40, 60]
+    assert [record.has_waited for record in records] == [False, True]
+    assert records[1].waited == 90
+
+
+def test_usage_from_before_the_beginning_counts() -> None:
+    seen = []
+
+    def watching(snapshot: Snapshot, now: float) -> Plan:
+        seen.append(dict(snapshot.usage))
+        return fifo(snapshot, now)
+
+    before = {"a": Usage(BEGIN, {"default": {"instances": 7.0}})}
+    replay([TraceJob(0, 1, 1, "a"), TraceJob(0, 1, 1, "b")], watching, replace(Cluster.of(2), usage=before))
+    assert seen[0]["a"] == before["a"]
+
+
+def test_all_resources_count() -> None:
+    def all_at_once(snapshot: Snapshot, now: float) -> Plan:
+        return Plan(admitted=tuple(Admit(gang.job_id, Allocation()) for gang in in_order(snapshot)))
+
+    flavor = Flavor(name="default", capacity={"instances": 4, "cpu": 1000})
+    parts = (Part(1, {"instances": 1, "cpu": 600}),)
+    (record,) = replay([TraceJob(0, 1, 1, each=parts)], all_at_once, Cluster((flavor,)))
+    assert record.uses == {"instances": 1, "cpu": 600}
+    with pytest.raises(PolicyError, match="job 2 is started on 600 cpu of flavor 'default'; 400 are free"):
+        replay(
+            [TraceJob(0, 1, 1, each=parts), TraceJob(0, 1, 1, each=parts)], all_at_once, Cluster((flavor,))
+        )
+
+
+def test_what_was_said_is_what_the_policy_knows() -> None:
+    said = Expected(median=3, high=4)
+    assert SaidDurations().expected(TraceJob(0, 5, 1, said=said)) == said
+    assert SaidDurations().expected(TraceJob(0, 5, 1)) is None

@@ -2,9 +2,9 @@
 
 import pytest
 
+from job_tracker.scheduling.simulation.cluster import Changes, Cluster, Quota
 from job_tracker.scheduling.simulation.policies import Knowledge, PolicyName
-from job_tracker.scheduling.simulation.replay import Cluster
-from job_tracker.scheduling.simulation.scenario import Changes, Scenario
+from job_tracker.scheduling.simulation.scenario import Scenario
 from job_tracker.scheduling.simulation.trace import TraceJob
 
 JOBS = [TraceJob(at, 100, 2) for at in range(0, 500, 10)]
@@ -20,8 +20,8 @@ def test_each_policy_runs_all_jobs(policy: PolicyName, knowledge: Knowledge) -> 
 
 def test_added_instances_shorten_waiting() -> None:
     base = Scenario(PolicyName.EASY, JOBS, Cluster.of(4)).run()
-    changes = Changes({"default": 4, "a100": 2}, {"default": 3})
-    more = Scenario(PolicyName.EASY, JOBS, Cluster.of(4), changes=changes).run()
+    changes = Changes({"default": 4, "a100": 2}, [Quota("default", 3)])
+    more = Scenario(PolicyName.EASY, JOBS, Cluster.of(4).with_queues(["default"]), changes=changes).run()
     assert more.summary.waits.mean < base.summary.waits.mean
     assert more.instances == 10
     assert more.name == "easy, default+4, a100+2, quota default=3"
@@ -32,9 +32,12 @@ def test_added_instances_shorten_waiting() -> None:
     [
         (Changes({"default": -5}), "add default=-5 leaves -1 instances"),
         (Changes({"default": -4}), "no instance is left"),
-        (Changes(quota={"a": 3, "b": 2}), "the quotas are 5 instances in all; at most the 4"),
+        (
+            Changes(quota=[Quota("a", 3), Quota("b", 2)]),
+            "the quotas are 5 instances in all; flavor",
+        ),
     ],
 )
 def test_changes_that_cannot_be_are_refused(changes: Changes, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        changes.applied(Cluster.of(4))
+        changes.applied(Cluster.of(4).with_queues("ab"))

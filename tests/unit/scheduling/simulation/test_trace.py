@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from job_tracker.scheduling.model import Expected
 from job_tracker.scheduling.simulation import trace
 from job_tracker.scheduling.simulation.trace import TraceError, TraceJob, read
 
@@ -100,3 +101,12 @@ def test_a_trace_with_too_many_jobs_is_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(trace, "MOST_JOBS", 10)
     with pytest.raises(TraceError, match="more than 10 jobs"):
         read(written(tmp_path, "submit_s,run_s,gpus\n" + "1,1,1\n" * 11))
+
+
+def test_projects_and_expected_run_times_are_read(tmp_path: Path) -> None:
+    head = "submit_s,run_s,gpus,project,expected_s\n"
+    first, second = read(written(tmp_path, head + "1,10,1,vision,20\n2,10,1,,\n"))
+    assert (first.project, first.said) == ("vision", Expected(median=20, high=20))
+    assert (second.project, second.said) == ("", None)
+    with pytest.raises(TraceError, match="line 2: expected_s is 'x'; allowed is a number of seconds"):
+        read(written(tmp_path, head + "1,10,1,vision,x\n"))

@@ -2,8 +2,9 @@
 
 import pytest
 
+from job_tracker.scheduling.model import Allocation
 from job_tracker.scheduling.simulation import workload
-from job_tracker.scheduling.simulation.trace import TraceError, TraceJob
+from job_tracker.scheduling.simulation.trace import Begun, TraceError, TraceJob
 
 JOBS = [TraceJob(100, 50, 1), TraceJob(200, 0, 2, priority=3), TraceJob(300, 500, 4)]
 
@@ -35,3 +36,16 @@ def test_queues_are_the_same_for_the_same_seed() -> None:
     assert queues == [job.queue for job in workload.queued(jobs, 4, seed=7)]
     assert queues != [job.queue for job in workload.queued(jobs, 4, seed=8)]
     assert all(200 < queues.count(f"q{place}") < 300 for place in range(1, 5))
+
+
+def test_further_jobs_offer_the_wanted_work_and_are_the_same_for_the_same_seed() -> None:
+    jobs = [TraceJob(-5, 100, 1, begun=Begun(-5, Allocation())), TraceJob(-3, 300, 4)]
+    made = workload.continued(jobs, {"instances": 8}, load=0.5, seconds=1e6, seed=3)
+    assert workload.work(made) / (8 * 1e6) == pytest.approx(0.5, rel=0.1)
+    assert made == workload.continued(jobs, {"instances": 8}, load=0.5, seconds=1e6, seed=3)
+    assert all(job.begun is None and 0 < job.submitted_at < 1e6 for job in made)
+
+
+def test_too_many_further_jobs_are_refused() -> None:
+    with pytest.raises(TraceError, match="would be about 800000 jobs; choose a lower load"):
+        workload.continued([TraceJob(0, 1, 1)], {"instances": 8}, load=1, seconds=1e5, seed=0)

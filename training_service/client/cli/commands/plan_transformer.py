@@ -66,6 +66,12 @@ def plan_transformer(
     measured: Annotated[
         bool, typer.Option("--measured", help="--device-speed was measured in training: nothing is deducted.")
     ] = False,
+    layer_overhead: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds that a layer takes for each micro-batch, however small, besides its work."
+        ),
+    ] = None,
     strategy: Annotated[
         list[str] | None, typer.Option(help=f"Allow only these: {', '.join(costs.STRATEGIES)}. Repeatable.")
     ] = None,
@@ -97,6 +103,7 @@ def plan_transformer(
             "outer_bandwidth": outer_bandwidth and quantity(outer_bandwidth, "--outer-bandwidth"),
             "inner_latency": inner_latency,
             "outer_latency": outer_latency,
+            "layer_overhead": layer_overhead,
         }
         cluster = Cluster(
             memory=quantity(device_memory, "--device-memory"),

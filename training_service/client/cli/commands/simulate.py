@@ -1,38 +1,67 @@
 """trainctl simulate."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from job_tracker.scheduling.simulation import trace, workload
+from job_tracker.scheduling.simulation.cluster import Changes, Cluster
 from job_tracker.scheduling.simulation.policies import Knowledge, PolicyName
-from job_tracker.scheduling.simulation.replay import Cluster
-from job_tracker.scheduling.simulation.scenario import Changes, Scenario
-from training_service.client.cli.commands.assignments import parsed
-from training_service.client.cli.render import simulations
-from training_service.client.cli.session import session_of
+from job_tracker.scheduling.simulation.scenario import NO_CHANGES, Result, Scenario
+from job_tracker.scheduling.simulation.trace import TraceJob
+from training_service.client.cli.commands import what_ifs
+from training_service.client.cli.commands.policy_options import duration
+from training_service.client.cli.live_queue import LiveQueue, live_queue
+from training_service.client.cli.render import simulations, words
+from training_service.client.cli.session import Session, session_of
 
 MOST_QUEUES = 100
+_CAPACITY = 8
+_OF_TRACES = ("queues", "since", "longest", "priorities")
+_OF_SERVICES = ("assume", "coming")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is simulated."""
+
+    jobs: Sequence[TraceJob]
+    cluster: Cluster
+    durations: Knowledge
+    changes: Changes
 
 
 def simulate(
     context: typer.Context,
     file: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="CSV (.csv or .csv.gz) with the columns submit_s, run_s, gpus."),
-    ],
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="CSV (.csv or .csv.gz) with the columns submit_s, run_s, gpus. Without it: the queue of the "
+            "service.",
+        ),
+    ] = None,
     capacity: Annotated[
-        int,
-        typer.Option("--capacity", "-c", min=1, max=trace.MOST_INSTANCES, help="Instances of the cluster."),
-    ] = 8,
+        int | None,
+        typer.Option(
+            "--capacity",
+            "-c",
+            min=1,
+            max=trace.MOST_INSTANCES,
+            help=f"Instances of the cluster; by default {_CAPACITY}, or those of the service.",
+        ),
+    ] = None,
     load: Annotated[
         float | None,
         typer.Option(
             min=0.01,
             max=100,
-            help="Scale the times of submissions so that the work offered is this share of the capacity.",
+            help="The work offered, as a share of the capacity: scales the times of submissions of a trace, "
+            "or lets further jobs like those of the queue come at random.",
         ),
     ] = None,
     policy: Annotated[
@@ -42,18 +71,23 @@ def simulate(
         int | None,
         typer.Option(min=1, max=MOST_QUEUES, help="Spread the jobs over queues q1, q2 … by a seeded hash."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of --queues.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of --queues and --load.")] = 0,
     add: Annotated[
         list[str] | None,
         typer.Option(metavar="FLAVOR=N", help="What if there were N more instances? Repeatable."),
     ] = None,
     quota: Annotated[
         list[str] | None,
-        typer.Option(metavar="QUEUE=N", help="What if N instances were guaranteed to QUEUE? Repeatable."),
+        typer.Option(
+            metavar="QUEUE=N",
+            help="What if N instances were guaranteed to QUEUE? QUEUE=FLAVOR/RESOURCE=N names another "
+            "resource. Repeatable.",
+        ),
     ] = None,
     durations: Annotated[
-        Knowledge, typer.Option(help="What the policy knows of run times.")
-    ] = Knowledge.EXACT,
+        Knowledge | None,
+        typer.Option(help="What the policy knows of run times; by default exact, or what was said."),
+    ] = None,
     since: Annotated[
         float,
         typer.Option(metavar="SECONDS", min=0, help="Only jobs submitted after this time of the trace."),
@@ -64,58 +98,116 @@ def simulate(
     priorities: Annotated[
         bool, typer.Option("--priorities", help="Use the column priority, or qos, as priorities.")
     ] = False,
+    assume: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=duration, metavar="TIME", help="How long queued jobs of unknown length run; by default 1h."
+        ),
+    ] = None,
+    coming: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=duration,
+            metavar="TIME",
+            help="With --load: for how long jobs come; by default 1d.",
+        ),
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Also write plots (.svg) to FOLDER.")
+        Path | None, typer.Option(metavar="FILE", help="Also draw a picture (.svg, .png or .pdf).")
     ] = None,
 ) -> None:
-    """Simulate how a cluster would run the jobs of a trace. It needs no service.
+    """Simulate how a cluster would run the jobs of a trace, or how the service will run those of its queue.
 
-    With --add or --quota, the base is shown beside the what-if. In a pipe, each scenario is one line: its
-    name, and utilisation, mean, P50 and P90 of waiting in seconds, separated by tabs. --json has all figures.
+    With --add or --quota, the base is shown beside the what-if. A trace needs no service. Nothing is changed
+    in the service. In a pipe, each scenario is one line: its name, and utilisation, mean, P50 and P90 of
+    waiting in seconds, separated by tabs. --json has all figures.
     """
-    changes = Changes(_whole(add or (), "--add"), _whole(quota or (), "--quota"))
-    cluster = Cluster.of(capacity)
+    session = session_of(context)
+    _refuse_options(context, _OF_SERVICES if file is not None else _OF_TRACES, is_trace=file is not None)
+    made = what_ifs.changes(add or (), quota or ())
+    if plot is not None:
+        simulations.check_picture(plot)
     try:
-        changes.applied(cluster)
-        jobs = workload.prepared(trace.read(file), since=since, longest=longest, priorities=priorities)
+        if file is not None:
+            jobs = workload.prepared(trace.read(file), since=since, longest=longest, priorities=priorities)
+            jobs = workload.queued(jobs, queues, seed) if queues is not None else jobs
+            jobs = _scaled(jobs, capacity or _CAPACITY, load)
+            cluster = Cluster.of(capacity or _CAPACITY).with_queues(sorted({job.queue for job in jobs}))
+            work = _Work(jobs, cluster, durations or Knowledge.EXACT, made)
+        else:
+            assumed = assume or timedelta(hours=1)
+            found = _read(session, assumed)
+            made = what_ifs.resized(made, found.cluster, capacity) if capacity is not None else made
+            work = _Work(
+                [*found.jobs, *_further(found, load, coming or timedelta(days=1), seed)],
+                found.cluster,
+                durations or Knowledge.SAID,
+                made,
+            )
+            _describe(session, found, assumed)
+        results = _results(work, policy or [PolicyName.PLANNER])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     except OSError as error:
         raise typer.BadParameter(f"cannot read '{file}': {error.strerror}", param_hint="FILE") from error
-    jobs = workload.queued(jobs, queues, seed) if queues is not None else jobs
-    if unknown := sorted(set(changes.quota) - {job.queue for job in jobs}):
-        names = ", ".join(sorted({job.queue for job in jobs})[:MOST_QUEUES])
-        raise typer.BadParameter(f"no job is in queue '{unknown[0]}'; queues: {names}", param_hint="--quota")
-    if load is not None:
-        if not workload.offered(jobs, capacity):
-            raise typer.BadParameter(
-                "all jobs come at once, so there is no rate to scale", param_hint="--load"
-            )
-        jobs = workload.scaled(jobs, capacity, load)
-    output = session_of(context).output
-    chosen = list(dict.fromkeys(policy or [PolicyName.PLANNER]))
-    results = [
-        Scenario(name, jobs, cluster, durations, what_if).run()
-        for name in chosen
-        for what_if in ((Changes(), changes) if changes else (Changes(),))
-    ]
     shown = [simulations.Shown(result) for result in results]
-    output.show_all(shown, simulations.line, simulations.tables)
+    session.output.show_all(shown, simulations.line, simulations.tables)
     if plot is not None:
-        for path in simulations.save(shown, plot):
-            output.note(f"wrote {path}")
+        simulations.save(shown, plot)
+        session.output.note(f"wrote {plot}")
 
 
-def _whole(texts: Sequence[str], option: str) -> dict[str, int]:
-    """Parse NAME=N. Raises BadParameter."""
-    least = -trace.MOST_INSTANCES if option == "--add" else 0
-    numbers = {}
-    for name, text in parsed(list(texts), option).items():
-        number = int(text) if text.lstrip("+-").isdecimal() and len(text) < 12 else None
-        if number is None or not least <= number <= trace.MOST_INSTANCES:
-            raise typer.BadParameter(
-                f"{name} is '{text}'; it must be a whole number from {least} to {trace.MOST_INSTANCES}",
-                param_hint=option,
-            )
-        numbers[name] = number
-    return numbers
+def _results(work: _Work, policies: Sequence[PolicyName]) -> list[Result]:
+    every = (NO_CHANGES, work.changes) if work.changes else (NO_CHANGES,)
+    work.changes.applied(work.cluster)  # before anything is simulated
+    return [
+        Scenario(name, work.jobs, work.cluster, work.durations, changes).run()
+        for name in dict.fromkeys(policies)
+        for changes in every
+    ]
+
+
+def _scaled(jobs: list[TraceJob], capacity: int, load: float | None) -> list[TraceJob]:
+    if load is None:
+        return jobs
+    if not workload.offered(jobs, capacity):
+        raise typer.BadParameter("all jobs come at once, so there is no rate to scale", param_hint="--load")
+    return workload.scaled(jobs, capacity, load)
+
+
+def _read(session: Session, assume: timedelta) -> LiveQueue:
+    """Read the queue of the service. Raises BadParameter if it is empty."""
+    with session.client() as client:
+        found = live_queue(client.queue_snapshot(session.project), assume.total_seconds())
+    if not found.jobs:
+        raise typer.BadParameter("no job waits or runs in the service; give a trace", param_hint="FILE")
+    return found
+
+
+def _further(found: LiveQueue, load: float | None, coming: timedelta, seed: int) -> list[TraceJob]:
+    if load is None:
+        return []
+    resources = found.cluster.resources
+    return workload.continued(found.jobs, resources, load, coming.total_seconds(), seed)
+
+
+def _describe(session: Session, found: LiveQueue, assume: timedelta) -> None:
+    waiting = len(found.jobs) - found.running
+    parts = [f"{words.count(waiting, 'job')} of the queue, after {found.running} that run already"]
+    if found.unknown:
+        parts.append(
+            f"{found.unknown} of unknown length are taken to run for "
+            f"{simulations.duration(assume.total_seconds())}"
+        )
+    if found.omitted:
+        parts.append(f"{found.omitted} more wait, and are left out")
+    session.output.note("; ".join(parts))
+
+
+def _refuse_options(context: typer.Context, names: Sequence[str], *, is_trace: bool) -> None:
+    """Raise BadParameter if one of these options is given."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            wanted = "is for the queue of a service, without FILE" if is_trace else "needs a trace: give FILE"
+            raise typer.BadParameter(wanted, param_hint=f"--{name}")

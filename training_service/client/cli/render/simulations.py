@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from job_tracker.scheduling.simulation.metrics import Waits
+from job_tracker.scheduling.simulation.metrics import Summary, Waits
 from job_tracker.scheduling.simulation.scenario import Result
 from training_service.client.cli.render import plots, words
 
+_MOST_LISTED = 30
+"""More names than this are too many for a table."""
 _MOST_DRAWN = 10
 """More queues than this are too many for one plot."""
-_PLOTS = ("utilisation", "waiting", "fairness", "shares")
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 
@@ -42,10 +43,12 @@ class Shown:
                 "scenario": self.result.name,
                 "instances": self.result.instances,
                 "utilisation": summary.utilisation,
+                "utilisation_by_resource": summary.by_resource,
                 "end_s": summary.end,
                 "waiting_s": _waits(summary.waits),
                 "waiting_by_size_s": {str(size): _waits(each) for size, each in summary.by_size.items()},
                 "waiting_by_queue_s": {queue: _waits(each) for queue, each in summary.by_queue.items()},
+                "waiting_by_project_s": {name: _waits(each) for name, each in summary.by_project.items()},
                 "promised": summary.promised,
                 "promises_kept": summary.kept,
                 "not_started": summary.unstarted,
@@ -71,33 +74,51 @@ def tables(every: Iterable[Shown]) -> RenderableType:
     """Draw a column for each simulation."""
     shown = list(every)
     parts: list[RenderableType] = [_table("", shown, _rows(shown))]
-    queues = sorted({queue for each in shown for queue in each.result.summary.by_queue})
     sizes = sorted({size for each in shown for size in each.result.summary.by_size})
     parts.append(
         _table(
             "mean waiting by size",
             shown,
-            [(words.count(size, "instance"), [_of(each, size=size) for each in shown]) for size in sizes],
+            [
+                (
+                    words.count(size, "instance"),
+                    [_mean(each.result.summary.by_size.get(size)) for each in shown],
+                )
+                for size in sizes
+            ],
         )
     )
-    if len(queues) > 1:
-        rows = [(words.printable(queue), [_of(each, queue=queue) for each in shown]) for queue in queues]
-        parts.append(_table("mean waiting by queue", shown, rows))
+    for title, waits_of in (
+        ("mean waiting by project", lambda each: each.by_project),
+        ("mean waiting by queue", lambda each: each.by_queue),
+    ):
+        parts += _by_name(title, shown, waits_of)
     for each in shown:
         if count := each.result.summary.unstarted:
-            reason = next((record.refused for record in each.result.records if record.refused), "")
-            note = f"{each.result.name}: {words.count(count, 'job')} never started. {reason}"
+            note = f"{each.result.name}: {words.count(count, 'job')} never started. {_reason(each)}"
             parts.append(Text(words.printable(note)))
     return Group(*parts)
+
+
+def _reason(shown: Shown) -> str:
+    """Return why the largest of the jobs that never started did not."""
+    records = [each for each in shown.result.records if each.started_at is None]
+    largest = max(records, key=lambda each: each.job.instances)
+    size, most = largest.job.instances, shown.result.instances
+    if size > most:
+        return f"The largest needs {words.count(size, 'instance')}, and the cluster has {most}."
+    return largest.refused
 
 
 def _rows(shown: Sequence[Shown]) -> list[tuple[str, list[str]]]:
     rows = [
         ("instances", [str(each.result.instances) for each in shown]),
         ("utilisation", [f"{each.result.summary.utilisation:.1%}" for each in shown]),
+        *_by_resource(shown),
         ("mean waiting", [duration(each.result.summary.waits.mean) for each in shown]),
         ("P50", [duration(each.result.summary.waits.median) for each in shown]),
         ("P90", [duration(each.result.summary.waits.high) for each in shown]),
+        ("mean, largest jobs", [duration(each.result.summary.largest.mean) for each in shown]),
         ("ends after", [duration(each.result.summary.end) for each in shown]),
         ("first promise kept", [_kept(each) for each in shown]),
     ]
@@ -106,15 +127,37 @@ def _rows(shown: Sequence[Shown]) -> list[tuple[str, list[str]]]:
     return rows
 
 
+def _by_resource(shown: Sequence[Shown]) -> Iterator[tuple[str, list[str]]]:
+    """Yield a row for each resource, if there are several."""
+    names = list(dict.fromkeys(name for each in shown for name in each.result.summary.by_resource))
+    for name in names if len(names) > 1 else ():
+        shares = [each.result.summary.by_resource.get(name) for each in shown]
+        yield f"  of {words.printable(name)}", ["" if share is None else f"{share:.1%}" for share in shares]
+
+
 def _kept(shown: Shown) -> str:
     summary = shown.result.summary
     return f"{summary.kept} of {summary.promised}" if summary.promised else "no promises"
 
 
-def _of(shown: Shown, *, size: int | None = None, queue: str | None = None) -> str:
-    summary = shown.result.summary
-    waits = summary.by_size.get(size) if size is not None else summary.by_queue.get(queue or "")
+def _mean(waits: Waits | None) -> str:
     return "" if waits is None else duration(waits.mean)
+
+
+def _by_name(
+    title: str, shown: Sequence[Shown], waits_of: Callable[[Summary], Mapping[str, Waits]]
+) -> Iterator[Table]:
+    """Yield a table with a row for each name, if there are several."""
+    names = sorted({name for each in shown for name in waits_of(each.result.summary)})
+    if len(names) > 1:
+        listed = names[:_MOST_LISTED]
+        rows = [
+            (words.printable(name), [_mean(waits_of(each.result.summary).get(name)) for each in shown])
+            for name in listed
+        ]
+        if len(names) > len(listed):
+            rows.append((f"… and {len(names) - len(listed)} more (--json)", ["" for _ in shown]))
+        yield _table(title, shown, rows)
 
 
 def _table(title: str, shown: Sequence[Shown], rows: Sequence[tuple[str, Sequence[str]]]) -> Table:
@@ -135,74 +178,76 @@ def duration(seconds: float) -> str:
     return f"{seconds / unit:.3g} {name}"
 
 
-def save(shown: Sequence[Shown], folder: Path) -> list[Path]:
-    """Write the plots to a folder, and return their files. Raises BadParameter."""
-    paths = [folder / f"{name}.svg" for name in _PLOTS]
-    plots.check(paths[0], "--plot")
-    drawings = (_draw_utilisation, _draw_waiting, _draw_fairness)
+def check_picture(path: Path) -> None:
+    """Check that a picture can be drawn. Raises BadParameter."""
+    plots.check(path, "--plot")
+
+
+def save(shown: Sequence[Shown], path: Path) -> None:
+    """Draw utilisation, waiting, fairness, and the shares of each simulation. Raises BadParameter."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, draw in zip(paths, drawings, strict=False):
-            with plots.picture(path, 1) as axes:
-                draw(axes[0], shown)
-                axes[0].legend()
-        with plots.picture(paths[-1], len(shown)) as axes:
-            for axis, each in zip(axes, shown, strict=True):
+        with plots.picture(path, 3 + len(shown)) as axes:
+            drawings = (_draw_utilisation, _draw_waiting, _draw_fairness)
+            for axis, draw in zip(axes, drawings, strict=False):
+                draw(axis, shown)
+                axis.legend()
+            for axis, each in zip(axes[3:], shown, strict=True):
                 _draw_shares(axis, each)
     except OSError as error:
-        raise typer.BadParameter(
-            f"cannot write to '{folder}': {error.strerror}", param_hint="--plot"
-        ) from error
-    return paths
+        raise typer.BadParameter(f"cannot write '{path}': {error.strerror}", param_hint="--plot") from error
 
 
 def _draw_utilisation(axis: Any, every: Sequence[Shown]) -> None:
     for each in every:
-        used = [sum(span.shares.values()) for span in each.result.over_time]
-        axis.plot(_days(each), used, label=plots.plain(each.result.name))
+        used = [span.utilisation for span in each.result.over_time]
+        axis.plot(_hours(each), used, label=plots.plain(each.result.name))
     axis.set_ylabel("utilisation")
-    axis.set_xlabel("days")
+    axis.set_xlabel("hours")
     axis.set_ylim(0, 1.05)
 
 
 def _draw_waiting(axis: Any, every: Sequence[Shown]) -> None:
-    """Draw a group of bars for each queue: the mean, with a line up to the P90."""
-    queues = sorted({queue for each in every for queue in each.result.summary.by_queue})[:_MOST_DRAWN]
+    """Draw a group of bars for each project or queue: the mean, with a line up to the P90."""
+    has_projects = any(len(each.result.summary.by_project) > 1 for each in every)
+    of_names = [
+        each.result.summary.by_project if has_projects else each.result.summary.by_queue for each in every
+    ]
+    names = sorted({name for each in of_names for name in each})[:_MOST_DRAWN]
     width = 0.8 / len(every)
-    for number, each in enumerate(every):
-        waits = [each.result.summary.by_queue.get(queue, Waits.of(())) for queue in queues]
-        places = [place + number * width for place in range(len(queues))]
+    for number, (each, of_name) in enumerate(zip(every, of_names, strict=True)):
+        waits = [of_name.get(name, Waits.of(())) for name in names]
+        places = [place + number * width for place in range(len(names))]
         bars = axis.bar(
             places, [wait.mean / 3600 for wait in waits], width, label=plots.plain(each.result.name)
         )
         color = bars.patches[0].get_facecolor()
         for place, wait in zip(places, waits, strict=True):
             axis.plot([place, place], [0, wait.high / 3600], color=color, marker="_")
-    axis.set_xticks([place + 0.4 - width / 2 for place in range(len(queues))])
-    axis.set_xticklabels([plots.plain(queue) for queue in queues])
-    axis.set_ylabel("hours of waiting: mean, P90")
+    axis.set_xticks([place + 0.4 - width / 2 for place in range(len(names))])
+    axis.set_xticklabels([plots.plain(name) for name in names])
+    axis.set_ylabel(f"hours of waiting by {'project' if has_projects else 'queue'}: mean, P90")
 
 
 def _draw_fairness(axis: Any, every: Sequence[Shown]) -> None:
     for each in every:
         values = [span.index for span in each.result.over_time]
-        axis.plot(_days(each), values, label=plots.plain(each.result.name))
+        axis.plot(_hours(each), values, label=plots.plain(each.result.name))
     axis.set_ylabel("Jain's index of usage over weight")
-    axis.set_xlabel("days")
+    axis.set_xlabel("hours")
     axis.set_ylim(0, 1.05)
 
 
 def _draw_shares(axis: Any, shown: Shown) -> None:
-    queues = sorted(shown.result.summary.by_queue)[:_MOST_DRAWN]
+    queues = sorted({name for span in shown.result.over_time for name in span.shares})[:_MOST_DRAWN]
     shares = [[span.shares[queue] for span in shown.result.over_time] for queue in queues]
-    axis.stackplot(_days(shown), *shares, labels=[plots.plain(queue) for queue in queues])
+    axis.stackplot(_hours(shown), *shares, labels=[plots.plain(queue) for queue in queues])
     axis.set_title(plots.plain(shown.result.name))
     axis.set_ylabel("share of the capacity")
-    axis.set_xlabel("days")
+    axis.set_xlabel("hours")
     axis.set_ylim(0, 1.05)
     if queues:
         axis.legend(loc="lower left")
 
 
-def _days(shown: Shown) -> list[float]:
-    return [(span.begin + span.end) / 2 / 86_400 for span in shown.result.over_time]
+def _hours(shown: Shown) -> list[float]:
+    return [(span.begin + span.end) / 2 / 3_600 for span in shown.result.over_time]

@@ -1,12 +1,21 @@
 """trainctl simulate: figures side by side, plots, and errors that name the option or the line."""
 
+from __future__ import annotations
+
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
-from tests.support.trainctl import Trainctl
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.fake_service import ServerInThread
+    from tests.support.trainctl import Trainctl
 
 
 @pytest.fixture
@@ -46,15 +55,16 @@ def test_jobs_that_never_start_are_named(trainctl: Trainctl, trace: Path) -> Non
     assert "15 jobs never started" in shown
 
 
-def test_plots_are_written_to_a_folder(trainctl: Trainctl, trace: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "a" / "plots"
-    result = trainctl("simulate", str(trace), "--queues", "2", "--plot", str(folder))
+def test_a_plot_has_utilisation_waiting_fairness_and_shares(
+    trainctl: Trainctl, trace: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "plot.svg"
+    options = ("--queues", "2", "--add", "default=1", "--plot", str(path))
+    result = trainctl("simulate", str(trace), *options)
     assert result.exit_code == 0, result.stderr
-    assert {path.name for path in folder.iterdir()} == {
-        *("utilisation.svg", "waiting.svg", "fairness.svg", "shares.svg"),
-    }
-    for path in folder.iterdir():
-        ElementTree.parse(path)
+    assert f"wrote {path}" in result.stderr
+    axes = [each for each in ElementTree.parse(path).iter() if each.get("id", "").startswith("axes_")]
+    assert len(axes) == 5
 
 
 @pytest.mark.parametrize(
@@ -67,7 +77,7 @@ def test_plots_are_written_to_a_folder(trainctl: Trainctl, trace: Path, tmp_path
         (("--add", "a100=x"), "a100 is 'x'; it must be a whole number"),
         (("--add", "default=-9"), "leaves -1 instances"),
         (("--quota", "nope=1"), "no job is in queue 'nope'; queues: default"),
-        (("--quota", "default=9"), "the quotas are 9 instances in all; at most the 8"),
+        (("--quota", "default=9"), "the quotas are 9 instances in all; flavor default has 8"),
         (("--queues", "0"), "greater than or equal to 1"),
         (("--since", "1e9"), "no job was submitted after 1e+09 s"),
     ],
@@ -90,7 +100,51 @@ def test_a_bad_line_of_the_trace_is_named(trainctl: Trainctl, tmp_path: Path) ->
     assert "cannot read" in trainctl("simulate", str(tmp_path)).stderr
 
 
-def test_a_folder_that_cannot_be_written_is_named(trainctl: Trainctl, trace: Path) -> None:
-    result = trainctl("simulate", str(trace), "--plot", str(trace / "plots"))
+def test_a_picture_that_cannot_be_written_is_named(trainctl: Trainctl, trace: Path) -> None:
+    result = trainctl("simulate", str(trace), "--plot", str(trace / "plot.svg"))
     assert result.exit_code == 2
-    assert "cannot write to" in result.stderr
+    assert "cannot write" in result.stderr
+    result = trainctl("simulate", str(trace), "--plot", "plot.txt")
+    assert "must end in .png, .svg, .pdf" in result.stderr
+
+
+def test_without_a_file_the_queue_of_the_service_is_simulated(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.service.queue.CopyFrom(
+        pb.GetQueueSnapshotResponse(
+            flavors=[
+                pb.SnapshotFlavor(name="a100", capacity={"instances": 4, "nvidia.com/gpu": 32}),
+                pb.SnapshotFlavor(name="spot", capacity={"instances": 8, "nvidia.com/gpu": 8}),
+            ],
+            queues=[pb.SnapshotQueue(name="vision", weight=1), pb.SnapshotQueue(name="#1", weight=1)],
+            shapes=[pb.SnapshotShape(parts=[pb.SnapshotPart(count=4, each={"nvidia.com/gpu": 8})])],
+            jobs=[
+                pb.SnapshotJob(job_id=1, project="vision", queue="vision", expected_seconds=60),
+                pb.SnapshotJob(queue="#1", expected_seconds=60),
+            ],
+            omitted_jobs=5,
+            reservations=10,
+            usage_half_life=Duration(seconds=60),
+        )
+    )
+    shown = trainctl.on_terminal("simulate", "--add", "a100=4").stdout
+    for text in ("of nvidia.com/gpu", "mean waiting by project", "(others)", "mean waiting by queue", "#1"):
+        assert text in shown
+    result = trainctl("simulate", "--add", "a100=4", "--quota", "vision=a100/nvidia.com/gpu=8", "--json")
+    base, more = map(json.loads, result.stdout.splitlines())
+    assert (base["end_s"], more["end_s"]) == (120, 60)
+    assert more["scenario"] == "planner, a100+4, quota vision=a100/nvidia.com/gpu=8"
+    assert "5 more wait, and are left out" in result.stderr
+    for words, problem in (
+        (("--add", "h100=1"), "there is no such flavor; allowed: a100, spot"),
+        (("--capacity", "9"), "the service has the flavors a100, spot; use --add FLAVOR=N"),
+        (("--policy", "easy"), "policy easy counts instances only"),
+    ):
+        assert problem in " ".join(trainctl("simulate", *words).stderr.replace("│", " ").split())
+
+
+def test_options_of_a_service_are_refused_with_a_trace(trainctl: Trainctl, trace: Path) -> None:
+    result = trainctl("simulate", str(trace), "--assume", "1h")
+    assert result.exit_code == 2
+    assert "is for the queue of a service, without FILE" in " ".join(result.stderr.replace("│", " ").split())

@@ -1,0 +1,31 @@
+"""A machine of an engine, as its backend sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from job_tracker.domain.group import Place
+
+INSTANCES: Final = "instances"
+"""The resource that every instance takes one of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine of a flavor.
+
+    Resources are whole numbers by name: `instances` always counts; `cpu` is in thousandths, `memory` and
+    `ephemeral-storage` in bytes, and others in units. A machine has none of what is not named.
+    """
+
+    name: str
+    flavor: str
+    capacity: Mapping[str, int]
+    """What all jobs of this service together may use at present."""
+    most: Mapping[str, int]
+    """What they could use if all others ended that can end."""
+    is_open: bool = True
+    """Whether instances may start here. False, for example, while the machine does not answer."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[Place, str] = field(default_factory=dict)
+    """Where it stands: the name of each kind of place that is known."""

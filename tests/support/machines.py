@@ -1,0 +1,200 @@
+"""Machines of each kind of backend with an Inventory, which tests change from outside."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from job_tracker.backends.base import Inventory
+from job_tracker.backends.fake import FakeBackend, FakeMachine, FakeWorld
+from job_tracker.backends.kubernetes.inventory import NodeInventory
+from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.domain.group import Place
+from tests.support.cluster import Cluster
+
+FLAVOR = "big"
+CPUS, GPUS, PODS = 8, 4, 10
+"""What each machine offers."""
+_LABEL = "training-service.test/machines"
+_ZONE = "topology.kubernetes.io/zone"
+_HOST = "kubernetes.io/hostname"
+
+
+class Machines(Protocol):
+    """The machines of a test. All of one test have the flavor FLAVOR."""
+
+    def open(self) -> Inventory:
+        """Open another inventory, as another service does."""
+        ...
+
+    async def close(self) -> None:
+        """Close all inventories, and remove the machines."""
+        ...
+
+    def add(self, name: str, *, zone: str = "") -> None:
+        """Add a machine."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a machine."""
+        ...
+
+    def set_open(self, name: str, is_open: bool) -> None:
+        """Close a machine for what starts, or open it again."""
+        ...
+
+    def take(self, name: str, cpus: int, *, stays: bool = False) -> None:
+        """Let others request CPUs of a machine. Only those that stay never end."""
+        ...
+
+    def give_back(self, name: str) -> None:
+        """End what others run on a machine, but what stays."""
+        ...
+
+    def full_name(self, name: str) -> str:
+        """Return the name that the engine has for a machine."""
+        ...
+
+
+class FakeMachines:
+    """Machines of the fake backend."""
+
+    def __init__(self) -> None:
+        self.world = FakeWorld()
+
+    def open(self) -> FakeBackend:
+        return FakeBackend(self.world)
+
+    async def close(self) -> None:
+        self.world.close()
+
+    def add(self, name: str, *, zone: str = "") -> None:
+        offers = {"instances": PODS, "cpu": 1000 * CPUS, "nvidia.com/gpu": GPUS}
+        places = {Place.MACHINE: name, **({Place.ZONE: zone} if zone else {})}
+        self.world.put_machine(name, FakeMachine(flavor=FLAVOR, offers=offers, places=places))
+
+    def remove(self, name: str) -> None:
+        self.world.put_machine(name, None)
+
+    def set_open(self, name: str, is_open: bool) -> None:
+        self._change(name, is_open=is_open)
+
+    def take(self, name: str, cpus: int, *, stays: bool = False) -> None:
+        amounts = {"instances": 1, "cpu": 1000 * cpus}
+        self._change(name, **{"stays" if stays else "taken": amounts})
+
+    def give_back(self, name: str) -> None:
+        self._change(name, taken={})
+
+    def full_name(self, name: str) -> str:
+        return name
+
+    def _change(self, name: str, **fields: Any) -> None:
+        self.world.put_machine(name, replace(self.world.machines[name], **fields))
+
+
+class ClusterMachines:
+    """Nodes in an API server, without kubelets. Their names and labels are those of this test alone."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster, self.namespace = cluster, namespace
+        self._opened: list[NodeInventory] = []
+        self._nodes: list[str] = []
+        self._pods = 0
+
+    def settings(self) -> KubernetesSettings:
+        toleration = {"key": _LABEL, "operator": "Exists"}
+        flavor = {"node_selector": {_LABEL: self.namespace}, "tolerations": [toleration]}
+        return KubernetesSettings.model_validate(
+            {
+                "kubeconfig": str(self.cluster.kubeconfig),
+                "namespace": self.namespace,
+                "flavors": {FLAVOR: flavor, "others": {}},
+            }
+        )
+
+    def open(self) -> NodeInventory:
+        opened = NodeInventory(self.settings(), [FLAVOR])
+        self._opened.append(opened)
+        return opened
+
+    async def close(self) -> None:
+        for opened in self._opened:
+            await opened.close()
+        if self._nodes:
+            self.cluster.kubectl("delete", "node", *self._nodes, "--ignore-not-found", "--wait=false")
+
+    def add(self, name: str, *, zone: str = "") -> None:
+        full = self.full_name(name)
+        offers = {"cpu": str(CPUS), "nvidia.com/gpu": str(GPUS), "pods": str(PODS), "memory": "8Gi"}
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": full,
+                "labels": {_LABEL: self.namespace, _HOST: full, **({_ZONE: zone} if zone else {})},
+            },
+            # No pod of another test may come here.
+            "spec": {"taints": [{"key": _LABEL, "value": "x", "effect": "NoSchedule"}]},
+            "status": {
+                "capacity": offers,
+                "allocatable": offers,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            },
+        }
+        self._nodes.append(full)
+        self.cluster.kubectl("create", "-f", "-", stdin=json.dumps(node))
+
+    def remove(self, name: str) -> None:
+        self.cluster.kubectl("delete", "node", self.full_name(name), "--wait=false")
+
+    def set_open(self, name: str, is_open: bool) -> None:
+        self.cluster.kubectl("uncordon" if is_open else "cordon", self.full_name(name))
+
+    def take(self, name: str, cpus: int, *, stays: bool = False) -> None:
+        self._pods += 1
+        full = self.full_name(name)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": full, "uid": self._uid_of(full)}
+        metadata = {
+            "name": f"other-{self._pods}",
+            "labels": {"on": name, "stays": str(stays).lower()},
+            **({"ownerReferences": [owner]} if stays else {}),
+        }
+        container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": str(cpus)}}}
+        # Nothing runs: there is no kubelet.
+        spec = {"nodeName": full, "containers": [container], "tolerations": [{"operator": "Exists"}]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        self.cluster.apply(self.namespace, pod)
+
+    def give_back(self, name: str) -> None:
+        where = ("-n", self.namespace, "-l", f"on={name},stays=false")
+        self.cluster.kubectl("delete", "pods", *where, "--grace-period=0", "--force", "--wait=false")
+
+    def full_name(self, name: str) -> str:
+        return f"{self.namespace}-{name}"
+
+    def set_ready(self, name: str, is_ready: bool) -> None:
+        """Let a node stop answering, or answer again."""
+        full = self.full_name(name)
+        self._set_status(full, [{"type": "Ready", "status": str(is_ready)}])
+
+    def taint(self, name: str, effect: str) -> None:
+        """Taint a node with what the flavor does not tolerate."""
+        self.cluster.kubectl("taint", "node", self.full_name(name), f"example.com/broken=x:{effect}")
+
+    def _uid_of(self, full: str) -> str:
+        return self.cluster.kubectl("get", "node", full, "-o", "jsonpath={.metadata.uid}")
+
+    def _set_status(self, full: str, conditions: list[Mapping[str, str]]) -> None:
+        for _ in range(10):  # another writer may be faster
+            node = json.loads(self.cluster.kubectl("get", "node", full, "-o", "json"))
+            node["status"]["conditions"] = conditions
+            try:
+                path = f"/api/v1/nodes/{full}/status"
+                self.cluster.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(node))
+            except Exception:
+                time.sleep(0.1)
+            else:
+                return
+        raise AssertionError(f"the status of {full} cannot be written")

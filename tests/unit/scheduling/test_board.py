@@ -1,0 +1,97 @@
+"""The board of the leader: queues that are gone, what queues have used, and a clock that is set."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from job_tracker.domain.job import Job, new_job
+from job_tracker.scheduling.board import Board, Pool
+from job_tracker.scheduling.model import Flavor, Promise, Queue, Snapshot
+from tests.support.jobs import NOON, spec
+
+HALF_LIFE = 100.0
+NOW = NOON.timestamp()
+
+
+class Declared:
+    """A board, and the queues that a test declares."""
+
+    def __init__(self, *queues: str) -> None:
+        self.flavors = (Flavor(name="default", capacity={"instances": 8}),)
+        self.queues = {name: Queue(name=name) for name in queues}
+        self.board = Board(self._pool, HALF_LIFE)
+
+    def _pool(self) -> Pool:
+        return self.flavors, self.queues
+
+    def snapshot(self, now: float = NOW) -> Snapshot:
+        return self.board.snapshot(now, is_open=True)
+
+    def used(self, queue: str = "default") -> float:
+        return self.board.usage[queue].amounts["default"]["instances"]
+
+
+def waiting(job_id: int, queue: str = "default", instances: int = 1) -> Job:
+    return new_job(job_id, spec(queue=queue, instances=instances), NOON)
+
+
+def running(job_id: int, after: float = 0, queue: str = "default") -> Job:
+    return waiting(job_id, queue).admitted(NOON + timedelta(seconds=after))
+
+
+@pytest.fixture
+def declared() -> Declared:
+    return Declared("default")
+
+
+def test_queues_that_are_gone_are_there_as_long_as_they_have_jobs(declared: Declared) -> None:
+    assert declared.snapshot().queues is declared.queues
+    declared.board.read(waiting(1, "gone"), NOW)
+    declared.board.read(running(2, queue="over"), NOW)
+    before = declared.snapshot().queues
+    assert before == {name: Queue(name=name) for name in ("default", "gone", "over")}
+    declared.board.read(waiting(3, "gone"), NOW)
+    assert declared.snapshot().queues is before, "the planner keeps what it has worked out for it"
+    declared.board.remove(1, NOW)
+    declared.board.remove(2, NOW)
+    declared.board.remove(3, NOW)
+    assert declared.snapshot().queues is declared.queues
+
+
+def test_a_queue_that_is_declared_again_has_its_limits_again(declared: Declared) -> None:
+    declared.board.read(waiting(1, "back"), NOW)
+    assert declared.snapshot().queues["back"].weight == 1
+    declared.queues = {**declared.queues, "back": Queue(name="back", weight=3, max_running=1)}
+    assert declared.snapshot().queues is declared.queues
+
+
+def test_what_running_jobs_have_used_counts_from_their_starts(declared: Declared) -> None:
+    one = Declared("default")
+    one.board.read(running(1), NOW)
+    one.board.read(running(2, after=5), NOW + 5)
+    one.snapshot(NOW + 10)
+    for job in (running(1), running(2, after=5)):
+        declared.board.read(job, NOW + 10)
+    declared.snapshot(NOW + 10)
+    assert declared.used() == pytest.approx(one.used())
+    declared.board.read(running(3, after=5), NOW + 10)
+    declared.snapshot(NOW + 10)
+    assert declared.used() == pytest.approx(one.used()), "what has passed counts once"
+
+
+def test_a_start_in_the_future_counts_as_one_now(declared: Declared) -> None:
+    declared.board.read(running(1, after=3600), NOW)
+    assert declared.snapshot().running[1].started_at == NOW
+    declared.snapshot(NOW + 1)
+    assert declared.used() == pytest.approx(1, rel=0.01)
+
+
+def test_all_times_move_with_a_clock_that_is_set(declared: Declared) -> None:
+    declared.board.read(running(1), NOW)
+    declared.board.promises[2] = Promise(NOW + 60, "default", overtaken=3)
+    before = declared.snapshot(NOW + 1).usage["default"]
+    declared.board.shift(-3600)
+    assert declared.board.running[1].started_at == NOW - 3600
+    assert declared.board.promises == {2: Promise(NOW - 3540, "default", overtaken=3)}
+    assert declared.board.usage["default"] == replace(before, at=NOW - 3599)

@@ -1,0 +1,116 @@
+"""The queue as callers may see it."""
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Final
+
+from job_tracker.scheduling.model import Flavor, Gang, Queue, Usage
+from job_tracker.scheduling.queue_snapshot import QueueSnapshot, SeenJob
+from job_tracker.scheduling.shapes import PartsKey, parts_key
+from training_service._generated import training_service_pb2 as pb
+from training_service.api.convert.times import duration_of, timestamp
+
+MOST_BYTES: Final = 2 * 1024 * 1024
+"""Jobs beyond it are left out: those who submit them decide how much text describes them."""
+_LARGEST = 2**63 - 1
+
+
+def queue_snapshot_of(snapshot: QueueSnapshot) -> pb.GetQueueSnapshotResponse:
+    """The message of the queue."""
+    message = pb.GetQueueSnapshotResponse(
+        taken_at=timestamp(snapshot.taken_at),
+        flavors=map(_flavor, snapshot.flavors),
+        queues=[_queue(each, snapshot.usage.get(name)) for name, each in snapshot.queues.items()],
+        reservations=snapshot.options.reservations,
+        overtake_limit=snapshot.options.overtake_limit,
+        usage_half_life=duration_of(timedelta(seconds=snapshot.options.half_life)),
+    )
+    _add_jobs(message, snapshot)
+    return message
+
+
+def _add_jobs(message: pb.GetQueueSnapshotResponse, snapshot: QueueSnapshot) -> None:
+    shapes: dict[PartsKey, int] = {}
+    size = 0
+    for job in snapshot.jobs:
+        key = parts_key(job.gang.parts)
+        place = shapes.get(key, len(shapes))
+        made = _job(job, place)
+        shape = None if key in shapes else _shape(job.gang)
+        size += made.ByteSize() + (shape.ByteSize() if shape else 0)
+        if size > MOST_BYTES:
+            break
+        message.jobs.append(made)
+        if shape is not None:
+            shapes[key] = place
+            message.shapes.append(shape)
+    message.omitted_jobs = snapshot.omitted + len(snapshot.jobs) - len(message.jobs)
+
+
+def _flavor(flavor: Flavor) -> pb.SnapshotFlavor:
+    machines = [
+        pb.SnapshotMachine(number=int(node.name), capacity=_amounts(node.capacity)) for node in flavor.nodes
+    ]
+    return pb.SnapshotFlavor(name=flavor.name, capacity=_amounts(flavor.capacity), machines=machines)
+
+
+def _queue(queue: Queue, usage: Usage | None) -> pb.SnapshotQueue:
+    return pb.SnapshotQueue(
+        name=queue.name,
+        parent=queue.parent,
+        weight=queue.weight,
+        quotas=_quotas(queue),
+        max_running=queue.max_running,
+        usage=_usage(usage) if usage is not None else (),
+    )
+
+
+def _quotas(queue: Queue) -> Iterator[pb.SnapshotQuota]:
+    for flavor, limits in queue.limits.items():
+        for resource, limit in limits.items():
+            yield pb.SnapshotQuota(
+                flavor=flavor,
+                resource=resource,
+                nominal=_bounded(limit.nominal),
+                borrow=None if limit.borrow is None else _bounded(limit.borrow),
+                lend=None if limit.lend is None else _bounded(limit.lend),
+            )
+
+
+def _usage(usage: Usage) -> Iterator[pb.SnapshotUsage]:
+    for flavor, amounts in usage.amounts.items():
+        for resource, amount in amounts.items():
+            yield pb.SnapshotUsage(flavor=flavor, resource=resource, amount=amount)
+
+
+def _shape(gang: Gang) -> pb.SnapshotShape:
+    return pb.SnapshotShape(
+        parts=[pb.SnapshotPart(count=part.count, each=_amounts(part.each)) for part in gang.parts]
+    )
+
+
+def _job(job: SeenJob, shape: int) -> pb.SnapshotJob:
+    expected, allocation = job.gang.expected, job.allocation
+    return pb.SnapshotJob(
+        job_id=job.gang.job_id,
+        project=job.project,
+        queue=job.gang.queue,
+        shape=shape,
+        least_trainers=job.gang.least,
+        priority=job.gang.priority,
+        submitted_at=timestamp(job.submitted_at),
+        expected_seconds=expected.median if expected else None,
+        expected_high_seconds=expected.high if expected else None,
+        admitted_at=timestamp(job.admitted_at),
+        flavor=allocation.flavor if allocation else "",
+        trainers=allocation.trainers if allocation else 0,
+        machines=[int(name) for name in allocation.nodes if name] if allocation else (),
+    )
+
+
+def _amounts(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: _bounded(amount) for name, amount in amounts.items()}
+
+
+def _bounded(amount: int) -> int:
+    return min(amount, _LARGEST)
