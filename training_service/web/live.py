@@ -4,10 +4,11 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from starlette.responses import Response, StreamingResponse
 
+from job_tracker.common.tasks import end
 from job_tracker.domain.errors import LimitExceeded
 
 T = TypeVar("T")
@@ -15,6 +16,7 @@ T = TypeVar("T")
 _QUIET_SECONDS: Final = 15.0
 """After this time without an event, a comment shows browsers and proxies that the stream is alive."""
 _RETRY_SECONDS: Final = 3
+_END: Final = object()
 
 
 class Closing(Exception):
@@ -62,6 +64,28 @@ class LivePages:
             if self._closing:
                 raise Closing from None
             return None
+
+    async def each(self, items: AsyncGenerator[T, None], pause: float) -> AsyncGenerator[T | None, None]:
+        """Yield the items, at most one in `pause` seconds, and None after a quiet time. Closes `items`."""
+        loop = asyncio.get_running_loop()
+        coming: asyncio.Future[Any] | None = None
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(items, _END))
+                at = loop.time()
+                # Shielded, since a generator that is cancelled would end.
+                item = await self.wait(asyncio.shield(coming))
+                if item is _END:
+                    return
+                if item is not None:
+                    coming = None
+                yield cast(T | None, item)
+                if item is not None:
+                    await self.wait(asyncio.sleep(max(0.0, at + pause - loop.time())))
+        finally:
+            if coming is not None:
+                await end(coming)
+            await items.aclose()
 
     async def _read(self, events: AsyncGenerator[str, None]) -> AsyncIterator[str]:
         self._open += 1

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BODY: Final = 1 << 20
 """Bytes of a form."""
+_LONGEST_PATH: Final = 2000
 _METHODS: Final = ("GET", "HEAD", "POST")
 POLICY: Final = "; ".join(
     (
@@ -72,6 +73,8 @@ class Shield:
         given = headers.getlist("host")
         if len(given) != 1 or not self._knows(host := given[0]):
             return "This host name is not one of the dashboard. Add it to the setting web.hosts.\n", 421
+        if len(scope["path"]) > _LONGEST_PATH:
+            return "This address is too long.\n", 414
         if scope["method"] not in _METHODS:
             return "This method is not allowed.\n", 405
         if not headers.get("content-length", "0").isdecimal():

@@ -1,5 +1,6 @@
 """Renders templates. Everything is escaped, and an unknown variable is an error."""
 
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from job_tracker.scheduling.waiting_view import SENTENCES
 from training_service.web import showing
 from training_service.web.files import url_of
 
@@ -26,9 +28,10 @@ def _environment() -> Environment:
         "duration": showing.duration,
         "size": showing.size,
         "number": showing.number,
+        "moment": lambda seconds: datetime.fromtimestamp(seconds, UTC),
         "query": lambda pairs: urlencode([(name, value) for name, value in pairs if value], doseq=True),
     }
-    made.globals |= {"url_of": url_of, "share": showing.share}
+    made.globals |= {"url_of": url_of, "share": showing.share, "sentences": SENTENCES}
     return made
 
 

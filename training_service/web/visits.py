@@ -14,7 +14,7 @@ from job_tracker.access.operations import Access
 from job_tracker.common.clock import utc_now
 from job_tracker.declarations.operations import Declarations
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.errors import InvalidField, JobNotFound
 from job_tracker.jobs import Jobs
 from job_tracker.store.jobs import Changes
 from training_service.web.live import LivePages
@@ -23,6 +23,7 @@ from training_service.web.templates import render
 from training_service.web.visitors import Visitors
 
 _MOST_FIELDS = 2000
+_LARGEST_ID = 2**63 - 1
 SEE_OTHER = 303
 
 
@@ -74,7 +75,10 @@ class Visit:
     @property
     def job_id(self) -> int:
         """The job in the path."""
-        return int(self.request.path_params["job_id"])
+        job_id: int = self.request.path_params["job_id"]
+        if job_id > _LARGEST_ID:
+            raise JobNotFound(job_id)
+        return job_id
 
     def whole_number(self, name: str, default: int, least: int, most: int) -> int:
         """Return a number of the URL. Raises InvalidField."""

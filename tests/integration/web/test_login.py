@@ -2,6 +2,7 @@
 
 import time
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -104,7 +105,9 @@ async def test_an_expired_session_is_none(closed: Site) -> None:
     browser = closed.browser()
     for age, status in ((timedelta(minutes=59), 200), (timedelta(minutes=61), 303)):
         then = time.time() - age.total_seconds()
-        sessions = Sessions(lambda: closed.service.keys.current, timedelta(hours=1), lambda at=then: at)
+        sessions = Sessions(
+            partial(getattr, closed.service.keys, "current"), timedelta(hours=1), partial(float, then)
+        )
         session = sessions.begin(tokens.OPERATOR_ID, "default")
         name = f"training-{await closed.service.store.store_id()}"
         cookie = f"{name}={sessions.cookie_of(session)}"

@@ -23,7 +23,7 @@ def test_a_url_gives_the_filter_and_the_filter_its_url() -> None:
     assert found.query() == query
     where = found.where(ADA)
     assert where.states == {JobState.RUNNING, JobState.FAILED}
-    assert where.projects == {"vision"}
+    assert where.projects == frozenset({"vision"})
     assert (where.algorithm, where.name_prefix, where.submitted_by) == ("a", "n", "bob")
     assert where.tags == {"x", "y"}
     assert where.since == datetime(2026, 11, 24, 12, tzinfo=UTC)
