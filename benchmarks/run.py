@@ -12,6 +12,7 @@ from benchmarks import (
     cancelling,
     checkpoints,
     compression,
+    fair_shares,
     idle,
     kills,
     kubernetes_latency,
@@ -38,6 +39,7 @@ from benchmarks import (
     tls,
     torchrun,
     train,
+    two_projects,
     uploads,
 )
 from benchmarks.support import Row, clean_up_on_sigterm, print_table
@@ -69,6 +71,8 @@ BENCHMARKS = {
     "schedules": schedules.measure,
     "remedies": remedies.measure,
     "scheduling-traces": scheduling_traces.measure,
+    "fair-shares": fair_shares.measure,
+    "two-projects": two_projects.measure,
     "stalls": stalls.measure,
     "kills": kills.measure,
     "cancelling": cancelling.measure,

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from job_tracker.admission.admission import Admission, JobRequest
 from job_tracker.admission.parameter_check import ParameterCheck
@@ -30,8 +30,10 @@ from job_tracker.domain.tags import Annotation, checked_count, checked_tags
 from job_tracker.domain.telemetry import Artifact, MetricSeries
 from job_tracker.files.artifacts import ModelFiles, merged
 from job_tracker.logs.reader import LogPiece, LogReader, LogRequest
-from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.mirror import Mirror, Outlook
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
+from job_tracker.scheduling.queue_view import Place, QueueFilter, QueuePage, page_of
+from job_tracker.scheduling.tree import pool_of, tree_of
 from job_tracker.scheduling.waiting_view import Explanation, explain
 from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
@@ -41,6 +43,8 @@ from job_tracker.store.scheduling import SchedulingStore
 
 T = TypeVar("T")
 
+_ONE_QUEUE: Final = tree_of(pool_of({}, 8), {})
+
 
 @dataclass(frozen=True, slots=True)
 class JobView:
@@ -48,6 +52,8 @@ class JobView:
 
     job: Job
     position: int
+    outlook: Outlook | None = None
+    """Why a queued job waits, and when it may start, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +98,20 @@ class Jobs:
         note: EventObserver = ignore_event,
         streams: OpenStreams | None = None,
         changes_of: Callable[[Job], AsyncGenerator[bytes, None]] | None = None,
-        planner_options: PlannerOptions | None = None,
+        mirror: Mirror | None = None,
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
         `limits_of` gives the limits of a project, None if the project does not exist. `is_deletable` says
         whether it exists only as long as it is in the store. `note` gets an event of each denial, and of each
         read of logs and artifacts. `changes_of` reads the recorded changes of a job's program.
+
+        `mirror` answers questions about the queue; without one, there is one queue.
         """
         self._store = store
         self._changes_of = changes_of
-        self._planner_options = planner_options or PlannerOptions()
+        self.mirror = mirror or Mirror(store, lambda: _ONE_QUEUE)
+        """Answers questions about the queue. Close it."""
         self._logs = logs
         self._admission = admission
         self._models = models
@@ -178,13 +187,27 @@ class Jobs:
 
     async def explain(self, caller: Caller, job_id: int) -> Explanation:
         """Return why the job waits. Raises JobNotFound."""
-        return await explain(self._store, caller, await self._visible(caller, "explain", job_id))
+        job = await self._visible(caller, "explain", job_id)
+        queued = job.state is JobState.QUEUED
+        position = await self._store.queue_position(job) if queued else 0
+        return await explain(self.mirror, caller, job, position)
+
+    async def queue(
+        self, caller: Caller, where: QueueFilter, *, limit: int, after: Place | None
+    ) -> QueuePage:
+        """Return a page of the waiting jobs that the caller may see, by queue and place.
+
+        Without a project in `where`, these are jobs of all projects in which the caller has a role.
+        """
+        if where.project:
+            self._guard.check(caller, "queue", where.project)
+        return await self.mirror.ask(lambda seen: page_of(seen, caller, where, limit, after))
 
     async def snapshot(self, caller: Caller, project: str = "") -> QueueSnapshot:
         """Return the queue as the caller may see it. Raises Forbidden."""
         self._guard.check(caller, "snapshot", project or caller.default_project)
-        tree = self._admission.queues.tree
-        return await snapshot_of(self._store, tree, self._planner_options, caller, self._clock())
+        queued = sum((await self._store.queued_by_queue()).values())
+        return await self.mirror.ask(lambda seen: snapshot_of(seen, caller, queued))
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its outcome is decided. May be repeated.
@@ -335,5 +358,6 @@ class Jobs:
         return event_of(caller, action, outcome, self._clock(), project=project, target=target)
 
     async def _view(self, job: Job) -> JobView:
-        queued = job.state is JobState.QUEUED
-        return JobView(job, await self._store.queue_position(job) if queued else 0)
+        if job.state is not JobState.QUEUED:
+            return JobView(job, 0)
+        return JobView(job, await self._store.queue_position(job), await self.mirror.outlook_of(job.id))

@@ -34,6 +34,7 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
+from job_tracker.scheduling.mirror import Mirror
 from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
@@ -140,6 +141,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
             *(settings, store, store_id, opened, metrics, access.projects, trail.note, catalog, pool),
             programs,
         )
+        stack.push_async_callback(jobs.mirror.close)
         stack.push_async_callback(end, background(catalog.follow(), "changes of the catalog"))
         access.callers.on_change(lambda: jobs.streams.recheck(access.callers.remembering()))
         stack.push_async_callback(access.callers.close)
@@ -241,8 +243,8 @@ def make_jobs(
         on_save=metrics.observe_job,
         note=note,
         changes_of=RecordedChanges(open_trees(settings)).read,
-        planner_options=planner_options(settings),
         streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller, note=note),
+        mirror=Mirror(store, lambda: pool.tree, planner_options(settings), pool=pool.now),
     )
 
 

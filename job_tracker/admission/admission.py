@@ -102,8 +102,7 @@ class Admission:
         self._resolver = resolver
         self._defaults = defaults or JobDefaults()
         self._trees = trees or NoTrees()
-        self.queues = queues or OneQueue(capacity)
-        """The tree of queues."""
+        self._queues = queues or OneQueue(capacity)
         self._groups: dict[tuple[object, ...], tuple[GroupSpec, InstanceOptions]] = {}
 
     def key_of(self, caller: Caller, request: JobRequest) -> RequestKey | None:
@@ -132,7 +131,7 @@ class Admission:
         Raises InvalidField or UnknownReference with the first invalid field, its value and what is allowed,
         and StorageUnavailable if the dataset's storage does not answer.
         """
-        program, project, tree = request.program, caller.default_project, self.queues.tree
+        program, project, tree = request.program, caller.default_project, self._queues.tree
         queue = queue_of(tree, project, request.queue)
         priority = priority_of(tree, queue, request.priority)
         expected = expected_of(request.expected)
@@ -203,7 +202,7 @@ class Admission:
 
     def max_queued_of(self, queue: str) -> int | None:
         """Return how many jobs may wait in a queue; None: no limit of its own."""
-        found = self.queues.tree.queues.get(queue)
+        found = self._queues.tree.queues.get(queue)
         return found.max_queued if found else None
 
     @staticmethod

@@ -32,6 +32,11 @@ class Subscription(AsyncIterator[tuple[K, V]], Generic[K, V]):
         batch, self._pending = self._pending, {}
         return batch
 
+    def take(self) -> dict[K, V]:
+        """Return all that have not been read, without waiting."""
+        batch, self._pending = self._pending, {}
+        return batch
+
     async def _wait_for_change(self) -> None:
         while not self._pending:
             self._arrived.clear()

@@ -26,6 +26,7 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "Train": CallKind.SUBMIT,
     "GetTrainingStatus": CallKind.READ,
     "ListTrainingJobs": CallKind.LIST,
+    "GetQueue": CallKind.LIST,
     "ExplainTraining": CallKind.LIST,
     "GetQueueSnapshot": CallKind.LIST,
     "CancelTraining": CallKind.CHANGE,

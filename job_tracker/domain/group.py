@@ -123,6 +123,8 @@ class InstanceSpec(InstanceOptions):
     """The program and its arguments, without the framework's launcher; empty: the image's own command."""
     engine: str = ""
     """The backend's own options as JSON. Only this backend interprets them."""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """What each instance requests beside its resources, as for sidecars. Only the scheduler counts it."""
 
     @property
     def processes(self) -> int:

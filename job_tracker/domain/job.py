@@ -15,6 +15,8 @@ from job_tracker.domain.progress import Progress
 
 _OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
 """Another attempt follows these in any case, since no attempt was made."""
+_MOST_UNCOUNTED = 20
+"""After these, others count. So a job that the engine never accepts ends some time."""
 _DETAIL_IN_MOVES = 1000  # characters
 _MAX_RESTARTS_IN_MOVES = 100  # the newest
 
@@ -415,20 +417,22 @@ class Job:
 
     def failure(self, diagnosis: Diagnosis, at: datetime) -> Ending:
         """Return the ending of an attempt that failed like this. Another attempt may follow."""
-        again = diagnosis.category in _OF_NO_ATTEMPT or self.spec.retry.allows(
-            self.attempt - self._uncounted_attempts, diagnosis
+        uncounted = self._uncounted_attempts
+        again = self.spec.retry.allows(self.attempt - uncounted, diagnosis) or (
+            diagnosis.category in _OF_NO_ATTEMPT and uncounted < _MOST_UNCOUNTED
         )
         return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
 
     @property
     def _uncounted_attempts(self) -> int:
         """The number of earlier attempts that do not count, since they have not had what they were given."""
-        return sum(
+        lost = sum(
             move.state is JobState.BACKOFF
             and move.diagnosis is not None
             and move.diagnosis.category in _OF_NO_ATTEMPT
             for move in self.history
         )
+        return min(lost, _MOST_UNCOUNTED)
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
         """Return the job after its end, or the end of its attempt. Its group is gone.

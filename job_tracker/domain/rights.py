@@ -36,6 +36,7 @@ RIGHTS: Mapping[str, Right] = {
     "submit": Right("Train", "submit jobs", Role.SUBMITTER),
     "get": Right("GetTrainingStatus", "read jobs", Role.VIEWER),
     "list": Right("ListTrainingJobs", "list jobs", Role.VIEWER),
+    "queue": Right("GetQueue", "list jobs", Role.VIEWER),
     "explain": Right("ExplainTraining", "read jobs", Role.VIEWER),
     "snapshot": Right("GetQueueSnapshot", "read the queue", Role.VIEWER),
     "cancel": Right("CancelTraining", "cancel jobs", Role.SUBMITTER, for_others=Role.ADMIN),

@@ -1,15 +1,15 @@
 """The board: what the planner sees, kept in memory by the leader."""
 
-import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 
-from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.job import Job, JobState
+from job_tracker.scheduling.durations import Kind
+from job_tracker.scheduling.experience import Experience, kind_of
 from job_tracker.scheduling.gangs import gang_of
 from job_tracker.scheduling.model import (
     Allocation,
-    Expected,
     Flavor,
     Gang,
     Promise,
@@ -18,19 +18,17 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Usage,
 )
+from job_tracker.scheduling.running import RunningGangs
+from job_tracker.scheduling.shares import decay
 from job_tracker.scheduling.tree import covering
 from job_tracker.scheduling.waiting import WaitingGangs
+from job_tracker.scheduling.waits import KEPT
+from job_tracker.scheduling.work import WaitingWork
 
 Pool = tuple[Sequence[Flavor], Mapping[str, Queue]]
 """The flavors, and the queues by name."""
 Amounts = dict[str, dict[str, float]]
 """By flavor and resource."""
-
-
-def expected_as_said(spec: JobSpec) -> Expected | None:
-    """Return the duration that the caller expects of an attempt, or the longest that it may run."""
-    said = spec.expected or spec.deadlines.run
-    return Expected(median=said.total_seconds(), high=said.total_seconds()) if said else None
 
 
 class Board:
@@ -44,28 +42,42 @@ class Board:
         self,
         pool: Callable[[], Pool],
         half_life: float,
-        expected_of: Callable[[JobSpec], Expected | None] = expected_as_said,
+        experience: Experience | None = None,
     ) -> None:
         """`half_life` of what queues have used, in seconds."""
         self._pool = pool
         self._half_life = half_life
-        self._expected_of = expected_of
-        self.waiting = WaitingGangs()
-        self.running: dict[int, Running] = {}
+        self.experience = experience or Experience()
+        self.running = RunningGangs()
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
-        self._rates: dict[str, Amounts] = {}
-        """What the running gangs of a queue use at present."""
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
+        self._since = 0.0
+        """When it began to follow the store. Jobs that were submitted later are seen to wait."""
+        self._forget_waiting()
+
+    def _forget_waiting(self) -> None:
+        self.waiting = WaitingGangs()
+        self._work = WaitingWork()
+        self._unknown: dict[Kind, set[int]] = {}
+        """The waiting jobs of unknown duration."""
+        self._kinds: dict[int, Kind] = {}
+        """Their kinds."""
+        self._new: deque[int] = deque(maxlen=KEPT)
+        """The jobs that were submitted since the last pass."""
 
     def clear(self, now: float) -> None:
         """Remove all gangs. Usage and promises stay."""
-        for queue in self._rates:
+        self.advance(now)
+        self._forget_waiting()
+        self.running = RunningGangs()
+        self._since = now
+
+    def advance(self, now: float) -> None:
+        """Bring the usage of all queues to this time."""
+        for queue in self.running.held():
             self._advance(queue, now)
-        self.waiting = WaitingGangs()
-        self.running.clear()
-        self._rates.clear()
 
     def shift(self, seconds: float) -> None:
         """Move all times by this much, since the clock was set by it."""
@@ -73,8 +85,11 @@ class Board:
         self.promises = {
             job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
         }
-        for job_id, running in self.running.items():
-            self.running[job_id] = replace(running, started_at=running.started_at + seconds)
+        self.running = RunningGangs(
+            replace(running, started_at=running.started_at + seconds) for running in self.running.values()
+        )
+        self.experience.waits.shift(seconds)
+        self._since += seconds
 
     def read(self, job: Job, now: float) -> None:
         """Take in a job as it is stored.
@@ -84,11 +99,10 @@ class Board:
         """
         if job.state is JobState.QUEUED:
             self._end(job.id, now)
-            self.waiting.add(self._gang_of(job))
+            self._begin_waiting(job)
         elif job.state.is_live:
             if job.id not in self.running:
-                self.waiting.remove(job.id)
-                self.promises.pop(job.id, None)
+                self._stop_waiting(job.id)
                 # If the clock was set back, the start may seem to be in the future.
                 began = min(now, (job.admitted_at or job.submitted_at).timestamp())
                 self._begin(Running(self._gang_of(job), job.allocation or Allocation(), began))
@@ -97,9 +111,37 @@ class Board:
 
     def remove(self, job_id: int, now: float) -> None:
         """Remove a job that neither waits nor runs."""
-        self.waiting.remove(job_id)
-        self.promises.pop(job_id, None)
+        self._stop_waiting(job_id)
         self._end(job_id, now)
+
+    def ended(self, job: Job) -> None:
+        """Learn from an attempt that has ended. Waiting jobs of unknown duration may have one now."""
+        self.experience.ended(job)
+        for kind in [each for each in self._unknown if each.algorithm == kind_of(job.spec).algorithm]:
+            expected = self.experience.runs.expected(kind)
+            for job_id in self._unknown.pop(kind) if expected is not None else ():
+                del self._kinds[job_id]
+                if (gang := self.waiting.get(job_id)) is not None:
+                    self._work.remove(gang)
+                    self._add(replace(gang, expected=expected))
+
+    def learn_waits(self, promises: Mapping[int, Promise], now: float) -> None:
+        """Learn from a pass which jobs have begun to wait, and how long others have waited."""
+        self.experience.learn_waits(self, promises, now)
+
+    def waits(self, job_id: int) -> bool:
+        """Return whether the job waits."""
+        return self.waiting.get(job_id) is not None
+
+    def runs(self, job_id: int) -> bool:
+        """Return whether the job runs."""
+        return job_id in self.running
+
+    def ahead_of_new(self, now: float) -> Mapping[int, float]:
+        """Return the seconds of work ahead of the waiting jobs that were submitted since the last call."""
+        new = [gang for job_id in self._new if (gang := self.waiting.get(job_id)) is not None]
+        self._new.clear()
+        return self._work.ahead_of_last(new, self.running.values(), self._pool()[0], now) if new else {}
 
     def knows(self, job_id: int, state: JobState) -> bool:
         """Return whether the job is on the board as it should be in this state."""
@@ -108,11 +150,9 @@ class Board:
         is_running = job_id in self.running
         return is_running if state.is_live else not is_running and self.waiting.get(job_id) is None
 
-    def snapshot(self, now: float, *, is_open: bool) -> Snapshot:
+    def snapshot(self, *, is_open: bool) -> Snapshot:
         """Return the snapshot. It shares the collections of the board, so it is valid until the next
         change."""
-        for queue in self._rates:
-            self._advance(queue, now)
         flavors, queues = self._pool()
         return Snapshot(
             flavors=flavors,
@@ -129,58 +169,61 @@ class Board:
 
         It is the same object until something changes, for which the planner looks.
         """
-        covered = covering(queues, {*self.waiting.queues(), *self._rates})
+        covered = covering(queues, {*self.waiting.queues(), *self.running.held()})
         if queues is not self._declared or covered.keys() != self._covered.keys():
             self._declared, self._covered = queues, covered
         return self._covered
 
     def _gang_of(self, job: Job) -> Gang:
-        return gang_of(job.id, job.spec, self._expected_of(job.spec))
+        return gang_of(job.id, job.spec, self.experience.expected(job.spec))
+
+    def _begin_waiting(self, job: Job) -> None:
+        gang, known = self._gang_of(job), self.waiting.get(job.id)
+        if known is not None:
+            self._work.remove(known)
+        elif not job.attempt and job.submitted_at.timestamp() >= self._since:
+            self._new.append(job.id)
+        if gang.expected is None:
+            kind = self._kinds[job.id] = kind_of(job.spec)
+            self._unknown.setdefault(kind, set()).add(job.id)
+        self._add(gang)
+
+    def _add(self, gang: Gang) -> None:
+        self.waiting.add(gang)
+        self._work.add(gang)
+
+    def _stop_waiting(self, job_id: int) -> None:
+        self.promises.pop(job_id, None)
+        if (gang := self.waiting.get(job_id)) is None:
+            return
+        self.waiting.remove(job_id)
+        self._work.remove(gang)
+        if (kind := self._kinds.pop(job_id, None)) is not None:
+            self._unknown[kind].discard(job_id)
+            if not self._unknown[kind]:
+                del self._unknown[kind]
 
     def _begin(self, running: Running) -> None:
         known = self.usage.setdefault(running.gang.queue, Usage(running.started_at, {}))
         self._advance(running.gang.queue, max(known.at, running.started_at))
-        self.running[running.gang.job_id] = running
-        self._count(running, 1)
+        self.running.add(running)
 
     def _end(self, job_id: int, now: float) -> None:
-        running = self.running.pop(job_id, None)
-        if running is not None:
+        if (running := self.running.get(job_id)) is not None:
             self._advance(running.gang.queue, now)
-            self._count(running, -1)
-
-    def _count(self, running: Running, sign: int) -> None:
-        queue = running.gang.queue
-        of_flavor = self._rates.setdefault(queue, {}).setdefault(running.allocation.flavor, {})
-        for resource, amount in used_by(running).items():
-            of_flavor[resource] = of_flavor.get(resource, 0) + sign * amount
-        if not any(chain.from_iterable(each.values() for each in self._rates[queue].values())):
-            del self._rates[queue]
+            self.running.remove(job_id)
 
     def _advance(self, queue: str, now: float) -> None:
         """Bring the usage of a queue to this time."""
         if (known := self.usage.get(queue)) is not None:
-            self.usage[queue] = advanced(known, self._rates.get(queue, {}), now, self._half_life)
-
-
-def used_by(running: Running) -> dict[str, int]:
-    """Return what a running gang uses of each resource."""
-    used: dict[str, int] = {}
-    for index, part in enumerate(running.gang.parts):
-        count = running.allocation.trainers or part.count if index == 0 else part.count
-        for resource, amount in part.each.items():
-            used[resource] = used.get(resource, 0) + count * amount
-    return used
+            held = self.running.held().get(queue, {})
+            rates = {flavor: each.amounts for flavor, each in held.items()}
+            self.usage[queue] = advanced(known, rates, now, self._half_life)
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
-    """Return the usage at a later time: it has decayed, and what was used meanwhile is added.
-
-    If the clock was set back, nothing decays, and nothing is added.
-    """
-    seconds = max(0.0, now - usage.at)
-    left = 0.5 ** (seconds / half_life)
-    added = (1 - left) * half_life / math.log(2)  # the integral of what decays meanwhile
+    """Return the usage at a later time: it has decayed, and what was used meanwhile is added."""
+    left, added = decay(now - usage.at, half_life)
     amounts: Amounts = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}
         for flavor, of_flavor in usage.amounts.items()

@@ -1,12 +1,14 @@
 """What is free by flavor and machine, now and later, and where a gang fits."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from job_tracker.scheduling.model import INSTANCES, Flavor, Node, Part, Running
+from job_tracker.scheduling.lengths import planned_end
+from job_tracker.scheduling.model import INSTANCES, Flavor, Node, Part, Resources
 from job_tracker.scheduling.packing import UNLIMITED, Demand, Room, pack
-from job_tracker.scheduling.profile import Profile, Vector
+from job_tracker.scheduling.profile import Profile, Return, Vector, in_order
+from job_tracker.scheduling.running import RunningGangs, used_by
 from job_tracker.scheduling.shapes import held_parts, vector
 
 
@@ -24,49 +26,49 @@ NEVER = Slot(math.inf)
 class FlavorCapacity:
     """The free resources of one flavor over time."""
 
-    def __init__(self, flavor: Flavor, now: float, running: Iterable[tuple[Running, float]]) -> None:
-        """Start with the running gangs of the flavor, and when each is expected to end."""
+    def __init__(self, flavor: Flavor, now: float, running: RunningGangs | None = None) -> None:
+        """Start with the running gangs; without them, with none."""
         self.flavor = flavor
         names = dict.fromkeys(flavor.capacity)
         for node in flavor.nodes:
             names.update(dict.fromkeys(node.capacity))
         self.names = tuple(names)
         self._has_nodes = bool(flavor.nodes) or flavor.is_followed
-        by_node: dict[str, list[tuple[float, Vector]]] = {node.name: [] for node in flavor.nodes}
         self._open = {node.name: node for node in flavor.nodes if node.is_open}
-        held: list[tuple[float, Vector]] = []
-        needs: dict[int, tuple[tuple[Part, ...], Vector]] = {}
-        for run, end in running:
-            held_now = held_parts(run.gang, run.allocation)
-            if self._has_nodes and run.allocation.nodes:
-                held += ((end, each) for each in self._on_nodes(run, held_now, end, by_node))
-                continue
-            known = needs.get(id(held_now))
-            if known is None:
-                known = needs[id(held_now)] = (held_now, self._need(held_now))
-            held.append((end, known[1]))
-        self._all = Profile(now, self._capacity(flavor), held)
-        self._nodes = {
-            name: Profile(now, self._capacity(node), by_node[name]) for name, node in self._open.items()
-        }
+        running = RunningGangs() if running is None else running
+        by_node: dict[str, list[Return]] = {name: [] for name in self._open}
+        if self._has_nodes:
+            held = [*self._on_nodes(running, now, by_node)]
+            self._all = self._profile(flavor, now, held)
+        else:
+            free = self._left(flavor, [running.held_on(flavor.name)])
+            self._all = Profile(now, free, running.returned(flavor.name, now))
+        self._nodes = {name: self._profile(node, now, by_node[name]) for name, node in self._open.items()}
 
     def _on_nodes(
-        self,
-        run: Running,
-        parts: tuple[Part, ...],
-        end: float,
-        by_node: dict[str, list[tuple[float, Vector]]],
-    ) -> Iterator[Vector]:
-        """Count what a gang holds on each machine; yield that of machines on which others may start."""
-        rank = 0
-        for part in parts:
-            each = vector(part.each, self.names)
-            for name in run.allocation.nodes[rank : rank + part.count]:
-                if name in by_node:
-                    by_node[name].append((end, each))
-                if name in self._open:
-                    yield each
-            rank += part.count
+        self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]
+    ) -> Iterator[Return]:
+        """Count what gangs hold on each machine on which others may start; yield it.
+
+        Yield also what gangs without machines hold.
+        """
+        for run in running.values():
+            if run.allocation.flavor != self.flavor.name:
+                continue
+            end, nodes = planned_end(run, now), run.allocation.nodes
+            if not nodes:
+                yield end, used_by(run)
+            rank = 0
+            for part in held_parts(run.gang, run.allocation):
+                each = {INSTANCES: 1, **part.each}
+                for name in nodes[rank : rank + part.count]:
+                    if name in by_node:
+                        by_node[name].append((end, each))
+                        yield end, each
+                rank += part.count
+
+    def _profile(self, of: Flavor | Node, now: float, held: Sequence[Return]) -> Profile:
+        return Profile(now, self._left(of, (needs for _, needs in held)), in_order(held))
 
     def has_free(self, now: float) -> bool:
         """Return whether another instance may fit now."""
@@ -82,7 +84,7 @@ class FlavorCapacity:
         at = self._all.earliest(need, length, after)
         if not self._has_nodes or at == math.inf:
             return Slot(at)
-        times = sorted({t for node in self._nodes.values() for t in node.times if t > at})
+        times = sorted({t for node in self._nodes.values() for t in node.times() if t > at})
         for start in (at, *times):
             if start > at and self._all.earliest(need, length, start) != start:
                 continue
@@ -123,9 +125,13 @@ class FlavorCapacity:
         """Take what parts need from now on, also if it is not free yet: then the next that gets free."""
         self._all.take(self._need(parts), now, math.inf)
 
-    def _capacity(self, of: Flavor | Node) -> Vector:
+    def _left(self, of: Flavor | Node, held: Iterable[Resources]) -> dict[str, int]:
         rest = 0 if self.flavor.is_followed else UNLIMITED
-        return tuple(of.capacity.get(name, rest) for name in self.names)
+        free = {name: of.capacity.get(name, rest) for name in self.names}
+        for needs in held:
+            for name in self.names:
+                free[name] -= needs.get(name, 0)
+        return free
 
     def _offers(self, parts: tuple[Part, ...]) -> bool:
         """Return whether it has every resource that the parts need, as far as that is known."""

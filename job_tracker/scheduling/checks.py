@@ -24,7 +24,7 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
     least = fewest_trainers(gang)
     largest, where = 0, known[0].name
     for flavor in known:
-        capacity = FlavorCapacity(flavor, 0.0, ())
+        capacity = FlavorCapacity(flavor, 0.0)
         low, high = 0, least
         while low < high:
             trainers = (low + high + 1) // 2

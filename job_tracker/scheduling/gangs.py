@@ -32,7 +32,7 @@ def parts_of(group: GroupSpec) -> tuple[Part, ...]:
     trainers = sum(count for role, count in group.roles.items() if role not in group.others)
     counts = {"": trainers, **{role: count for role, count in group.roles.items() if role in group.others}}
     return tuple(
-        _part(count, tuple(instance.resources.items()), where_of(instance))
+        _part(count, (*instance.resources.items(), *instance.beside.items()), where_of(instance))
         for role, count in counts.items()
         if count
         for instance in [group.instance(role)]
@@ -90,4 +90,7 @@ def _part(count: int, quantities: tuple[tuple[str, str], ...], where: Where) -> 
 
 @lru_cache(maxsize=4096)
 def _each(quantities: tuple[tuple[str, str], ...]) -> Resources:
-    return {INSTANCES: 1, **units_of(dict(quantities))}
+    each = {INSTANCES: 1}
+    for resource, quantity in quantities:
+        each[resource] = each.get(resource, 0) + units(resource, quantity)
+    return each

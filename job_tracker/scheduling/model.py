@@ -197,7 +197,7 @@ class Snapshot:
     waiting: Waiting
     running: Mapping[int, Running]
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """By queue."""
+    """By queue. Since the time of its usage, a queue has used what its running gangs hold."""
     promises: Mapping[int, Promise] = field(default_factory=dict)
     """By job."""
     is_open: bool = True

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pydantic import TypeAdapter
 
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Plan, Reserve, Usage
+from job_tracker.scheduling.waits import WaitRule, WaitTimes
 from job_tracker.store.lease import Term
 from job_tracker.store.scheduling import SchedulingStore
 
@@ -17,6 +20,9 @@ USAGE: Final = "usage"
 """The kind of what queues have used, by queue."""
 WAITING: Final = "waiting"
 """The kind of the reservations and reasons of waiting jobs, by job."""
+WAITS: Final = "waits"
+"""The kind of what was learned of waits, under one key."""
+_ALL: Final = "all"
 
 _RESERVED = TypeAdapter(Reserve)
 _USAGE = TypeAdapter(Usage)
@@ -25,7 +31,7 @@ _USAGE = TypeAdapter(Usage)
 class NoteKeeper:
     """Collects the notes of the last pass, and writes those that have changed.
 
-    Usage changes all the time, so it is written less often.
+    Usage and what is learned of waits change all the time, so they are written less often.
     """
 
     def __init__(self, store: SchedulingStore, term: Term | None) -> None:
@@ -37,7 +43,10 @@ class NoteKeeper:
         self._writing = asyncio.Lock()
 
     async def restore(self, board: Board) -> None:
-        """Give the board the usage and the promises of the notes, before it reads any job."""
+        """Give the board the usage, the promises and the waits of the notes, before it reads any job."""
+        if (text := await self._store.scheduling_note(WAITS, _ALL)) is not None:
+            self._kept[WAITS, _ALL] = text
+            board.experience.waits.restore(text)
         for queue, text in (await self._store.scheduling_notes(USAGE)).items():
             self._kept[USAGE, queue] = text
             if (usage := _read(_USAGE, text)) is not None:
@@ -68,10 +77,11 @@ class NoteKeeper:
         wanted = {(WAITING, key): text for key, text in self._waiting.items()}
         if with_usage:
             wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.usage.items()}
+            wanted[WAITS, _ALL] = board.experience.waits.text()
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
         }
-        replaced = {WAITING, USAGE} if with_usage else {WAITING}
+        replaced = {WAITING, USAGE} if with_usage else {WAITING}  # what was learned always stays
         changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
         if not changed:
             return
@@ -87,6 +97,30 @@ async def reservation_of(store: SchedulingStore, job_id: int) -> Reserve | None:
     """Return the reservation of a waiting job, if it has one."""
     text = await store.scheduling_note(WAITING, str(job_id))
     return _read(_RESERVED, text) if text is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The notes of a leader, for other replicas."""
+
+    usage: Mapping[str, Usage]
+    reserved: Mapping[int, Reserve]
+    rule: WaitRule
+
+
+async def notes_of(store: SchedulingStore, now: float) -> Notes:
+    """Return the notes. Those that another version has written, and this one cannot read, are left out."""
+    usage, waiting, waits = await asyncio.gather(
+        usage_of_queues(store), store.scheduling_notes(WAITING), store.scheduling_note(WAITS, _ALL)
+    )
+    learned = WaitTimes()
+    learned.restore(waits or "")
+    reserved = (_read(_RESERVED, text) for text in waiting.values())
+    return Notes(
+        usage,
+        {each.job_id: each for each in reserved if each is not None},
+        learned.rule(now),
+    )
 
 
 async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:

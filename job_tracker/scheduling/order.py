@@ -3,7 +3,6 @@
 import heapq
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from job_tracker.scheduling.model import Gang, Promise, Resources, Snapshot
@@ -11,21 +10,9 @@ from job_tracker.scheduling.quotas import QuotaTree, quota_rules
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.shares import Shares
 
-_Key: TypeAlias = tuple[bool, float, int]
-"""Whether the gang needs more than what is guaranteed, the share, and the id of the gang."""
-
-
-@dataclass(slots=True)
-class _Turn:
-    """A queue whose gangs wait, or a parent of such queues, and the gang whose turn it is in it."""
-
-    name: str
-    gangs: Iterator[Gang] | None = None
-    """The further gangs of a queue. None: it is a parent."""
-    gang: Gang | None = None
-    key: _Key = (True, math.inf, 0)
-    heap: "list[tuple[_Key, _Turn]]" = field(default_factory=list)
-    """What is below a parent."""
+_Entry: TypeAlias = tuple[bool, float, int, bool, str]
+"""Whether a gang needs more than what is guaranteed, the share, and the id of the gang; then whether it is of
+a parent of queues, and the name. These are only values: the garbage collector has little to do."""
 
 
 class Order:
@@ -41,10 +28,14 @@ class Order:
         self._shares = shares
         self._tree = tree
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
-        guaranteed = self._rules.guarantees if tree is not None else {}
-        self._flavors = tuple(dict.fromkeys(flavor for _, flavor in guaranteed))
+        self._flavors = tuple(self._rules.guarantees) if tree is not None else ()
         self._needs: dict[tuple[int, int], Resources] = {}
         self._closed: set[str] = set()
+        self._heaps: dict[str, list[_Entry]] = {"": []}
+        """What is below each parent."""
+        self._begun: dict[str, tuple[Gang | None, Iterator[Gang]]] = {}
+        """The first gang that is left, and the further ones, of queues that do not stand as they are."""
+        self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
         """Leave out the rest of the queue of the last gang."""
@@ -52,53 +43,67 @@ class Order:
 
     def __iter__(self) -> Iterator[Gang]:
         """Return the gangs. What is counted for the queue of a gang before the next one decides, too."""
-        root = self._turns()
-        while root.heap:
-            path = [root]
-            while path[-1].gangs is None:
-                path.append(path[-1].heap[0][1])
-            turn = path.pop()
-            if turn.gang is None or turn.gangs is None:
-                raise AssertionError(turn)
-            yield turn.gang
-            turn.gang = None if turn.name in self._closed else next(turn.gangs, None)
+        self._fill()
+        top = self._heaps[""]
+        while top:
+            path, entry = [""], top[0]
+            while entry[3]:
+                path.append(entry[4])
+                entry = self._heaps[entry[4]][0]
+            queue = entry[4]
+            gang, rest = self._begin(queue)
+            if gang is None:
+                raise AssertionError(queue)
+            yield gang
+            gang = None if queue in self._closed else next(rest, None)
+            self._begun[queue] = gang, rest
+            changed = None if gang is None else self._entry(queue, gang)
             for above in reversed(path):
-                if turn.gang is None:
-                    heapq.heappop(above.heap)
+                heap = self._heaps[above]
+                if changed is None:
+                    heapq.heappop(heap)
                 else:
-                    heapq.heapreplace(above.heap, self._entry(turn, turn.gang))
-                above.gang = above.heap[0][1].gang if above.heap else None
-                turn = above
+                    heapq.heapreplace(heap, changed)
+                changed = self._entry_of_parent(above) if above and heap else None
 
-    def _turns(self) -> _Turn:
-        """Return the root of the tree of turns."""
-        waiting = self._snapshot.waiting
-        promised = self._promised()
-        parents = {"": _Turn("")}
-        for name in waiting.queues():
-            gangs = iter(waiting.in_order(name))
-            if name in promised:
-                gangs = self._promised_first(name, promised[name])
-            turn = _Turn(name, gangs, next(gangs, None))
-            if turn.gang is None:
+    def _fill(self) -> None:
+        for queue in self._snapshot.waiting.queues():
+            gang = self._first_of(queue)
+            if gang is None:
                 continue
-            above = self._rules.path(name)[1:]
-            if above[0] not in parents:
-                parents.update({each: _Turn(each) for each in above if each not in parents})
-            parents[above[0]].heap.append(self._entry(turn, turn.gang))
-        for turn in sorted(parents.values(), key=lambda each: len(self._rules.path(each.name)), reverse=True):
-            heapq.heapify(turn.heap)
-            if turn.name and turn.heap:
-                turn.gang = turn.heap[0][1].gang
-                if turn.gang is not None:
-                    parents[self._rules.parent(turn.name)].heap.append(self._entry(turn, turn.gang))
-        return parents[""]
+            above = self._rules.path(queue)[1:]
+            if above[0] not in self._heaps:
+                self._heaps.update({each: [] for each in above if each not in self._heaps})
+            self._heaps[above[0]].append(self._entry(queue, gang))
+        for name in sorted(self._heaps, key=lambda name: len(self._rules.path(name)), reverse=True):
+            heapq.heapify(self._heaps[name])
+            if name and self._heaps[name]:
+                self._heaps[self._rules.parent(name)].append(self._entry_of_parent(name))
 
-    def _entry(self, turn: _Turn, gang: Gang) -> tuple[_Key, _Turn]:
-        needs_more = not turn.heap or turn.heap[0][0][0]
-        if needs_more and self._flavors:
-            needs_more = not self._is_guaranteed(turn.name, gang)
-        return (needs_more, self._shares.of(turn.name), gang.job_id), turn
+    def _first_of(self, queue: str) -> Gang | None:
+        if queue in self._promised:
+            return self._begin(queue)[0]
+        return next(iter(self._snapshot.waiting.in_order(queue)), None)
+
+    def _begin(self, queue: str) -> tuple[Gang | None, Iterator[Gang]]:
+        known = self._begun.get(queue)
+        if known is None:
+            promised = self._promised.get(queue)
+            waiting = self._snapshot.waiting
+            rest = self._promised_first(queue, promised) if promised else iter(waiting.in_order(queue))
+            known = self._begun[queue] = next(rest, None), rest
+        return known
+
+    def _entry(self, queue: str, gang: Gang) -> _Entry:
+        needs_more = not (self._flavors and self._is_guaranteed(queue, gang))
+        return needs_more, self._shares.of(queue), gang.job_id, False, queue
+
+    def _entry_of_parent(self, name: str) -> _Entry:
+        needs_more, _, job_id, _, _ = self._heaps[name][0]
+        gang = self._snapshot.waiting.get(job_id) if needs_more and self._flavors else None
+        if gang is not None:
+            needs_more = not self._is_guaranteed(name, gang)
+        return needs_more, self._shares.of(name), job_id, True, name
 
     def _is_guaranteed(self, node: str, gang: Gang) -> bool:
         """Return whether what is guaranteed to the node on some flavor is enough for the gang, too."""
@@ -106,11 +111,14 @@ class Order:
         needs = self._needs.get(key)
         if needs is None:
             needs = self._needs[key] = total(with_trainers(gang.parts, fewest_trainers(gang)))
-        return self._tree is not None and any(
-            self._tree.is_guaranteed(node, flavor, needs) for flavor in gang.flavors or self._flavors
-        )
+        tree = self._tree
+        if tree is not None:
+            for flavor in gang.flavors or self._flavors:
+                if tree.is_guaranteed(node, flavor, needs):
+                    return True
+        return False
 
-    def _promised(self) -> dict[str, list[tuple[float, int, Gang]]]:
+    def _promised_by_queue(self) -> dict[str, list[tuple[float, int, Gang]]]:
         """Return the gangs to which a start is promised, by queue."""
         found: dict[str, list[tuple[float, int, Gang]]] = {}
         for job_id, promise in self._snapshot.promises.items():

@@ -6,7 +6,7 @@ from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
 from job_tracker.scheduling.checks import fits_ever
-from job_tracker.scheduling.lengths import planned_end, planned_length
+from job_tracker.scheduling.lengths import planned_length
 from job_tracker.scheduling.model import (
     Admit,
     Allocation,
@@ -17,16 +17,15 @@ from job_tracker.scheduling.model import (
     Reason,
     Reserve,
     Resources,
-    Running,
     Snapshot,
 )
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
+from job_tracker.scheduling.running import running_gangs
 from job_tracker.scheduling.shapes import (
     PartsKey,
     fewest_trainers,
-    held_parts,
     parts_key,
     total,
     with_trainers,
@@ -57,25 +56,20 @@ class Pass:
         self._snapshot, self._now, self._options = snapshot, now, options
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
-        self._shares = Shares(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life)
+        running = running_gangs(snapshot.running)
+        self._shares = Shares(
+            *(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life),
+            *(running.held(), options.entry_penalty),
+        )
         self._order = Order(snapshot, self._shares, self._tree)
         self._totals: dict[int, tuple[tuple[Part, ...], dict[str, int]]] = {}
         self._started: dict[str, int] = {}
-        by_flavor: dict[str, list[tuple[Running, float]]] = {flavor.name: [] for flavor in snapshot.flavors}
-        alike: dict[tuple[str, str, int], list[tuple[Part, ...]]] = {}
-        for run in snapshot.running.values():
-            flavor = run.allocation.flavor
-            if flavor in by_flavor:
-                by_flavor[flavor].append((run, planned_end(run, now)))
-            parts = held_parts(run.gang, run.allocation)
-            group = alike.setdefault((run.gang.queue, flavor, id(parts)), [])
-            group.append(parts)
-        for (queue, flavor, _), group in alike.items():
-            self._count(queue, flavor, group[0], len(group))
-        self._flavors = {f.name: FlavorCapacity(f, now, by_flavor[f.name]) for f in snapshot.flavors}
-        self._overrun = any(
-            run.started_at + planned_length(run.gang.expected) <= now for run in snapshot.running.values()
-        )
+        for queue, by_flavor in running.held().items():
+            for flavor, held in by_flavor.items():
+                self._tree.use(queue, flavor, held.amounts)
+                self._start(queue, held.gangs)
+        self._flavors = {f.name: FlavorCapacity(f, now, running) for f in snapshot.flavors}
+        self._overrun = running.is_any_late(now)
         self._admitted: list[Admit] = []
         self._reserved: list[Reserve] = []
         self._blockers: dict[tuple[str, str], list[_Blocker]] = {}
@@ -306,26 +300,26 @@ class Pass:
         promise = self._snapshot.promises.get(job_id)
         return 0 if promise is None else promise.overtaken
 
-    def _count(self, queue: str, flavor: str, parts: tuple[Part, ...], times: int = 1) -> None:
+    def _count(self, queue: str, flavor: str, parts: tuple[Part, ...]) -> None:
         needs = self._total(parts)
-        if times > 1:
-            needs = {name: amount * times for name, amount in needs.items()}
         self._tree.use(queue, flavor, needs)
         self._shares.charge(queue, flavor, needs, self._options.entry_penalty)
-        for node in self._rules.path(queue):
-            self._started[node] = self._started.get(node, 0) + times
+        self._start(queue, 1)
+
+    def _start(self, queue: str, gangs: int) -> None:
+        for node in self._rules.path(queue) if self._rules.max_running else ():
+            self._started[node] = self._started.get(node, 0) + gangs
 
     def _is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
         """Return whether what is guaranteed to a queue or to one of its parents is enough for the needs."""
         return any(self._tree.is_guaranteed(node, flavor, needs) for node in self._rules.path(queue))
 
     def _full_node(self, queue: str) -> str | None:
-        for node in self._rules.path(queue):
-            known = self._snapshot.queues.get(node)
-            limit = None if known is None else known.max_running
-            if limit is not None and self._started.get(node, 0) >= limit:
-                return node
-        return None
+        limits = self._rules.max_running
+        nodes = self._rules.path(queue) if limits else ()
+        return next(
+            (node for node in nodes if node in limits and self._started.get(node, 0) >= limits[node]), None
+        )
 
     def _total(self, parts: tuple[Part, ...]) -> dict[str, int]:
         known = self._totals.get(id(parts))

@@ -1,88 +1,149 @@
-"""Free resources over time: of a whole flavor, or of one machine."""
+"""Free resources over time: of a whole flavor, or of one machine.
+
+What runs now only gives back, so what it leaves free grows. What is taken for later is kept apart, in few
+steps: in each of them, the least is free at its beginning. So a search looks at these steps only, however
+many gangs run.
+"""
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from operator import itemgetter
 from typing import TypeAlias
 
 Vector: TypeAlias = tuple[int, ...]
+"""Amounts of resources, in the order of those that are free."""
+Return: TypeAlias = tuple[float, Mapping[str, int]]
+"""When resources are given back, and how much of them by name."""
+
+
+def in_order(returned: Iterable[Return]) -> list[Return]:
+    """Return what is given back in order of time. Infinite: never."""
+    return sorted((each for each in returned if each[0] < math.inf), key=itemgetter(0))
 
 
 class Profile:
     """A step function from time to what is free, one column for each resource."""
 
-    def __init__(self, now: float, capacity: Vector, held: Iterable[tuple[float, Vector]]) -> None:
-        """Start with what is held now, and until when. An infinite end is never given back."""
-        free = list(capacity)
-        ends: dict[float, list[int]] = {}
-        for end, amounts in held:
-            back = ends.setdefault(end, [0] * len(free)) if end < math.inf else None
-            for i, amount in enumerate(amounts):
-                free[i] -= amount
-                if back is not None:
-                    back[i] += amount
-        self.times = [now]
-        self._columns = [[amount] for amount in free]
-        for end in sorted(ends):
-            self.times.append(end)
-            for column, amount in zip(self._columns, ends[end], strict=True):
-                column.append(column[-1] + amount)
+    def __init__(self, now: float, free: Mapping[str, int], returned: Sequence[Return] = ()) -> None:
+        """Start with what is free now by resource, and with what is given back later, in order of time."""
+        self._now = now
+        self._names = tuple(free)
+        self._free = list(free.values())
+        self._returned = returned
+        self._begun: list[Return] = []
+        """What is given back of what was taken from now on."""
+        self._grown: tuple[list[float], list[list[int]]] | None = None
+        self._first: dict[tuple[int, int], float] = {}
+        """The first time with enough of a resource, by its column and amount, or an earlier one."""
+        self._steps = [now]
+        self._taken = [[0] for _ in free]
+
+    def times(self) -> list[float]:
+        """Return when something gets free."""
+        return sorted({*self._growing()[0], *self._steps})
 
     def earliest(self, need: Vector, length: float, after: float) -> float:
         """Return the first time from which the need is free for the length. Infinite: never."""
-        start = max(after, self.times[0])
-        asked = [(column, n) for column, n in zip(self._columns, need, strict=True) if n]
-        while start < math.inf:
+        start, before = max(after, self._now), -math.inf
+        while before < start < math.inf:
             before = start
-            for column, amount in asked:
-                start = self._earliest(column, amount, length, start)
-            if start == before or len(asked) == 1:
-                break
+            for column, amount in enumerate(need):
+                start = self._earliest(column, amount, length, start) if amount else start
         return start
 
     def fits_at(self, need: Vector, length: float, at: float) -> bool:
         """Return whether the need is free for the length from exactly this time."""
-        times = self.times
-        first = max(0, bisect_right(times, at) - 1)
-        last = max(first + 1, bisect_left(times, at + length))
-        asked = [(column, n) for column, n in zip(self._columns, need, strict=True) if n]
-        return all(column[first] >= n for column, n in asked) and all(
-            min(column[first:last]) >= n for column, n in asked
-        )
+        for column, amount in enumerate(need):
+            # What is free now is a quick look, and most often the answer.
+            if at <= self._now and amount > self._free[column] - self._taken[column][0]:
+                later = math.nextafter(self._now, math.inf)
+                self._first[column, amount] = max(later, self._first.get((column, amount), later))
+                return False
+            if amount and self._earliest(column, amount, length, at) > at:
+                return False
+        return True
 
     def lowest(self, start: float, end: float) -> Vector:
         """Return the least that is free of each resource between two times."""
-        first = max(0, bisect_right(self.times, start) - 1)
-        last = max(first + 1, bisect_left(self.times, end))
-        return tuple(min(column[first:last]) for column in self._columns)
+        times, columns = self._growing()
+        first, last = self._between(start, end)
+        places = [bisect_right(times, max(start, step)) - 1 for step in self._steps[first:last]]
+        return tuple(
+            min(free[place] - less for place, less in zip(places, taken[first:last], strict=True))
+            for free, taken in zip(columns, self._taken, strict=True)
+        )
 
     def take(self, need: Vector, start: float, end: float) -> None:
         """Take the need between two times."""
+        if start <= self._now:
+            self._free = [free - amount for free, amount in zip(self._free, need, strict=True)]
+            if end < math.inf:
+                self._begun.append((end, dict(zip(self._names, need, strict=True))))
+            self._grown = None
+            return
         first = self._split(start)
-        last = self._split(end) if end < math.inf else len(self.times)
-        for column, amount in zip(self._columns, need, strict=True):
+        last = self._split(end) if end < math.inf else len(self._steps)
+        for column, amount in zip(self._taken, need, strict=True):
             if amount:
-                column[first:last] = [free - amount for free in column[first:last]]
+                column[first:last] = [taken + amount for taken in column[first:last]]
 
-    def _earliest(self, column: list[int], amount: int, length: float, start: float) -> float:
-        times = self.times
-        i = bisect_right(times, start) - 1
-        count = len(times)
-        while i < count and (times[i] <= start or times[i] < start + length):
-            if column[i] < amount:
-                i += 1
-                while i < count and column[i] < amount:
-                    i += 1
-                if i == count:
-                    return math.inf
-                start = times[i]
-            i += 1
+    def _earliest(self, column: int, amount: int, length: float, start: float) -> float:
+        # Uses are only added, so before the first time that had enough once, there is never enough again.
+        known = self._first.get((column, amount), self._now)
+        is_first = start <= known
+        start = max(start, known)
+        steps, taken, free = self._steps, self._taken[column], self._free[column]
+        first = step = bisect_right(steps, start) - 1
+        while step < len(steps) and (step == first or steps[step] < start + length):
+            wanted = amount + taken[step]
+            enough = start if wanted <= free else self._reaches(column, wanted)
+            if enough <= max(start, steps[step]):
+                if is_first:
+                    self._first[column, amount] = start
+                    is_first = False
+                last = bisect_left(steps, start + length, step + 1)
+                # This is quick, and mostly true: then there is enough in all further steps, too.
+                if max(taken[step:last]) <= taken[step]:
+                    return start
+                step += 1
+            elif step + 1 < len(steps) and enough >= steps[step + 1]:
+                first = step = step + 1
+                start = steps[step]
+            elif enough == math.inf:
+                return enough
+            else:
+                first, start = step, enough
         return start
 
+    def _reaches(self, column: int, amount: int) -> float:
+        """Return when so much is free if nothing is taken for later."""
+        times, columns = self._growing()
+        place = bisect_left(columns[column], amount)
+        return times[place] if place < len(times) else math.inf
+
+    def _between(self, start: float, end: float) -> tuple[int, int]:
+        """Return the range of steps between two times; at least the one at the start."""
+        first = max(0, bisect_right(self._steps, start) - 1)
+        return first, max(first + 1, bisect_left(self._steps, end))
+
+    def _growing(self) -> tuple[list[float], list[list[int]]]:
+        """Return what gets free if nothing is taken for later: the times, and a column for each resource."""
+        if self._grown is None:
+            returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
+            times = [self._now, *(time for time, _ in returned)]
+            columns = [
+                list(accumulate((amounts.get(name, 0) for _, amounts in returned), initial=free))
+                for name, free in zip(self._names, self._free, strict=True)
+            ]
+            self._grown = times, columns
+        return self._grown
+
     def _split(self, at: float) -> int:
-        i = bisect_left(self.times, at)
-        if i == len(self.times) or self.times[i] != at:
-            self.times.insert(i, at)
-            for column in self._columns:
-                column.insert(i, column[i - 1])
-        return i
+        place = bisect_left(self._steps, at)
+        if place == len(self._steps) or self._steps[place] != at:
+            self._steps.insert(place, at)
+            for column in self._taken:
+                column.insert(place, column[place - 1])
+        return place

@@ -4,29 +4,19 @@ Jobs, queues and machines of which a caller may not know are in it, since they d
 have no ids and no names.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Final, Protocol
+from datetime import UTC, datetime
+from typing import Final
 
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.job import Job, JobSpec
-from job_tracker.scheduling.board import advanced, expected_as_said
-from job_tracker.scheduling.gangs import gang_of
-from job_tracker.scheduling.model import Allocation, Expected, Flavor, Gang, Queue, Usage
-from job_tracker.scheduling.notes import usage_of_queues
+from job_tracker.scheduling.mirror import MOST_QUEUED, Seen
+from job_tracker.scheduling.model import Allocation, Flavor, Gang, Promise, Queue, Running, Usage
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.tree import Tree
-from job_tracker.store.queue import QueueView
-from job_tracker.store.scheduling import SchedulingStore
 
 MOST_JOBS: Final = 10_000
 """The running ones and the first that wait."""
-_PAGE = 1000
-
-
-class _Store(QueueView, SchedulingStore, Protocol):
-    """The parts of a store that snapshots are made of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +31,7 @@ class SeenJob:
     admitted_at: datetime | None = None
     """None: it waits."""
     allocation: Allocation | None = None
+    promise: Promise | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,68 +71,47 @@ def _known_queues(tree: Tree, caller: Caller) -> Set[str] | None:
     return {each for leaf in leaves for each in tree.up_from(leaf)}
 
 
-async def snapshot_of(
-    store: _Store,
-    tree: Tree,
-    options: PlannerOptions,
-    caller: Caller,
-    now: datetime,
-    expected_of: Callable[[JobSpec], Expected | None] = expected_as_said,
-) -> QueueSnapshot:
-    """Return the queue as the caller may see it."""
-    live, queued = (await store.live_jobs())[:MOST_JOBS], list[Job]()
-    in_all = sum((await store.queued_by_queue()).values())
-    while len(live) + len(queued) < MOST_JOBS:
-        page = await store.first_queued(_PAGE, queued[-1].id if queued else 0)
-        queued += page[: MOST_JOBS - len(live) - len(queued)]
-        if len(page) < _PAGE:
-            break
-    names = _Names(tree, caller)
-    queues = tree.covering({job.spec.queue for job in (*live, *queued)})
-    flavors, machines = _without_names(tree.pool.flavors)
-    usage = await usage_of_queues(store)
+def snapshot_of(seen: Seen, caller: Caller, queued: int) -> QueueSnapshot:
+    """Return the queue as the caller may see it.
+
+    `queued` is the number of all waiting jobs, of which not all may have been copied.
+    """
+    snapshot = seen.situation.snapshot
+    names = _Names(seen.tree, caller)
+    flavors, machines = _without_names(snapshot.flavors)
+    running = sorted(snapshot.running.values(), key=lambda each: each.gang.job_id)[:MOST_JOBS]
+    every = [gang for queue in snapshot.waiting.queues() for gang in snapshot.waiting.in_order(queue)]
+    waiting = sorted(every, key=lambda gang: gang.job_id)[: MOST_JOBS - len(running)]
+    in_all = max(len(every), queued) if len(every) >= MOST_QUEUED else len(every)
+
+    def made(gang: Gang, run: Running | None = None) -> SeenJob:
+        label = seen.labels[gang.job_id]
+        is_known = caller.role_in(label.project) is not None
+        return SeenJob(
+            gang=replace(gang, job_id=gang.job_id if is_known else 0, queue=names.of(gang.queue)),
+            project=label.project if is_known else "",
+            submitted_at=label.submitted_at,
+            admitted_at=datetime.fromtimestamp(run.started_at, UTC) if run is not None else None,
+            allocation=_without_node_names(run.allocation, machines) if run is not None else None,
+            promise=snapshot.promises.get(gang.job_id),
+        )
+
     return QueueSnapshot(
-        taken_at=now,
+        taken_at=datetime.fromtimestamp(seen.situation.now, UTC),
         flavors=flavors,
         queues={
             names.of(name): replace(queue, name=names.of(name), parent=names.of(queue.parent))
-            for name, queue in queues.items()
+            for name, queue in snapshot.queues.items()
         },
-        usage={
-            names.of(name): advanced(each, {}, now.timestamp(), options.half_life)
-            for name, each in usage.items()
-            if name in queues
-        },
-        jobs=[
-            *(_seen(job, caller, names, expected_of, machines) for job in live),
-            *(_seen(job, caller, names, expected_of, machines) for job in queued),
-        ],
-        omitted=max(0, in_all - len(queued)),
-        options=options,
+        usage={names.of(name): each for name, each in snapshot.usage.items() if name in snapshot.queues},
+        jobs=[*(made(each.gang, each) for each in running), *map(made, waiting)],
+        omitted=in_all - len(waiting),
+        options=seen.options,
     )
 
 
-def _seen(
-    job: Job,
-    caller: Caller,
-    names: _Names,
-    expected_of: Callable[[JobSpec], Expected | None],
-    machines: Mapping[str, str],
-) -> SeenJob:
-    is_known = caller.role_in(job.spec.project) is not None
-    gang = gang_of(job.id if is_known else 0, job.spec, expected_of(job.spec))
-    allocation = None
-    if job.state.is_live:
-        allocation = job.allocation or Allocation()
-        nodes = tuple(machines.get(name, "") for name in allocation.nodes)
-        allocation = replace(allocation, nodes=nodes)
-    return SeenJob(
-        gang=replace(gang, queue=names.of(gang.queue)),
-        project=job.spec.project if is_known else "",
-        submitted_at=job.submitted_at,
-        admitted_at=(job.admitted_at or job.submitted_at) if allocation is not None else None,
-        allocation=allocation,
-    )
+def _without_node_names(allocation: Allocation, machines: Mapping[str, str]) -> Allocation:
+    return replace(allocation, nodes=tuple(machines.get(name, "") for name in allocation.nodes))
 
 
 def _without_names(flavors: Iterable[Flavor]) -> tuple[tuple[Flavor, ...], dict[str, str]]:
@@ -151,6 +121,6 @@ def _without_names(flavors: Iterable[Flavor]) -> tuple[tuple[Flavor, ...], dict[
     for flavor in flavors:
         for node in flavor.nodes:
             numbers.setdefault(node.name, str(len(numbers) + 1))
-        nodes = tuple(replace(node, name=numbers[node.name]) for node in flavor.nodes)
+        nodes = tuple(replace(node, name=numbers[node.name], labels={}, places={}) for node in flavor.nodes)
         found.append(replace(flavor, nodes=nodes))
     return tuple(found), numbers

@@ -8,6 +8,8 @@ from job_tracker.scheduling.model import Flavor, Limit, Queue, Resources
 
 Kind: TypeAlias = tuple[str, str]
 """A flavor, and a resource of it."""
+_NOTHING: Resources = {}
+_NONE: Mapping[str, Resources] = {}
 _NO_LIMIT = Limit(nominal=0)
 
 
@@ -20,17 +22,20 @@ class QuotaRules:
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
         """Work out what each node has with its children, and what it keeps for itself."""
         self.queues = queues
-        self.flavors = flavors
+        self.capacities = _capacities(flavors)
         self.kinds: dict[str, list[str]] = {}
         """The resources of each flavor that some node limits."""
-        self.guarantees: dict[tuple[str, str], dict[str, int]] = {}
-        """What is guaranteed to a node and those below it, by resource. The key is a node and a flavor."""
-        self.quota: dict[tuple[str, Kind], int] = {}
+        self.guarantees: dict[str, dict[str, dict[str, int]]] = {}
+        """What is guaranteed to a node and those below it, by flavor, node and resource."""
+        self.quota: dict[Kind, dict[str, int]] = {}
         """What a node has, without what nodes below it keep for themselves."""
-        self.kept: dict[tuple[str, Kind], int] = {}
-        """The part of a node's quota that it does not lend."""
+        self.kept: dict[Kind, dict[str, int]] = {}
+        """The part of a node's quota that it does not lend. Nodes that lend everything are left out."""
         self.pool: dict[Kind, float] = {}
         """The capacity, without what nodes keep. Infinite if none does: then the capacity is limit enough."""
+        self.max_running = {
+            queue.name: queue.max_running for queue in queues.values() if queue.max_running is not None
+        }
         self._paths: dict[str, tuple[str, ...]] = {}
         children: dict[str, list[str]] = {}
         for queue in queues.values():
@@ -38,12 +43,12 @@ class QuotaRules:
             for flavor, limits in queue.limits.items():
                 known = self.kinds.setdefault(flavor, [])
                 known += [name for name in limits if name not in known]
-        capacities = {flavor.name: flavor.capacity for flavor in flavors}
         for flavor_name, names in self.kinds.items():
             for name in names:
                 kind = (flavor_name, name)
+                self.quota[kind], self.kept[kind] = {}, {}
                 kept = sum(self._measure(children, child, kind) for child in children.get("", ()))
-                whole = capacities.get(flavor_name, {}).get(name, math.inf)
+                whole = self.capacities.get(flavor_name, {}).get(name, math.inf)
                 self.pool[kind] = whole - kept if kept else math.inf
 
     def path(self, queue: str) -> tuple[str, ...]:
@@ -75,33 +80,43 @@ class QuotaRules:
         below = children.get(name, ())
         kept = sum(self._measure(children, child, kind) for child in below)
         flavor, resource = kind
-        parts = [self.guarantees.get((child, flavor), {}).get(resource) for child in below]
+        guarantees = self.guarantees.setdefault(flavor, {})
+        parts = [guarantees.get(child, {}).get(resource) for child in below]
         parts_sum = sum(part or 0 for part in parts)
         declared = self._declared(name, kind)
         guaranteed = max(parts_sum, 0 if declared is None else declared.nominal)
         if declared is not None or any(part is not None for part in parts):
-            self.guarantees.setdefault((name, flavor), {})[resource] = guaranteed
+            guarantees.setdefault(name, {})[resource] = guaranteed
         quota = guaranteed - parts_sum
-        quota += sum(self.quota[child, kind] - self.kept[child, kind] for child in below)
-        lend = None if declared is None else declared.lend
-        self.quota[name, kind] = quota
-        self.kept[name, kind] = own = 0 if lend is None else max(0, quota - lend)
+        quota += sum(self.quota[kind][child] - self.kept[kind].get(child, 0) for child in below)
+        self.quota[kind][name] = quota
+        own = 0 if declared is None or declared.lend is None else max(0, quota - declared.lend)
+        if own:
+            self.kept[kind][name] = own
         return kept + own
 
 
-_last: list[QuotaRules] = []
+_last: tuple[QuotaRules, ...] = ()
+_KEPT = 8
 
 
 def quota_rules(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> QuotaRules:
-    """Return the rules of a tree. Those of the last are kept, since passes follow each other on one tree.
+    """Return the rules of a tree. Those of the last trees are kept, since passes follow each other on one.
 
-    The arguments are never changed in place: a change is a new object.
+    The queues are never changed in place: a change is a new object.
     """
+    global _last  # a tuple, since plans are made in several threads
+    capacities = _capacities(flavors)
     for rules in _last:
-        if rules.queues is queues and rules.flavors is flavors:
+        if rules.queues is queues and rules.capacities == capacities:
             return rules
-    _last[:] = [QuotaRules(queues, flavors)]
-    return _last[0]
+    rules = QuotaRules(queues, flavors)
+    _last = (rules, *_last[: _KEPT - 1])
+    return rules
+
+
+def _capacities(flavors: Sequence[Flavor]) -> dict[str, Resources]:
+    return {flavor.name: flavor.capacity for flavor in flavors}
 
 
 class QuotaTree:
@@ -110,9 +125,9 @@ class QuotaTree:
     def __init__(self, rules: QuotaRules) -> None:
         """Start with nothing used."""
         self._rules = rules
-        self._held: dict[tuple[str, Kind], int] = {}
+        self._held: dict[Kind, dict[str, int]] = {kind: {} for kind in rules.pool}
         """What a node and those below it use."""
-        self._usage: dict[tuple[str, Kind], int] = {}
+        self._usage = {kind: {} if rules.kept[kind] else held for kind, held in self._held.items()}
         """The same, without what nodes below it use of what they keep for themselves."""
 
     def use(self, queue: str, flavor: str, needs: Resources, sign: int = 1) -> None:
@@ -134,36 +149,34 @@ class QuotaTree:
 
     def is_guaranteed(self, node: str, flavor: str, needs: Resources) -> bool:
         """Return whether what is guaranteed to a node is enough for the needs of a queue in it, too."""
-        own = self._rules.guarantees.get((node, flavor))
-        if own is None or not any(needs.get(name) for name in own):
-            return False
-        return all(
-            self._held.get((node, (flavor, name)), 0) + needs.get(name, 0) <= amount
-            for name, amount in own.items()
-            if needs.get(name)
-        )
+        is_any_needed = False
+        for name, amount in self._rules.guarantees.get(flavor, _NONE).get(node, _NOTHING).items():
+            if need := needs.get(name):
+                is_any_needed = True
+                if self._held[flavor, name].get(node, 0) + need > amount:
+                    return False
+        return is_any_needed
 
     def _add(self, queue: str, kind: Kind, amount: int) -> None:
-        flowing = amount
-        for node in self._rules.path(queue):
-            key = (node, kind)
-            self._held[key] = self._held.get(key, 0) + amount
-            if flowing:
-                before = self._usage.get(key, 0)
-                self._usage[key] = before + flowing
-                kept = self._rules.kept.get(key, 0)
-                flowing = max(0, before + flowing - kept) - max(0, before - kept)
+        held, kept, usage = self._held[kind], self._rules.kept[kind], self._usage[kind]
+        nodes = self._rules.path(queue)
+        for node in nodes:
+            held[node] = held.get(node, 0) + amount
+        for node in nodes if kept else ():
+            before, own = usage.get(node, 0), kept.get(node, 0)
+            usage[node] = before + amount
+            amount = max(0, before + amount - own) - max(0, before - own)
 
     def _blocker(self, queue: str, kind: Kind, need: int) -> str | None:
+        all_kept, quota, usage = self._rules.kept[kind], self._rules.quota[kind], self._usage[kind]
         for node in self._rules.path(queue)[:-1]:
-            key = (node, kind)
-            used, kept = self._usage.get(key, 0), self._rules.kept.get(key, 0)
+            used, kept = usage.get(node, 0), all_kept.get(node, 0)
             need -= max(0, kept - used)
             if need <= 0:
                 return None
             borrow = self._rules.limit(node, kind).borrow
             if borrow is not None:
-                room = self._rules.quota.get(key, 0) - kept - max(0, used - kept) + borrow
+                room = quota.get(node, 0) - kept - max(0, used - kept) + borrow
                 if need > room:
                     return node
-        return "" if need > self._rules.pool[kind] - self._usage.get(("", kind), 0) else None
+        return "" if need > self._rules.pool[kind] - usage.get("", 0) else None

@@ -1,9 +1,21 @@
 """Whose turn it is: the dominant share of decayed usage over weight."""
 
+import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from job_tracker.scheduling.model import Flavor, Queue, Resources, Usage
 from job_tracker.scheduling.quotas import quota_rules
+from job_tracker.scheduling.running import Held
+
+
+def decay(seconds: float, half_life: float) -> tuple[float, float]:
+    """Return what is left of past usage after some time, and the usage of one unit all that time.
+
+    If the clock was set back, nothing decays, and nothing is added.
+    """
+    left = 0.5 ** (max(0.0, seconds) / half_life)
+    return left, (1 - left) * half_life / math.log(2)  # the integral of what decays meanwhile
 
 
 class Shares:
@@ -16,8 +28,14 @@ class Shares:
         usage: Mapping[str, Usage],
         now: float,
         half_life: float,
+        held: Mapping[str, Mapping[str, Held]] = MappingProxyType({}),
+        penalty: float = 0.0,
     ) -> None:
-        """Start with the usage, decayed up to now."""
+        """Start with the usage, decayed up to now.
+
+        `held` is what running gangs hold, by queue and flavor. It has been used since the time of the usage,
+        and counts as if it had been used for `penalty` seconds more.
+        """
         self._capacity = {
             (flavor.name, name): amount
             for flavor in flavors
@@ -26,30 +44,32 @@ class Shares:
         }
         self._queues = queues
         self._path = quota_rules(queues, flavors).path
-        self._used: dict[str, dict[tuple[str, str], float]] = {}
+        self._used: dict[tuple[str, str], dict[str, float]] = {kind: {} for kind in self._capacity}
+        added: dict[float, tuple[float, float]] = {}
         for queue, past in usage.items():
-            decay = 0.5 ** (max(0.0, now - past.at) / half_life)
+            if past.at not in added:
+                added[past.at] = decay(now - past.at, half_life)
             for flavor, amounts in past.amounts.items():
-                self.charge(queue, flavor, amounts, decay)
+                self.charge(queue, flavor, amounts, added[past.at][0])
+        for queue, by_flavor in held.items():
+            known = usage.get(queue)
+            seconds = penalty if known is None else penalty + added[known.at][1]
+            for flavor, each in by_flavor.items():
+                self.charge(queue, flavor, each.amounts, seconds)
 
     def charge(self, queue: str, flavor: str, needs: Mapping[str, float] | Resources, seconds: float) -> None:
         """Count needs as if they had been used for some time."""
         for name, amount in needs.items():
-            kind = (flavor, name)
-            capacity = self._capacity.get(kind)
-            if capacity is None:
-                continue
-            share = amount * seconds / capacity
-            for node in self._path(queue):
-                used = self._used.get(node)
-                if used is None:
-                    used = self._used[node] = {}
-                used[kind] = used.get(kind, 0.0) + share
+            used = self._used.get((flavor, name))
+            if used is not None:
+                share = amount * seconds / self._capacity[flavor, name]
+                for node in self._path(queue):
+                    used[node] = used.get(node, 0.0) + share
 
     def of(self, node: str) -> float:
         """Return the largest share of any resource that a queue and those below it use, over its weight."""
-        used = self._used.get(node)
-        if not used:
-            return 0.0
+        share = 0.0
+        for used in self._used.values():
+            share = max(share, used.get(node, 0.0))
         known = self._queues.get(node)
-        return max(used.values()) / max(1e-9, 1.0 if known is None else known.weight)
+        return share / max(1e-9, 1.0 if known is None else known.weight)

@@ -1,17 +1,20 @@
-"""Why a job waits, as every replica answers it: from the notes of the leader, and from the store."""
+"""Why a job waits, as every replica answers it, and only as far as the caller may know."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from enum import StrEnum
+from typing import Final
 
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.job import Job, JobState
-from job_tracker.scheduling.model import Promise, Reason
-from job_tracker.scheduling.notes import reservation_of
-from job_tracker.store.queue import QueueView
-from job_tracker.store.scheduling import SchedulingStore
+from job_tracker.scheduling.estimates import Estimate
+from job_tracker.scheduling.explanations import explain as explain_gang
+from job_tracker.scheduling.mirror import Label, Mirror, Seen
+from job_tracker.scheduling.model import Expected, Gang, Promise, Reason, Running
+from job_tracker.scheduling.remedies import Remedy
+from job_tracker.scheduling.shapes import held_parts
 
-_MOST_HOLDERS = 100
+_MOST_HOLDERS: Final = 100
 
 SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.CAPACITY: "Other jobs use what it needs.",
@@ -31,8 +34,28 @@ SENTENCES: Final[Mapping[Reason, str]] = {
 """Each reason in a sentence for people."""
 
 
-class _Store(QueueView, SchedulingStore, Protocol):
-    """The parts of a store that explanations are made of."""
+class Source(StrEnum):
+    """From where it is known how long a job runs. The codes are stable: they are in the API."""
+
+    GIVEN = "given"
+    """Its caller said so."""
+    LEARNED = "learned"
+    """Earlier attempts of its project, algorithm and size ran so long."""
+    DEADLINE = "deadline"
+    """It may not run longer."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job that holds capacity."""
+
+    job_id: int
+    label: Label
+    queue: str
+    instances: int
+    admitted_at: float
+    """Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,32 +68,88 @@ class Explanation:
     """The binding one first."""
     promise: Promise | None = None
     moved_because: str = ""
-    holders: Sequence[Job] = ()
-    """Live jobs that the caller may see, the largest first."""
-    others: Sequence[Job] = ()
-    """The other live jobs."""
+    estimate: Estimate | None = None
+    """None: it does not wait, or cannot start with the capacity and the queues as they are."""
+    expected: Expected | None = None
+    """How long it is expected to run."""
+    source: Source = Source.UNKNOWN
+    remedy: Remedy | None = None
+    holders: Sequence[Holder] = ()
+    """Jobs that hold what it needs, and that the caller may see, the largest first."""
+    other_holders: int = 0
+    other_instances: int = 0
+    """What other jobs hold."""
 
 
-async def explain(store: _Store, caller: Caller, job: Job) -> Explanation:
-    """Return why the job waits."""
+async def explain(mirror: Mirror, caller: Caller, job: Job, position: int) -> Explanation:
+    """Return why the job waits. `position` is its place in its queue."""
     if job.state is not JobState.QUEUED:
         return Explanation(job=job)
-    position = await store.queue_position(job)
-    reserved = await reservation_of(store, job.id)
-    live = sorted(await store.live_jobs(), key=lambda each: (-each.instances, each.id))
-    seen = [each for each in live if caller.role_in(each.spec.project) is not None][:_MOST_HOLDERS]
-    shown: Collection[int] = {each.id for each in seen}
+
+    def answer(seen: Seen) -> Explanation:
+        return _explained(seen, caller, job, position)
+
+    return await mirror.ask(answer)
+
+
+def source_of(job: Job, expected: Expected | None) -> Source:
+    """Return from where it is known how long a job runs."""
+    if job.spec.expected is not None:
+        return Source.GIVEN
+    if expected is None:
+        return Source.UNKNOWN
+    return Source.LEARNED if expected.is_learned else Source.DEADLINE
+
+
+def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanation:
+    snapshot = seen.situation.snapshot
+    gang = snapshot.waiting.get(job.id)
+    if gang is None:  # it left the queue a moment ago, or there are too many jobs before it
+        reason = Reason.ORDER if position else Reason.PENDING
+        return Explanation(job=job, position=position, reasons=(reason,))
+    found = explain_gang(seen.situation, job.id, seen.options, seen.tree.pool.priorities)
+    visible, others, others_hold = _holders(seen, caller, found.holders)
     return Explanation(
         job=job,
         position=position,
-        reasons=reserved.reasons if reserved else _without_note(position),
-        promise=reserved.promise if reserved else None,
-        moved_because=reserved.moved_because if reserved else "",
-        holders=seen,
-        others=[each for each in live if each.id not in shown],
+        reasons=found.reasons,
+        promise=found.reserve.promise if found.reserve else None,
+        moved_because=found.reserve.moved_because if found.reserve else "",
+        estimate=found.estimate,
+        expected=gang.expected,
+        source=source_of(job, gang.expected),
+        remedy=found.remedy,
+        holders=visible,
+        other_holders=others,
+        other_instances=others_hold,
     )
 
 
-def _without_note(position: int) -> tuple[Reason, ...]:
-    """Return the reasons of a job without a reservation: it is behind those that have one, or new."""
-    return (Reason.ORDER,) if position else (Reason.PENDING,)
+def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[Holder], int, int]:
+    """Return the holders that the caller may see, and the number and the instances of the others."""
+    runs = [(instances_of(run), run) for job_id in job_ids if (run := _run(seen, job_id)) is not None]
+    runs.sort(key=lambda each: (-each[0], each[1].gang.job_id))
+    visible: list[Holder] = []
+    others = others_hold = 0
+    for instances, run in runs:
+        label = seen.labels.get(run.gang.job_id)
+        may_see = label is not None and caller.role_in(label.project) is not None
+        if label is None or not may_see or len(visible) == _MOST_HOLDERS:
+            others, others_hold = others + 1, others_hold + instances
+            continue
+        visible.append(Holder(run.gang.job_id, label, run.gang.queue, instances, run.started_at))
+    return visible, others, others_hold
+
+
+def _run(seen: Seen, job_id: int) -> Running | None:
+    return seen.situation.snapshot.running.get(job_id)
+
+
+def instances_of(run: Running) -> int:
+    """Return the number of instances that a running gang holds."""
+    return sum(part.count for part in held_parts(run.gang, run.allocation))
+
+
+def size_of(gang: Gang) -> int:
+    """Return the number of instances that a gang asks for."""
+    return sum(part.count for part in gang.parts)

@@ -117,6 +117,11 @@ class WaitTimes:
         if job_id in self._jobs and self._jobs[job_id].waited is None:
             del self._jobs[job_id]
 
+    def shift(self, seconds: float) -> None:
+        """Move the begin of all waits by this much, since the clock was set by it."""
+        for job in self._jobs.values():
+            job.begin += seconds
+
     def waiting(self) -> list[int]:
         """Return the jobs that still wait."""
         return [job_id for job_id, job in self._jobs.items() if job.waited is None]

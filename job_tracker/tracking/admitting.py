@@ -15,7 +15,7 @@ from job_tracker.domain.job import Ending, Job, JobState
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Plan, Snapshot
 from job_tracker.scheduling.notes import NoteKeeper
-from job_tracker.store.jobs import JobReader
+from job_tracker.store.jobs import JobStore
 from job_tracker.store.queue import QueueView
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ Planner = Callable[[Snapshot, float], Plan]
 """Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
 
 
-class _Store(JobReader, QueueView, Protocol):
+class _Store(JobStore, QueueView, Protocol):
     """The parts of a store that admission uses."""
 
 
@@ -95,12 +95,13 @@ class Admitting:
             now = self._now()
             self.passes += 1
             began = time.monotonic()
-            plan = self._planner(self._board.snapshot(now, is_open=not self._without_room), now)
+            plan = self._planner(self._board.snapshot(is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
             # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
             if not await self._apply(plan) and len(plan.admitted) < _MANY:
                 break
         self._notes.decided(plan, self._board)
+        self._board.learn_waits(self._board.promises, now)
         if self._notes.has_changed():
             self._keep_notes_soon()
         if plan.next_at is None:
@@ -110,6 +111,8 @@ class Admitting:
     async def keep_notes(self, *, with_usage: bool = False) -> None:
         """Write the notes that have changed."""
         if self._is_restored:
+            if with_usage:
+                self._board.advance(self._now())
             await self._notes.write(self._board, with_usage=with_usage)
 
     async def verify(self) -> None:
@@ -137,6 +140,10 @@ class Admitting:
                 return
         self._changed.add(job_id)
         self._wake()
+
+    def attempt_ended(self, job: Job) -> None:
+        """Learn from an attempt that has ended."""
+        self._board.ended(job)
 
     def capacity_changed(self) -> None:
         """Plan again soon: the capacity is another one."""
@@ -183,6 +190,7 @@ class Admitting:
         """Read all queued and live jobs. Those that change meanwhile are read again."""
         self._board.clear(self._now())
         await self._notes.restore(self._board)
+        await self._board.experience.read(self._store)
         for job in sorted(await self._store.live_jobs(), key=_start_of):
             self._board.read(job, self._now())
         last = 0

@@ -481,6 +481,8 @@ class Tracker:
             raise
         if not is_next_step_of_caller:
             self._look_at(after.id, after.state)
+        if before.state.is_live and not after.state.is_live:
+            self._admitting.attempt_ended(after)
         if after.due_at is not None and after.due_at != before.due_at:
             self._queue.add(PeriodicTask.DUE)
         with log_context.about(after.id, after.attempt):

@@ -3,8 +3,10 @@
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from xml.etree import ElementTree
 
-from benchmarks import idle
+from benchmarks import idle, two_projects
 from benchmarks.support import processes_in
 
 _HOLDING = """
@@ -36,3 +38,12 @@ def test_a_benchmark_that_is_terminated_leaves_no_process() -> None:
 def test_a_restarted_service_finds_running_jobs_and_ends_a_job_killed_meanwhile() -> None:
     *_, found_again = idle.ready(3)
     assert found_again.measured == "2 of 2"
+
+
+def test_a_gang_of_another_project_passes_a_flood_if_it_has_its_own_queue(tmp_path: Path) -> None:
+    shared, alone = every = two_projects.seen_of(two_projects.QUICK, "process")
+    assert list(shared.overtaken.values()) == [0]
+    assert all(alone.overtaken.values())
+    picture = tmp_path / "picture.svg"
+    two_projects.draw(every, picture)
+    ElementTree.parse(picture)

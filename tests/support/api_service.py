@@ -145,6 +145,7 @@ class Service:
         await self.server.start()
         self._stack.push_async_callback(self.store.close)
         self._stack.callback(self.world.close)
+        self._stack.push_async_callback(jobs.mirror.close)
         self._stack.push_async_callback(self._end, asyncio.create_task(self.reports.run()))
         self._stack.push_async_callback(self._end, asyncio.create_task(callers.follow()))
         self._stack.push_async_callback(self._end, asyncio.create_task(self.catalog.follow()))

@@ -36,6 +36,7 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         self.printed: dict[tuple[int, int], list[str]] = defaultdict(list)
         self.series: dict[int, list[pb.MetricSeries]] = defaultdict(list)
         self.files: dict[int, dict[str, bytes]] = defaultdict(dict)
+        self.queue_page = pb.GetQueueResponse()
         self.explanations: dict[int, pb.ExplainTrainingResponse] = {}
         self.queue = pb.GetQueueSnapshotResponse()
         self.changes: dict[int, bytes] = {}
@@ -186,6 +187,17 @@ class FakeService(pb_grpc.TrainingServiceServicer):
         ]
         origin = pb.Provenance(request=self.submitted.get(request.job_id))
         return pb.GetTrainingArtifactsResponse(job_id=request.job_id, artifacts=made, provenance=origin)
+
+    async def GetQueue(self, request: pb.GetQueueRequest, context: Any) -> pb.GetQueueResponse:
+        await self._receive(request, context)
+        begin = int(request.page_token or 0)
+        jobs = [job for job in self.queue_page.jobs if request.queue in ("", job.queue)]
+        end = begin + (request.page_size or 100)
+        return pb.GetQueueResponse(
+            jobs=jobs[begin:end],
+            queues=() if begin else self.queue_page.queues,
+            next_page_token=str(end) if end < len(jobs) else "",
+        )
 
     async def ExplainTraining(self, request: Any, context: Any) -> pb.ExplainTrainingResponse:
         await self._receive(request, context)

@@ -18,6 +18,8 @@ def note(event: str) -> None:
 
 note("began")
 print(os.environ.get("PRINT", ""), flush=True)
+if variable := os.environ.get("PRINT_VARIABLE"):
+    print(os.environ[variable], flush=True)
 seconds = os.environ.get("RUN_SECONDS", "0")
 time.sleep(1e6 if seconds == "forever" else float(seconds))
 note("ended")

@@ -74,6 +74,7 @@ class Service:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.jobs.mirror.close()
         await self.logs.close()
         await self.store.close()
 

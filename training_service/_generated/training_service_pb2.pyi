@@ -1802,6 +1802,9 @@ class ExplainTrainingResponse(_message.Message):
     HOLDERS_FIELD_NUMBER: _builtins.int
     OTHER_HOLDERS_FIELD_NUMBER: _builtins.int
     OTHER_INSTANCES_FIELD_NUMBER: _builtins.int
+    ESTIMATE_FIELD_NUMBER: _builtins.int
+    REMEDIES_FIELD_NUMBER: _builtins.int
+    EXPECTED_RUN_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id of the job."""
     queue: _builtins.str
@@ -1828,6 +1831,20 @@ class ExplainTrainingResponse(_message.Message):
     def holders(self) -> _containers.RepeatedCompositeFieldContainer[Global___CapacityHolder]:
         """The jobs that hold capacity, the largest first: at most 100, of projects in which the caller has a role."""
 
+    @_builtins.property
+    def estimate(self) -> Global___StartEstimate:
+        """When the job may start. Absent: it cannot start with the capacity and the queues as they are; or more than 20,000
+        jobs wait before it.
+        """
+
+    @_builtins.property
+    def remedies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Remedy]:
+        """What would let the job start at once, that for its owner first."""
+
+    @_builtins.property
+    def expected_run(self) -> Global___ExpectedRun:
+        """How long an attempt is expected to run. Absent: unknown."""
+
     def __init__(
         self,
         *,
@@ -1841,10 +1858,13 @@ class ExplainTrainingResponse(_message.Message):
         holders: _abc.Iterable[Global___CapacityHolder] | None = ...,
         other_holders: _builtins.int = ...,
         other_instances: _builtins.int = ...,
+        estimate: Global___StartEstimate | None = ...,
+        remedies: _abc.Iterable[Global___Remedy] | None = ...,
+        expected_run: Global___ExpectedRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["promised_start", b"promised_start"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "promised_start", b"promised_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons", "remedies", b"remedies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1875,6 +1895,342 @@ class WaitingReason(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WaitingReason: _TypeAlias = WaitingReason  # noqa: Y015
+
+@_typing.final
+class StartEstimate(_message.Message):
+    """When a waiting job may start."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEDIAN_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    BASIS_FIELD_NUMBER: _builtins.int
+    basis: _builtins.str
+    """What it rests on: `given`, the run times that callers said, and deadlines; `learned`, also those of earlier
+    attempts; `assumed`, also an assumed run time, since that of a job ahead is unknown.
+    """
+    @_builtins.property
+    def median(self) -> _timestamp_pb2.Timestamp:
+        """Half of such jobs start earlier."""
+
+    @_builtins.property
+    def high(self) -> _timestamp_pb2.Timestamp:
+        """Nine in ten such jobs start earlier."""
+
+    def __init__(
+        self,
+        *,
+        median: _timestamp_pb2.Timestamp | None = ...,
+        high: _timestamp_pb2.Timestamp | None = ...,
+        basis: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "median", b"median"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["basis", b"basis", "high", b"high", "median", b"median"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartEstimate: _TypeAlias = StartEstimate  # noqa: Y015
+
+@_typing.final
+class Remedy(_message.Message):
+    """What would let a waiting job start at once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    IS_VERIFIED_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    """What it changes, as a stable code: `wait` (nothing), `instances`, `flavor`, `expected`, `priority`, `queue`,
+    `capacity` or `room`.
+    """
+    message: _builtins.str
+    """A sentence for people."""
+    is_verified: _builtins.bool
+    """Whether a plan of the queue with this change starts the job."""
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+        is_verified: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "is_verified", b"is_verified", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Remedy: _TypeAlias = Remedy  # noqa: Y015
+
+@_typing.final
+class ExpectedRun(_message.Message):
+    """How long an attempt is expected to run, in seconds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEDIAN_SECONDS_FIELD_NUMBER: _builtins.int
+    HIGH_SECONDS_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    median_seconds: _builtins.float
+    """Half of such attempts end earlier."""
+    high_seconds: _builtins.float
+    """Nine in ten such attempts end earlier."""
+    source: _builtins.str
+    """From where it is known: `given` by the request, `learned` from earlier attempts, or the `deadline`."""
+    def __init__(
+        self,
+        *,
+        median_seconds: _builtins.float = ...,
+        high_seconds: _builtins.float = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high_seconds", b"high_seconds", "median_seconds", b"median_seconds", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExpectedRun: _TypeAlias = ExpectedRun  # noqa: Y015
+
+@_typing.final
+class GetQueueRequest(_message.Message):
+    """Selects a page of the queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    """The project of the jobs. Empty: all projects in which the caller has a role."""
+    queue: _builtins.str
+    """The queue of the jobs. Empty: all."""
+    page_size: _builtins.int
+    """The largest number of jobs in the response, 0 to 1000. 0: 100."""
+    page_token: _builtins.str
+    """The next_page_token of the previous page. Empty: the first page."""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        queue: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "project", b"project", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetQueueRequest: _TypeAlias = GetQueueRequest  # noqa: Y015
+
+@_typing.final
+class GetQueueResponse(_message.Message):
+    """A page of the queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """The page_token of the next page. Empty on the last page."""
+    @_builtins.property
+    def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingJob]:
+        """The waiting jobs, by queue and place."""
+
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueStanding]:
+        """The queues that the caller's jobs may use, and their parents, by name: at most 1,000. Only on the first page."""
+
+    def __init__(
+        self,
+        *,
+        jobs: _abc.Iterable[Global___WaitingJob] | None = ...,
+        queues: _abc.Iterable[Global___QueueStanding] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs", "next_page_token", b"next_page_token", "queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetQueueResponse: _TypeAlias = GetQueueResponse  # noqa: Y015
+
+@_typing.final
+class WaitingJob(_message.Message):
+    """A waiting job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    SUBMITTED_BY_FIELD_NUMBER: _builtins.int
+    SUBMITTED_AT_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    PLACE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ESTIMATE_FIELD_NUMBER: _builtins.int
+    job_id: _builtins.int
+    """The id of the job."""
+    name: _builtins.str
+    """The name of the job."""
+    project: _builtins.str
+    """Its project."""
+    submitted_by: _builtins.str
+    """Who submitted it."""
+    queue: _builtins.str
+    """Its queue."""
+    place: _builtins.int
+    """Its place among all waiting jobs of its queue, also those that the caller may not see. 1: the first."""
+    priority: _builtins.int
+    """Its priority: jobs with a higher one start first."""
+    instances: _builtins.int
+    """The number of instances that it asks for."""
+    @_builtins.property
+    def submitted_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was submitted."""
+
+    @_builtins.property
+    def reason(self) -> Global___WaitingReason:
+        """The binding reason why it waits."""
+
+    @_builtins.property
+    def estimate(self) -> Global___StartEstimate:
+        """When it may start. Absent: it cannot start with the capacity and the queues as they are."""
+
+    def __init__(
+        self,
+        *,
+        job_id: _builtins.int = ...,
+        name: _builtins.str = ...,
+        project: _builtins.str = ...,
+        submitted_by: _builtins.str = ...,
+        submitted_at: _timestamp_pb2.Timestamp | None = ...,
+        queue: _builtins.str = ...,
+        place: _builtins.int = ...,
+        priority: _builtins.int = ...,
+        instances: _builtins.int = ...,
+        reason: Global___WaitingReason | None = ...,
+        estimate: Global___StartEstimate | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "reason", b"reason", "submitted_at", b"submitted_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "instances", b"instances", "job_id", b"job_id", "name", b"name", "place", b"place", "priority", b"priority", "project", b"project", "queue", b"queue", "reason", b"reason", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingJob: _TypeAlias = WaitingJob  # noqa: Y015
+
+@_typing.final
+class QueueStanding(_message.Message):
+    """What a queue uses, with the queues below it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PARENT_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    MAX_RUNNING_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name of the queue."""
+    parent: _builtins.str
+    """The queue that it is below. Empty: it is at the top."""
+    weight: _builtins.float
+    """Its share compared with the queues that have the same parent."""
+    waiting: _builtins.int
+    """The number of waiting jobs."""
+    running: _builtins.int
+    """The number of running jobs."""
+    instances: _builtins.int
+    """Their instances."""
+    share: _builtins.float
+    """Its part of what the queues with the same parent have used lately, 0 to 1."""
+    max_running: _builtins.int
+    """The number of its jobs that may run at the same time. Absent: no limit."""
+    @_builtins.property
+    def used(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsedResource]:
+        """The resources that it uses or has a quota of."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        parent: _builtins.str = ...,
+        weight: _builtins.float = ...,
+        waiting: _builtins.int = ...,
+        running: _builtins.int = ...,
+        instances: _builtins.int = ...,
+        used: _abc.Iterable[Global___UsedResource] | None = ...,
+        share: _builtins.float = ...,
+        max_running: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_running", b"_max_running", "max_running", b"max_running"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_running", b"_max_running", "instances", b"instances", "max_running", b"max_running", "name", b"name", "parent", b"parent", "running", b"running", "share", b"share", "used", b"used", "waiting", b"waiting", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_running: _TypeAlias = _typing.Literal["max_running"]  # noqa: Y015
+    _WhichOneofArgType__max_running: _TypeAlias = _typing.Literal["_max_running", b"_max_running"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_running) -> _WhichOneofReturnType__max_running | None: ...
+
+Global___QueueStanding: _TypeAlias = QueueStanding  # noqa: Y015
+
+@_typing.final
+class UsedResource(_message.Message):
+    """What a queue uses of a resource, in quantities such as `500m`, `4Gi` and `8`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLAVOR_FIELD_NUMBER: _builtins.int
+    RESOURCE_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    CAPACITY_FIELD_NUMBER: _builtins.int
+    NOMINAL_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    flavor: _builtins.str
+    """The kind of machine."""
+    resource: _builtins.str
+    """`instances`, `cpu`, `memory`, or another resource."""
+    used: _builtins.str
+    """How much it uses."""
+    capacity: _builtins.str
+    """The capacity of the flavor."""
+    nominal: _builtins.str
+    """Its quota. Absent: none."""
+    share: _builtins.float
+    """The used part of the capacity, 0 to 1."""
+    def __init__(
+        self,
+        *,
+        flavor: _builtins.str = ...,
+        resource: _builtins.str = ...,
+        used: _builtins.str = ...,
+        capacity: _builtins.str = ...,
+        nominal: _builtins.str | None = ...,
+        share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_nominal", b"_nominal", "nominal", b"nominal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nominal", b"_nominal", "capacity", b"capacity", "flavor", b"flavor", "nominal", b"nominal", "resource", b"resource", "share", b"share", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__nominal: _TypeAlias = _typing.Literal["nominal"]  # noqa: Y015
+    _WhichOneofArgType__nominal: _TypeAlias = _typing.Literal["_nominal", b"_nominal"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__nominal) -> _WhichOneofReturnType__nominal | None: ...
+
+Global___UsedResource: _TypeAlias = UsedResource  # noqa: Y015
 
 @_typing.final
 class CapacityHolder(_message.Message):
@@ -2209,8 +2565,11 @@ class SnapshotFlavor(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
+    FOLLOWS_MACHINES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name."""
+    follows_machines: _builtins.bool
+    """True: the capacity is that of the machines. Then a resource without an entry is not there."""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """What all its machines have. A resource without an entry is not limited."""
@@ -2225,10 +2584,11 @@ class SnapshotFlavor(_message.Message):
         name: _builtins.str = ...,
         capacity: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         machines: _abc.Iterable[Global___SnapshotMachine] | None = ...,
+        follows_machines: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "machines", b"machines", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "follows_machines", b"follows_machines", "machines", b"machines", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2262,8 +2622,11 @@ class SnapshotMachine(_message.Message):
 
     NUMBER_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    IS_CLOSED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """The number of the machine in this snapshot."""
+    is_closed: _builtins.bool
+    """True: nothing starts there, and what runs there runs on."""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """What jobs may use of it."""
@@ -2273,10 +2636,11 @@ class SnapshotMachine(_message.Message):
         *,
         number: _builtins.int = ...,
         capacity: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        is_closed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "number", b"number"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "is_closed", b"is_closed", "number", b"number"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2496,6 +2860,7 @@ class SnapshotJob(_message.Message):
     FLAVOR_FIELD_NUMBER: _builtins.int
     TRAINERS_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
+    PROMISED_START_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id. 0: the caller may not know of the job."""
     project: _builtins.str
@@ -2513,7 +2878,7 @@ class SnapshotJob(_message.Message):
     expected_high_seconds: _builtins.float
     """Nine in ten such jobs end earlier. Absent: unknown."""
     flavor: _builtins.str
-    """The kind of machine on which it runs."""
+    """The kind of machine on which it runs, or is promised to run."""
     trainers: _builtins.int
     """The number of trainers that it has. 0: as it asks."""
     @_builtins.property
@@ -2527,6 +2892,10 @@ class SnapshotJob(_message.Message):
     @_builtins.property
     def machines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The numbers of the machines of its instances, if they are known."""
+
+    @_builtins.property
+    def promised_start(self) -> _timestamp_pb2.Timestamp:
+        """When a waiting job was promised to start. Absent: none is promised."""
 
     def __init__(
         self,
@@ -2544,10 +2913,11 @@ class SnapshotJob(_message.Message):
         flavor: _builtins.str = ...,
         trainers: _builtins.int = ...,
         machines: _abc.Iterable[_builtins.int] | None = ...,
+        promised_start: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "promised_start", b"promised_start", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "priority", b"priority", "project", b"project", "queue", b"queue", "shape", b"shape", "submitted_at", b"submitted_at", "trainers", b"trainers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "priority", b"priority", "project", b"project", "promised_start", b"promised_start", "queue", b"queue", "shape", b"shape", "submitted_at", b"submitted_at", "trainers", b"trainers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_high_seconds: _TypeAlias = _typing.Literal["expected_high_seconds"]  # noqa: Y015
     _WhichOneofArgType__expected_high_seconds: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds"]  # noqa: Y015

@@ -95,6 +95,11 @@ class TrainingServiceStub:
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingRequest.SerializeToString,
                 response_deserializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingResponse.FromString,
                 _registered_method=True)
+        self.GetQueue = channel.unary_unary(
+                '/training.TrainingService/GetQueue',
+                request_serializer=training__service_dot___generated_dot_training__service__pb2.GetQueueRequest.SerializeToString,
+                response_deserializer=training__service_dot___generated_dot_training__service__pb2.GetQueueResponse.FromString,
+                _registered_method=True)
         self.GetQueueSnapshot = channel.unary_unary(
                 '/training.TrainingService/GetQueueSnapshot',
                 request_serializer=training__service_dot___generated_dot_training__service__pb2.GetQueueSnapshotRequest.SerializeToString,
@@ -220,10 +225,21 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExplainTraining(self, request, context):
-        """Explains why a queued job waits: every reason with its code, the binding one first; the promised start; and
-        the jobs that hold the capacity, as far as the caller may see them.
+        """Explains why a queued job waits: every reason with its code, the binding one first; when it may start, and what
+        would let it start at once; and the jobs that hold the capacity, as far as the caller may see them.
 
         Errors: NOT_FOUND if the job does not exist.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetQueue(self, request, context):
+        """Returns the queue as it stands, in pages: the waiting jobs of projects in which the caller has a role, by queue
+        and place, and what each queue uses. It is as of the last second.
+
+        Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
+        has no role in the project. NOT_FOUND if there is no such queue for the caller.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -311,6 +327,11 @@ def add_TrainingServiceServicer_to_server(servicer, server):
                     servicer.ExplainTraining,
                     request_deserializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingRequest.FromString,
                     response_serializer=training__service_dot___generated_dot_training__service__pb2.ExplainTrainingResponse.SerializeToString,
+            ),
+            'GetQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetQueue,
+                    request_deserializer=training__service_dot___generated_dot_training__service__pb2.GetQueueRequest.FromString,
+                    response_serializer=training__service_dot___generated_dot_training__service__pb2.GetQueueResponse.SerializeToString,
             ),
             'GetQueueSnapshot': grpc.unary_unary_rpc_method_handler(
                     servicer.GetQueueSnapshot,
@@ -648,6 +669,33 @@ class TrainingService:
             '/training.TrainingService/ExplainTraining',
             training__service_dot___generated_dot_training__service__pb2.ExplainTrainingRequest.SerializeToString,
             training__service_dot___generated_dot_training__service__pb2.ExplainTrainingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/training.TrainingService/GetQueue',
+            training__service_dot___generated_dot_training__service__pb2.GetQueueRequest.SerializeToString,
+            training__service_dot___generated_dot_training__service__pb2.GetQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -113,10 +113,17 @@ class TrainingServiceStub:
     Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
     """
     ExplainTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ExplainTrainingRequest, _training_service_pb2.ExplainTrainingResponse]
-    """Explains why a queued job waits: every reason with its code, the binding one first; the promised start; and
-    the jobs that hold the capacity, as far as the caller may see them.
+    """Explains why a queued job waits: every reason with its code, the binding one first; when it may start, and what
+    would let it start at once; and the jobs that hold the capacity, as far as the caller may see them.
 
     Errors: NOT_FOUND if the job does not exist.
+    """
+    GetQueue: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueRequest, _training_service_pb2.GetQueueResponse]
+    """Returns the queue as it stands, in pages: the waiting jobs of projects in which the caller has a role, by queue
+    and place, and what each queue uses. It is as of the last second.
+
+    Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
+    has no role in the project. NOT_FOUND if there is no such queue for the caller.
     """
     GetQueueSnapshot: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]
     """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
@@ -201,10 +208,17 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     Errors: NOT_FOUND if the job does not exist, if no changes are recorded, or if they were removed.
     """
     ExplainTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ExplainTrainingRequest, _training_service_pb2.ExplainTrainingResponse]  # type: ignore[assignment]
-    """Explains why a queued job waits: every reason with its code, the binding one first; the promised start; and
-    the jobs that hold the capacity, as far as the caller may see them.
+    """Explains why a queued job waits: every reason with its code, the binding one first; when it may start, and what
+    would let it start at once; and the jobs that hold the capacity, as far as the caller may see them.
 
     Errors: NOT_FOUND if the job does not exist.
+    """
+    GetQueue: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueRequest, _training_service_pb2.GetQueueResponse]  # type: ignore[assignment]
+    """Returns the queue as it stands, in pages: the waiting jobs of projects in which the caller has a role, by queue
+    and place, and what each queue uses. It is as of the last second.
+
+    Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
+    has no role in the project. NOT_FOUND if there is no such queue for the caller.
     """
     GetQueueSnapshot: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetQueueSnapshotRequest, _training_service_pb2.GetQueueSnapshotResponse]  # type: ignore[assignment]
     """Returns the queue as the scheduler sees it, to simulate what becomes of it. Viewers of the project may call it.
@@ -358,10 +372,23 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.ExplainTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.ExplainTrainingResponse, _abc.Awaitable[_training_service_pb2.ExplainTrainingResponse]]:
-        """Explains why a queued job waits: every reason with its code, the binding one first; the promised start; and
-        the jobs that hold the capacity, as far as the caller may see them.
+        """Explains why a queued job waits: every reason with its code, the binding one first; when it may start, and what
+        would let it start at once; and the jobs that hold the capacity, as far as the caller may see them.
 
         Errors: NOT_FOUND if the job does not exist.
+        """
+
+    @_abc_1.abstractmethod
+    def GetQueue(
+        self,
+        request: _training_service_pb2.GetQueueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_training_service_pb2.GetQueueResponse, _abc.Awaitable[_training_service_pb2.GetQueueResponse]]:
+        """Returns the queue as it stands, in pages: the waiting jobs of projects in which the caller has a role, by queue
+        and place, and what each queue uses. It is as of the last second.
+
+        Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. PERMISSION_DENIED if the caller
+        has no role in the project. NOT_FOUND if there is no such queue for the caller.
         """
 
     @_abc_1.abstractmethod

@@ -16,7 +16,7 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 from training_service.api.caller import Call
 from training_service.api.convert import jobs, lists, logs, requests, results
 from training_service.api.convert.queue_snapshot import queue_snapshot_of
-from training_service.api.convert.waiting import explanation_of
+from training_service.api.convert.waiting import explanation_of, queue_of, queue_request_of
 from training_service.api.errors import ServiceClosing
 from training_service.api.sending import Places
 from training_service.api.statuses import Statuses
@@ -83,6 +83,12 @@ class TrainingServicer(TrainingServiceServicer):
     ) -> pb.ExplainTrainingResponse:
         _set_log_subject(request.job_id)
         return explanation_of(await self._jobs.explain(call.caller, request.job_id))
+
+    async def GetQueue(self, request: pb.GetQueueRequest, call: Call) -> pb.GetQueueResponse:
+        where, limit, after = queue_request_of(request)
+        await self._lists.take_until_sent(call.caller)
+        async with self._making:
+            return queue_of(await self._jobs.queue(call.caller, where, limit=limit, after=after))
 
     async def GetQueueSnapshot(
         self, request: pb.GetQueueSnapshotRequest, call: Call

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 
 from training_service._generated.training_service_pb2 import (
     ExplainTrainingResponse,
+    GetQueueResponse,
     GetQueueSnapshotResponse,
     GetTrainingArtifactsResponse,
     GetTrainingLogsResponse,
@@ -218,6 +219,23 @@ class JobReader:
     def why(self, job_id: int) -> ExplainTrainingResponse:
         """Return why a queued job waits. Raises NotFound if there is no such job."""
         return self._answer_of(self._stub.ExplainTraining, requests.why(job_id))
+
+    def queue(self, queue: str = "", *, limit: int = 1000) -> GetQueueResponse:
+        """Return the queue as it stands: what each queue uses, and at most `limit` waiting jobs.
+
+        These are jobs of the client's project; without one, of every project in which the caller has a role.
+        With `queue`, they are those of one queue. The first answer has the queues, and `next_page_token` is
+        set if more jobs wait.
+        """
+        request = requests.queue(self.project, queue, min(limit, 1000))
+        found = self._answer_of(self._stub.GetQueue, request)
+        while found.next_page_token and len(found.jobs) < limit:
+            request.page_token = found.next_page_token
+            request.page_size = min(limit - len(found.jobs), 1000)
+            page = self._answer_of(self._stub.GetQueue, request)
+            found.jobs.extend(page.jobs)
+            found.next_page_token = page.next_page_token
+        return found
 
     def queue_snapshot(self, project: str = "") -> GetQueueSnapshotResponse:
         """Return the queue as the scheduler sees it. Jobs that the caller may not see have no ids.

@@ -16,6 +16,7 @@ from training_service._generated.training_service_pb2 import (
     DeleteTrainingRequest,
     ExplainTrainingRequest,
     FetchTrainingArtifactRequest,
+    GetQueueRequest,
     GetQueueSnapshotRequest,
     GetTrainingArtifactsRequest,
     GetTrainingChangesRequest,
@@ -330,11 +331,18 @@ def artifacts(job_id: int) -> GetTrainingArtifactsRequest:
 
 
 @_validated
+def queue(project: str, queue: str, page_size: int) -> GetQueueRequest:
+    """Build the request for the first page of the queue."""
+    return GetQueueRequest(project=project, queue=queue, page_size=page_size)
+
+
+@_validated
 def queue_snapshot(project: str) -> GetQueueSnapshotRequest:
     """Build the request for the queue."""
     return GetQueueSnapshotRequest(project=project)
 
 
+@_validated
 def why(job_id: int) -> ExplainTrainingRequest:
     """Build a request for the reasons why a job waits."""
     return ExplainTrainingRequest(job_id=job_id)

@@ -1,10 +1,12 @@
 """The Kubernetes backend for the registry. The client library is imported only when the backend is opened."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import ClassVar
 
 from job_tracker.backends.kubernetes.options import FrozenPod, KubernetesRecipe, PodOptions
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
+from job_tracker.backends.kubernetes.templates import requested_beside
 from job_tracker.backends.registry import BackendPlugin, Opened, Surroundings
 from job_tracker.backends.shared.instances import instance_of, options_of_role
 from job_tracker.catalog import Algorithm, RequestLimits
@@ -41,11 +43,13 @@ class KubernetesPlugin(BackendPlugin):
             configured=(self._settings.pod.without_identity, recipe),
             own=own.options("kubernetes") if own else None,
         )
-        return instance_of(
+        instance = instance_of(
             FrozenPod.of(options, recipe.pod_template),
             image=recipe.image,
             command=algorithm.command_of(role, recipe.command),
         )
+        beside = requested_beside(recipe.pod_template, options.resources)
+        return replace(instance, beside=beside) if beside else instance
 
     def resolve_program(self, command: tuple[str, ...], sent: InstanceOptions) -> InstanceSpec | None:
         configured = self._settings.pod.without_identity, PodOptions()

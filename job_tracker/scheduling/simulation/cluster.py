@@ -44,7 +44,7 @@ class Cluster:
     @property
     def instances(self) -> int:
         """All instances."""
-        return self.resources[INSTANCES]
+        return self.resources.get(INSTANCES, 0)
 
     @property
     def resources(self) -> dict[str, int]:
@@ -96,7 +96,7 @@ class Changes:
             if name not in flavors and not cluster.counts_instances_only:
                 raise ValueError(f"add {name}={count}: there is no such flavor; allowed: {listed(flavors)}")
             flavors[name] = _grown(flavors.get(name) or Flavor(name=name, capacity={INSTANCES: 0}), count)
-        kept = tuple(each for each in flavors.values() if each.capacity[INSTANCES])
+        kept = tuple(each for each in flavors.values() if each.capacity.get(INSTANCES))
         if not kept:
             raise ValueError("no instance is left; the capacity must be above 0")
         queues = dict(cluster.queues)
@@ -116,7 +116,7 @@ def _grown(flavor: Flavor, count: int) -> Flavor:
     """Return a flavor with more instances, each with what the others have on average; or more machines."""
     if flavor.nodes:
         return _with_nodes(flavor, count)
-    before = flavor.capacity[INSTANCES]
+    before = flavor.capacity.get(INSTANCES, 0)
     after = before + count
     if after < 0:
         raise ValueError(f"add {flavor.name}={count} leaves {after} instances; it must be 0 or more")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Final, Protocol, TypeAlias
 
-from job_tracker.scheduling.board import advanced, used_by
+from job_tracker.scheduling.board import advanced
 from job_tracker.scheduling.model import (
     INSTANCES,
     Allocation,
@@ -17,7 +17,9 @@ from job_tracker.scheduling.model import (
     Running,
     Snapshot,
     Usage,
+    Waiting,
 )
+from job_tracker.scheduling.running import RunningGangs, used_by
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 from job_tracker.scheduling.waiting import WaitingGangs
@@ -111,6 +113,10 @@ class Watcher(Protocol):
         ...
 
 
+More: TypeAlias = Callable[[float, Waiting], Iterable[TraceJob]]
+"""Gives the jobs that come at a time, in seconds from the beginning. It sees the jobs that wait."""
+
+
 class PolicyError(Exception):
     """A policy has broken a rule: a job was started twice, or on more than there is."""
 
@@ -121,12 +127,14 @@ def replay(
     cluster: Cluster,
     durations: Durations | None = None,
     watcher: Watcher | None = None,
+    more: More | None = None,
 ) -> list[Record]:
     """Return what becomes of each job, in the order of submissions. Raises PolicyError.
 
-    Jobs that the policy never starts have no start.
+    Jobs that the policy never starts have no start. With `more`, further jobs come after those of `jobs`,
+    while some run.
     """
-    return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher).run()
+    return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
 
 
 class _Replay:
@@ -137,17 +145,22 @@ class _Replay:
         cluster: Cluster,
         durations: Durations,
         watcher: Watcher | None,
+        more: More | None,
     ) -> None:
         ordered = sorted(jobs, key=lambda job: job.submitted_at)
         self._records = [Record(job) for job in ordered]
-        self._policy, self._durations, self._watcher = policy, durations, watcher
+        self._policy, self._durations, self._watcher, self._more = policy, durations, watcher, more
         self._flavors = cluster.flavors
-        self._free = {flavor.name: dict(flavor.capacity) for flavor in cluster.flavors}
+        self._free = {
+            # Where machines are known, the policy counts by machine.
+            flavor.name: {} if flavor.nodes else dict(flavor.capacity)
+            for flavor in cluster.flavors
+        }
         names = {job.queue for job in ordered}
         self._queues = {name: Queue(name=name) for name in sorted(names)} | dict(cluster.queues)
         self._half_life = cluster.options.half_life
         self._waiting = WaitingGangs()
-        self._running: dict[int, Running] = {}
+        self._running = RunningGangs()
         self._promises: dict[int, Promise] = {}
         self._usage = dict(cluster.usage)
         self._rates: dict[str, dict[str, dict[str, float]]] = {}
@@ -165,6 +178,8 @@ class _Replay:
         wake: float | None = None
         while (now := self._next(wake)) is not None:
             self._end(now)
+            if self._more is not None and self._coming == len(self._records):
+                self._records += map(Record, self._more(now - BEGIN, self._waiting))
             submitted = self._submit(now)
             plan = self._pass(now, submitted)
             wake = plan.next_at if plan.next_at is not None and plan.next_at > now else None
@@ -189,8 +204,8 @@ class _Replay:
     def _end(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
             at, job_id = heappop(self._ends)
-            ended = self._running.pop(job_id)
-            self._count(ended, -1, at)
+            if (ended := self._running.remove(job_id)) is not None:
+                self._count(ended, -1, at)
             self._durations.ended(self._records[job_id - 1].job)
 
     def _submit(self, now: float) -> list[int]:
@@ -205,6 +220,7 @@ class _Replay:
             self._waiting.add(self._gang_of(self._coming))
             if job.promise is not None:
                 self._promises[self._coming] = replace(job.promise, at=BEGIN + job.promise.at)
+                self._records[self._coming - 1].first_promise = job.promise.at
             submitted.append(self._coming)
         return submitted
 
@@ -256,12 +272,14 @@ class _Replay:
             raise PolicyError(f"job {job_id} is started, but it does not wait")
         self._waiting.remove(job_id)
         running = Running(gang, allocation, now)
-        free = self._free.get(allocation.flavor, {})
+        free = self._free.get(allocation.flavor)
+        if free is None:
+            raise PolicyError(f"job {job_id} is started on an unknown flavor {allocation.flavor!r}")
         for resource, amount in used_by(running).items():
-            if amount > free.get(resource, amount if free else 0):
+            if amount > free.get(resource, amount):
                 raise PolicyError(
                     f"job {job_id} is started on {amount} {resource} of flavor {allocation.flavor!r}; "
-                    f"{free.get(resource, 0)} are free"
+                    f"{free[resource]} are free"
                 )
         record.started_at = now - BEGIN
         self._hold(running, record, now)
@@ -269,7 +287,7 @@ class _Replay:
     def _hold(self, running: Running, record: Record, now: float) -> None:
         """Let a gang run. One that has run longer than its job does ends at once."""
         job_id = running.gang.job_id
-        self._running[job_id] = running
+        self._running.add(running)
         record.held = used_by(running)
         self._count(running, 1, now)
         heappush(self._ends, (max(BEGIN, running.started_at + record.job.run), job_id))

@@ -28,7 +28,7 @@ def _load(name: str, *before: str) -> Script:
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-OPEN = _load("open")
+OPEN = _load("open", "queue_sets")
 SUBMIT = _load("submit", "guard", "audit")
 FIND_SUBMITTED = _load("find_submitted", "guard")
 GET = _load("get", "guard")
@@ -53,7 +53,7 @@ ANNOTATE = _load("annotate", "guard", "audit")
 REMAINS = _load("remains", "guard")
 FORGET_REMAINS = _load("forget_remains", "guard", "fence")
 DELETE = _load("delete", "guard", "fence", "audit")
-LEAD = _load("lead", "guard")
+LEAD = _load("lead", "guard", "queue_sets")
 RESIGN = _load("resign", "guard")
 ACCESS_VERSION = _load("access_version", "guard")
 TOKEN_ADD = _load("token_add", "guard", "access", "audit")

@@ -1,11 +1,13 @@
 """The contract of Backend: launch and stop."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from job_tracker.backends.base import Observation
+from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupRef, Phase
 from tests.support.backends import FakeGroups, World, groups_of, printed, seen, started, text_of
@@ -33,6 +35,19 @@ async def test_a_launch_returns_the_state_of_every_rank(world: World) -> None:
     launched = await backend.launch(job(FOREVER, instances=3))
     assert [rank.status.rank for rank in launched.ranks] == [0, 1, 2]
     assert set(phases(launched)) <= {Phase.PENDING, Phase.RUNNING}
+
+
+async def test_an_elastic_attempt_has_as_many_ranks_as_were_allocated(world: World) -> None:
+    backend = world.open()
+    asked = job({**FOREVER, "PRINT_VARIABLE": "WORLD_SIZE"}, instances=4)
+    allocated = replace(asked, allocation=Allocation(trainers=2)).as_allocated
+    running = await started(backend, allocated)
+    assert phases(running) == [Phase.RUNNING] * 2
+    again = await world.open().launch(allocated)
+    assert phases(again) == [Phase.RUNNING] * 2
+    if isinstance(world, FakeGroups):
+        return  # it simulates no environment
+    assert [await printed(backend, asked.group, rank, lines=2) for rank in range(2)] == ["\n2\n"] * 2
 
 
 async def test_the_end_of_a_group_is_watched(world: World) -> None:

@@ -1,6 +1,6 @@
 """Every operation is tried with every role, in the caller's project and in another, on every store."""
 
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.reader import LogReader, LogRequest
+from job_tracker.scheduling.queue_view import QueueFilter
 from job_tracker.store.audit import AuditFilter
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter
@@ -44,7 +45,7 @@ def noted() -> list[AuditEvent]:
 
 
 @pytest.fixture
-def jobs(store: Store, storage: Path, noted: list[AuditEvent]) -> Jobs:
+async def jobs(store: Store, storage: Path, noted: list[AuditEvent]) -> AsyncIterator[Jobs]:
     algorithms = {"program": algorithm_of()}
     admission = Admission(
         FixedCatalog(
@@ -59,7 +60,7 @@ def jobs(store: Store, storage: Path, noted: list[AuditEvent]) -> Jobs:
     )
     logs = LogReader(store, FakeBackend(FakeWorld()), LogArchive(f"{storage}/logs"))
     limits = dict.fromkeys(PROJECTS, ProjectLimits(max_queued=50))
-    return Jobs(
+    made = Jobs(
         store,
         logs,
         admission,
@@ -69,6 +70,8 @@ def jobs(store: Store, storage: Path, noted: list[AuditEvent]) -> Jobs:
         note=noted.append,
         changes_of=lambda _: pieces(b"+ a line\n"),
     )
+    yield made
+    await made.mirror.close()
 
 
 async def pieces(*parts: bytes) -> AsyncGenerator[bytes, None]:
@@ -106,12 +109,16 @@ CALLS: dict[str, Callable[[Jobs, Caller, int], Any]] = {
     "watch": lambda jobs, caller, job_id: first_of(jobs.watch(caller, job_id)),
     "logs": lambda jobs, caller, job_id: first_of(jobs.logs(caller, job_id, LogRequest())),
     "explain": lambda jobs, caller, job_id: jobs.explain(caller, job_id),
+    "queue": lambda jobs, caller, _: jobs.queue(
+        caller, QueueFilter(project=caller.default_project), limit=5, after=None
+    ),
+    "snapshot": lambda jobs, caller, _: jobs.snapshot(caller, caller.default_project),
     "metrics": lambda jobs, caller, job_id: jobs.metrics(caller, job_id, ()),
     "artifacts": lambda jobs, caller, job_id: jobs.artifacts(caller, job_id),
     "fetch": lambda jobs, caller, job_id: first_of(jobs.fetch(caller, job_id, "model.pt")),
     "changes": lambda jobs, caller, job_id: first_of(jobs.changes(caller, job_id)),
 }
-OF_ONE_JOB = sorted(set(CALLS) - {"submit", "list"})
+OF_ONE_JOB = sorted(set(CALLS) - {"submit", "list", "queue", "snapshot"})
 
 
 def test_every_operation_is_tried() -> None:
@@ -177,7 +184,7 @@ async def test_no_question_about_a_foreign_job_gets_another_answer(
 @pytest.mark.parametrize("role", [role for role in ROLES if role is not Role.OPERATOR])
 async def test_another_project_is_refused_whether_it_exists_or_not(jobs: Jobs, role: Role | None) -> None:
     caller = caller_with(role, "vision")
-    for operation in ("submit", "list"):
+    for operation in ("submit", "list", "queue", "snapshot"):
         there = await outcome(jobs, operation, caller.using("speech"), 0)
         nowhere = await outcome(jobs, operation, caller.using("no-such"), 0)
         assert type(there) is type(nowhere) is Forbidden
@@ -259,7 +266,7 @@ async def _same(caller: Caller) -> Caller:
 
 
 CHANGING = {"submit", "cancel", "annotate", "delete"}
-READ_SILENTLY = {"get", "list", "watch", "metrics", "explain"}
+READ_SILENTLY = {"get", "list", "watch", "metrics", "explain", "queue", "snapshot"}
 """The other operations read logs or artifacts."""
 
 

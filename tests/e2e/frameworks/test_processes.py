@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from tests.e2e.frameworks.cases import ALGORITHMS, CASES, Case, check, prepare_questions, train
+from tests.e2e.frameworks.cases import ALGORITHMS, CASES, DATASET, Case, check, prepare_questions, train
 from tests.support.watching import seen
 from training_service._generated import training_service_pb2 as pb
 
@@ -64,3 +64,19 @@ def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, ve
         check(client, case, job)
         text = "".join(piece.text for piece in client.logs(job, all_ranks=True))
         assert "resuming from step" in text
+
+
+@pytest.mark.timeout(300)
+def test_an_elastic_job_trains_with_as_many_instances_as_are_free(server: Server, version: str) -> None:
+    sleeps = '[algorithms.sleep.process]\ncommand = ["sleep", "infinity"]\n'
+    (server.folder / "config.toml").write_text(f"{ALGORITHMS.read_text()}\n{sleeps}")
+    case = Case("pytorch-elastic", 4, {"EPOCHS": "10", "MIN_INSTANCES": "2"})
+    with server.start("--capacity", "4") as client:
+        others = client.submit("sleep", DATASET, version, instances=2)
+        job = train(client, case, version)
+        status = seen(client, job, step=1)
+        assert (status.attempt, len(status.ranks)) == (1, 2)
+        assert [server.rank(job, rank).environ()["WORLD_SIZE"] for rank in range(2)] == ["2", "2"]
+        client.cancel(others)  # the attempt goes on with what it was given
+        ended = client.wait(job, timeout=240)
+        assert (ended.status, ended.attempt, len(ended.ranks)) == (pb.succeed, 1, 2), ended

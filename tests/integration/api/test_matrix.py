@@ -33,6 +33,7 @@ LEAST: dict[str, Least] = {
     "GetTrainingStatus": Role.VIEWER,
     "ListTrainingJobs": Role.VIEWER,
     "ExplainTraining": Role.VIEWER,
+    "GetQueue": Role.VIEWER,
     "GetQueueSnapshot": Role.VIEWER,
     "CancelTraining": Role.ADMIN,
     "AnnotateTraining": Role.ADMIN,
@@ -134,7 +135,7 @@ class Matrix:
                 return {"name": f"of-{name}", "definition": "{}"}
             case "RemoveQueue":
                 return {"name": f"of-{name}"}
-            case "GetQueueSnapshot" | "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
+            case "GetQueue" | "GetQueueSnapshot" | "ListTrainingJobs" | "ListTokens" | "ListAuditEvents":
                 return {"project": name}
             case "ListAlgorithms" | "ListDatasets" | "ListQueues":
                 return {"project": name}

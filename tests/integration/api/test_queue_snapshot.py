@@ -22,6 +22,16 @@ async def snapshot(service: Service, sent: Sent) -> pb.GetQueueSnapshotResponse:
     return await service.stub.GetQueueSnapshot(pb.GetQueueSnapshotRequest(), metadata=sent)
 
 
+async def seen_with(service: Service, jobs: int) -> pb.GetQueueSnapshotResponse:
+    """The queue with so many jobs, of which the first runs. What is seen may be a second old."""
+    async with AsyncTrainingClient(service.address) as client, asyncio.timeout(30):
+        while True:
+            found = await client.queue_snapshot()
+            if len(found.jobs) == jobs and found.jobs[0].HasField("admitted_at"):
+                return found
+            await asyncio.sleep(0.05)
+
+
 @pytest.fixture
 async def service(serve: Serve) -> Service:
     return await serve()
@@ -37,7 +47,7 @@ async def test_it_has_what_runs_and_what_waits(service: Service) -> None:
     await service.seen(running, pb.running)
     async with AsyncTrainingClient(service.address) as client:
         waiting = await client.submit("program", "1", "v1", priority="high", expected=timedelta(hours=2))
-        found = await client.queue_snapshot()
+    found = await seen_with(service, 2)
     assert [(each.name, dict(each.capacity)) for each in found.flavors] == [
         ("default", {"instances": CAPACITY})
     ]
@@ -82,6 +92,7 @@ async def test_trainctl_simulates_the_queue_of_the_service(service: Service) -> 
     await service.seen(running, pb.running)
     for _ in range(3):
         await service.train({"PARALLEL_INSTANCES": str(CAPACITY)})
+    await seen_with(service, 4)
     before = await service.written()
     options = ("--add", f"default={CAPACITY}", "--assume", "30m", "--json")
     code, printed, notes = await trainctl(service, "simulate", *options)

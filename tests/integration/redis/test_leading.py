@@ -68,3 +68,25 @@ async def test_a_server_that_lost_its_last_second_gives_no_token_twice(
     with pytest.raises(LeadershipLost):
         await one.update(job.admitted(NOON), term=first)
     assert await other.update(job.admitted(NOON), term=second)
+
+
+async def test_a_new_leader_counts_the_queues_again_after_a_replica_that_keeps_no_counts(
+    server: RedisServer, connect: Open
+) -> None:
+    """As earlier versions do. They should not run beside this one, but it may happen."""
+    store = await connect()
+    started, waiting, submitted = [await store.submit(spec(), NOON, None, 10) for _ in range(3)]
+    other = await store.submit(spec(queue="other"), NOON, None, 10)
+    term = await store.lead("an earlier version", LONG)
+    assert term is not None
+    server.ask("HSET", f"{{t}}:job:{started.id}", "state", "launching")
+    server.ask("ZREM", "{t}:queued", str(started.id))
+    server.ask("ZADD", "{t}:launching", str(started.id), str(started.id))
+    server.ask("HDEL", f"{{t}}:job:{submitted.id}", "queue")
+    server.ask("ZREM", "{t}:queue:default", str(submitted.id))
+    server.ask("HSET", "{t}:queues", "default", "2")
+    await store.resign(term)
+    assert await store.lead("this version", LONG) is not None
+    assert await store.queued_by_queue() == {"default": 2, "other": 1}
+    assert [await store.queue_position(job) for job in (waiting, submitted, other)] == [0, 1, 0]
+    assert server.ask("ZRANGE", "{t}:queue:default", "0", "-1") == [str(waiting.id), str(submitted.id)]

@@ -19,6 +19,10 @@ from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import InstanceOptions, Phase
 from job_tracker.domain.job import Job, JobState
 from job_tracker.domain.policies import Deadlines, Elastic, RetryPolicy
+from job_tracker.scheduling.board import Board
+from job_tracker.scheduling.model import Flavor, Queue
+from job_tracker.scheduling.notes import NoteKeeper
+from job_tracker.scheduling.planner import plan
 from job_tracker.store.audit import AuditFilter
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import JobFilter, RequestKey
@@ -27,6 +31,7 @@ from job_tracker.store.redis.keys import SCHEMA
 from job_tracker.store.specs import dumped, loaded
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.store.sqlite.migrations import MIGRATIONS
+from job_tracker.tracking.admitting import Admitting
 from tests.support.catalog import algorithm_of, pod_resolver
 from tests.support.jobs import NOON, spec
 from tests.support.redis_server import server_or_skip
@@ -185,6 +190,27 @@ async def test_every_old_job_waits_in_the_default_queue_and_has_no_allocation(ol
     assert (await old_store.get(5)).allocation == launching.allocation
     assert await old_store.queued_by_queue() == {}
     assert (await old_store.tallies())[JobState.QUEUED].jobs == 0
+
+
+@pytest.mark.parametrize(("kind", "version"), VERSIONS)
+async def test_an_old_queued_job_is_admitted_beside_what_runs(old_store: Store) -> None:
+    queues = {"default": Queue(name="default", max_running=3)}
+    pool = (Flavor(name="default", capacity={"instances": 100}),), queues
+    board = Board(lambda: pool, half_life=100.0)
+
+    async def save(_: Job, after: Job) -> Job:
+        return await old_store.update(after)
+
+    admitting = Admitting(
+        *(old_store, plan, board, NoteKeeper(old_store, None), save),
+        *(lambda _: None, lambda: None, lambda: NOON),
+    )
+    await admitting.run()
+    admitted = await old_store.get(5)
+    assert (admitted.state, admitted.spec.queue) == (JobState.LAUNCHING, "default")
+    assert admitted.allocation == Allocation()
+    assert sorted(board.running) == [3, 4, 5]
+    assert {each.gang.queue for each in board.running.values()} == {"default"}
 
 
 async def _retried(store: Store, job: Job) -> Job:

@@ -60,3 +60,10 @@ def test_lost_places_leave_a_job_all_attempts_that_it_may_have() -> None:
         assert job.state is JobState.BACKOFF, category
         job = job.queued_again(NOON).admitted(NOON, Allocation())
     assert failed(job, Category.NODE_LOST).state is JobState.FAILED
+
+
+def test_a_job_that_loses_its_place_again_and_again_ends_some_time() -> None:
+    job = admitted({"master": 1}, Allocation())
+    for _ in range(20):
+        job = failed(job, Category.PLACE_TAKEN).queued_again(NOON).admitted(NOON, Allocation())
+    assert failed(job, Category.PLACE_TAKEN).state is JobState.FAILED

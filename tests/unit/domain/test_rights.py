@@ -29,7 +29,19 @@ from training_service._generated import (
     training_service_pb2,
 )
 
-READING = {"get", "explain", "snapshot", "list", "watch", "logs", "metrics", "artifacts", "fetch", "changes"}
+READING = {
+    "get",
+    "queue",
+    "explain",
+    "snapshot",
+    "list",
+    "watch",
+    "logs",
+    "metrics",
+    "artifacts",
+    "fetch",
+    "changes",
+}
 OF_ADA = job_of(spec(project="vision", submitted_by="ada"))
 OF_BOB = job_of(spec(project="vision", submitted_by="bob"))
 OLD = job_of(spec(project="vision"))

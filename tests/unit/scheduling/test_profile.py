@@ -5,27 +5,47 @@ import random
 
 import pytest
 
-from job_tracker.scheduling.profile import Profile
+from job_tracker.scheduling.profile import Profile, in_order
 
 NOW = 100.0
 
 
 def test_what_is_held_gets_free_at_its_end() -> None:
-    profile = Profile(NOW, (8,), [(200.0, (3,)), (150.0, (4,)), (200.0, (1,))])
+    profile = Profile(NOW, {"gpu": 0}, [(150.0, {"gpu": 4}), (200.0, {"gpu": 4})])
 
-    assert profile.times == [100.0, 150.0, 200.0]
+    assert profile.times() == [100.0, 150.0, 200.0]
     assert [profile.lowest(at, at) for at in (100.0, 149.0, 150.0, 200.0)] == [(0,), (0,), (4,), (8,)]
 
 
-def test_what_has_no_known_end_never_gets_free() -> None:
-    profile = Profile(NOW, (8,), [(math.inf, (5,))])
+def test_what_is_not_given_back_never_gets_free() -> None:
+    profile = Profile(NOW, {"gpu": 3}, in_order([(math.inf, {"gpu": 5})]))
 
     assert profile.earliest((3,), 10.0, NOW) == NOW
     assert profile.earliest((4,), 10.0, NOW) == math.inf
 
 
+def test_all_that_is_given_back_at_one_time_is_free_from_then_on() -> None:
+    returned = in_order([(200.0, {"gpu": 3}), (150.0, {"gpu": 4}), (200.0, {"gpu": 1})])
+    profile = Profile(NOW, {"gpu": 0}, returned)
+
+    assert [time for time, _ in returned] == [150.0, 200.0, 200.0]
+    assert profile.earliest((5,), 10.0, NOW) == profile.earliest((8,), 10.0, NOW) == 200.0
+    assert profile.lowest(150.0, 200.0) == (4,)
+
+
+def test_a_use_from_now_on_gives_back_at_its_end() -> None:
+    profile = Profile(NOW, {"gpu": 4}, [(150.0, {"gpu": 1})])
+    profile.take((4,), NOW, 130.0)
+    profile.take((2,), 140.0, 160.0)
+
+    assert profile.lowest(NOW, 130.0) == (0,)
+    assert profile.earliest((3,), 5.0, NOW) == 130.0
+    assert profile.earliest((3,), 11.0, NOW) == 150.0
+    assert profile.earliest((4,), 11.0, NOW) == 160.0
+
+
 def test_a_need_waits_until_all_resources_are_free_for_its_length() -> None:
-    profile = Profile(NOW, (8, 4), [(150.0, (8, 0)), (200.0, (0, 4))])
+    profile = Profile(NOW, {"gpu": 0, "cpu": 0}, [(150.0, {"gpu": 8}), (200.0, {"cpu": 4})])
     profile.take((8, 0), 300.0, 400.0)
 
     assert profile.earliest((1, 1), 100.0, NOW) == 200.0
@@ -34,7 +54,7 @@ def test_a_need_waits_until_all_resources_are_free_for_its_length() -> None:
 
 
 def test_the_end_of_a_use_is_the_beginning_of_what_is_free() -> None:
-    profile = Profile(NOW, (2,), [])
+    profile = Profile(NOW, {"gpu": 2})
     profile.take((2,), 110.0, 120.0)
 
     assert profile.fits_at((2,), 10.0, 100.0)
@@ -44,7 +64,7 @@ def test_the_end_of_a_use_is_the_beginning_of_what_is_free() -> None:
 
 
 def test_a_use_without_an_end_lasts() -> None:
-    profile = Profile(NOW, (2,), [])
+    profile = Profile(NOW, {"gpu": 2})
     profile.take((2,), 110.0, math.inf)
 
     assert profile.earliest((1,), 10.0, NOW) == NOW
@@ -59,9 +79,9 @@ def test_it_agrees_with_counting_second_by_second(seed: int) -> None:
     held = []
     for _ in range(3):
         end = chance.randrange(1, 20)
-        held.append((float(end), (2,)))
+        held.append((float(end), {"gpu": 2}))
         free[:end] = [each - 2 for each in free[:end]]
-    profile = Profile(0.0, (size,), held)
+    profile = Profile(0.0, {"gpu": free[0]}, in_order(held))
     for _ in range(15):
         need, length, after = chance.randint(1, size), chance.randint(1, 9), chance.randint(0, 30)
         expected = next(

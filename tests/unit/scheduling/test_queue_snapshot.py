@@ -1,13 +1,14 @@
 """The queue as callers may see it: bounded, and without the names of what they may not see."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from job_tracker.domain.caller import Role
 from job_tracker.scheduling import queue_snapshot
+from job_tracker.scheduling.mirror import Mirror
 from job_tracker.scheduling.model import Allocation, Flavor, Node
-from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
 from job_tracker.scheduling.recipes import QueueRecipe
 from job_tracker.scheduling.tree import Pool, tree_of
@@ -15,35 +16,37 @@ from job_tracker.store.sqlite import SqliteStore
 from tests.support.callers import caller_with
 from tests.support.jobs import NOON, spec
 
-FLAVOR = Flavor(
-    name="default",
-    capacity={"instances": 8},
-    nodes=(Node(name="secret-host", capacity={"instances": 8}),),
-)
+NODE = Node(name="secret-host", capacity={"instances": 8}, labels={"secret": "yes"})
+FLAVOR = Flavor(name="default", capacity={"instances": 8}, nodes=(NODE,))
 TREE = tree_of(
     Pool((FLAVOR,)), {"own": QueueRecipe(projects=("vision",)), "hidden": QueueRecipe(projects=("speech",))}
 )
 
 
-async def seen(store: SqliteStore, role: Role = Role.VIEWER) -> QueueSnapshot:
-    return await snapshot_of(store, TREE, PlannerOptions(), caller_with(role), NOON)
-
-
 @pytest.fixture
-async def store(tmp_path: Path) -> SqliteStore:
-    return await SqliteStore.open(tmp_path / "jobs.db")
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = await SqliteStore.open(tmp_path / "jobs.db")
+    yield store
+    await store.close()
+
+
+async def seen(store: SqliteStore, role: Role = Role.VIEWER) -> QueueSnapshot:
+    queued = sum((await store.queued_by_queue()).values())
+    mirror = Mirror(store, lambda: TREE, clock=lambda: NOON)
+    try:
+        return await mirror.ask(lambda seen: snapshot_of(seen, caller_with(role), queued))
+    finally:
+        await mirror.close()
 
 
 async def test_only_the_first_jobs_are_in_it(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_snapshot, "MOST_JOBS", 5)
-    monkeypatch.setattr(queue_snapshot, "_PAGE", 2)
     for _ in range(9):
         job = await store.submit(spec(project="vision", queue="own"), NOON, None, 100)
     await store.update(job.admitted(NOON, Allocation(nodes=("secret-host",))))
     found = await seen(store)
     assert [each.gang.job_id for each in found.jobs] == [9, 1, 2, 3, 4]
     assert found.omitted == 4
-    await store.close()
 
 
 async def test_machines_have_numbers_in_place_of_names(store: SqliteStore) -> None:
@@ -51,8 +54,8 @@ async def test_machines_have_numbers_in_place_of_names(store: SqliteStore) -> No
     await store.update(job.admitted(NOON, Allocation(nodes=("secret-host",))))
     found = await seen(store, Role.OPERATOR)
     assert found.jobs[0].allocation == Allocation(nodes=("1",))
+    assert found.jobs[0].admitted_at == NOON
     assert found.flavors[0].nodes == (Node(name="1", capacity={"instances": 8}),)
-    await store.close()
 
 
 async def test_a_queue_that_is_gone_is_there_while_it_has_jobs(store: SqliteStore) -> None:
@@ -61,4 +64,9 @@ async def test_a_queue_that_is_gone_is_there_while_it_has_jobs(store: SqliteStor
     found = await seen(store)
     assert set(found.queues) == {"default", "own", "#1", "#2"}
     assert found.jobs[0].gang.queue in {"#1", "#2"}
-    await store.close()
+
+
+async def test_a_job_that_the_caller_may_not_see_has_no_id_and_no_project(store: SqliteStore) -> None:
+    await store.submit(spec(project="speech", queue="hidden"), NOON, None, 100)
+    (job,) = (await seen(store)).jobs
+    assert (job.gang.job_id, job.project, job.gang.queue) == (0, "", "#1")

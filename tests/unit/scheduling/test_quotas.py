@@ -29,16 +29,16 @@ def test_what_a_parent_is_guaranteed_includes_what_its_children_are() -> None:
         queue("top", gpu=gpus(32, borrow=0)), queue("a", "top", gpu=gpus(8)), queue("b", "top", gpu=gpus(16))
     )
 
-    assert found.guarantees["top", "a100"] == {"gpu": 32}
-    assert found.quota["top", KIND] == 32
+    assert found.guarantees["a100"]["top"] == {"gpu": 32}
+    assert found.quota[KIND]["top"] == 32
     assert most(QuotaTree(found), "a") == 32
 
 
 def test_a_parent_that_declares_nothing_is_guaranteed_the_sum_of_its_children() -> None:
     found = rules(queue("top"), queue("a", "top", gpu=gpus(8)), queue("b", "top", gpu=gpus(16)))
 
-    assert found.guarantees["top", "a100"] == {"gpu": 24}
-    assert found.quota["top", KIND] == 24
+    assert found.guarantees["a100"]["top"] == {"gpu": 24}
+    assert found.quota[KIND]["top"] == 24
 
 
 def test_what_children_keep_for_themselves_is_not_shared_by_the_parent() -> None:
@@ -122,5 +122,6 @@ def test_parents_that_form_a_cycle_end_at_the_root() -> None:
 def test_the_rules_are_worked_out_once_for_a_tree() -> None:
     queues = {"a": queue("a", gpu=gpus(8))}
 
-    assert quota_rules(queues, FLAVORS) is quota_rules(queues, FLAVORS)
+    assert quota_rules(queues, FLAVORS) is quota_rules(queues, list(FLAVORS))
+    assert quota_rules(queues, FLAVORS[:0]) is not quota_rules(queues, FLAVORS)
     assert quota_rules(dict(queues), FLAVORS) is not quota_rules(queues, FLAVORS)

@@ -65,7 +65,13 @@ RELEASED: dict[type, dict[str, Any]] = {
         "ends_with_master": False,
     },
     InstanceOptions: _OPTIONS,
-    InstanceSpec: {**_OPTIONS, "image": "", "command": (), "engine": ""},
+    InstanceSpec: {
+        **_OPTIONS,
+        "image": "",
+        "command": (),
+        "engine": "",
+        "beside": {},
+    },
     Toleration: {
         "key": None,
         "operator": "Equal",

@@ -70,6 +70,7 @@ class Cluster:
     @property
     def used(self) -> float:
         """What the default queue has used, in seconds of instances."""
+        self.board.advance(self.now.timestamp())
         return self.board.usage["default"].amounts["default"]["instances"]
 
     async def submit(self, *sizes: int) -> list[int]:

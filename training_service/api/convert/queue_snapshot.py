@@ -8,7 +8,7 @@ from job_tracker.scheduling.model import Flavor, Gang, Queue, Usage
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, SeenJob
 from job_tracker.scheduling.shapes import PartsKey, parts_key
 from training_service._generated import training_service_pb2 as pb
-from training_service.api.convert.times import duration_of, timestamp
+from training_service.api.convert.times import duration_of, time_of, timestamp
 
 MOST_BYTES: Final = 2 * 1024 * 1024
 """Jobs beyond it are left out: those who submit them decide how much text describes them."""
@@ -49,9 +49,17 @@ def _add_jobs(message: pb.GetQueueSnapshotResponse, snapshot: QueueSnapshot) -> 
 
 def _flavor(flavor: Flavor) -> pb.SnapshotFlavor:
     machines = [
-        pb.SnapshotMachine(number=int(node.name), capacity=_amounts(node.capacity)) for node in flavor.nodes
+        pb.SnapshotMachine(
+            number=int(node.name), capacity=_amounts(node.capacity), is_closed=not node.is_open
+        )
+        for node in flavor.nodes
     ]
-    return pb.SnapshotFlavor(name=flavor.name, capacity=_amounts(flavor.capacity), machines=machines)
+    return pb.SnapshotFlavor(
+        name=flavor.name,
+        capacity=_amounts(flavor.capacity),
+        machines=machines,
+        follows_machines=flavor.is_followed,
+    )
 
 
 def _queue(queue: Queue, usage: Usage | None) -> pb.SnapshotQueue:
@@ -102,9 +110,10 @@ def _job(job: SeenJob, shape: int) -> pb.SnapshotJob:
         expected_seconds=expected.median if expected else None,
         expected_high_seconds=expected.high if expected else None,
         admitted_at=timestamp(job.admitted_at),
-        flavor=allocation.flavor if allocation else "",
+        flavor=allocation.flavor if allocation else job.promise.flavor if job.promise else "",
         trainers=allocation.trainers if allocation else 0,
         machines=[int(name) for name in allocation.nodes if name] if allocation else (),
+        promised_start=timestamp(time_of(job.promise.at)) if job.promise else None,
     )
 
 

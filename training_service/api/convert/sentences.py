@@ -1,11 +1,18 @@
 """The sentences of the status message: where a job stands, and why."""
 
+import math
+from datetime import UTC, datetime
+
 from job_tracker.backends.shared.log_ends import line_of_cause
 from job_tracker.common.printable import printable, without_secrets
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.job import Job, JobState
 from job_tracker.jobs import JobView
 from job_tracker.reports.lines import is_report
+from job_tracker.scheduling.estimates import Basis
+from job_tracker.scheduling.mirror import Outlook
+from job_tracker.scheduling.model import Reason
+from job_tracker.scheduling.waiting_view import SENTENCES
 
 _LONGEST_LAST_LINE = 200  # characters
 
@@ -19,7 +26,8 @@ def message_of(view: JobView) -> str:
         return f"Ending as {job.ending.state}: the group is being stopped."
     match job.state:
         case JobState.QUEUED:
-            return f"Queueing, there are {view.position} training jobs waiting before this."
+            before = f"Queueing, there are {view.position} training jobs waiting before this."
+            return before + _outlook(view.outlook)
         case JobState.BACKOFF:
             return f"Attempt {_of_attempts(job)} failed; the next one follows after a pause. {_why(job)}"
         case JobState.LAUNCHING:
@@ -35,6 +43,28 @@ def message_of(view: JobView) -> str:
                 return "Training failed."
             tries = f" Given up after {job.attempt} attempts." if job.attempt > 1 else ""
             return f"{_what_happened(job.diagnosis)} {job.diagnosis.resolution}{tries}"
+
+
+def _outlook(outlook: Outlook | None) -> str:
+    """Why a queued job waits, and when it may start."""
+    if outlook is None or outlook.reason is Reason.PENDING:
+        return ""
+    why = f" {SENTENCES[outlook.reason]}"
+    if outlook.estimate is None:
+        return f"{why} It cannot start with the capacity and the queues as they are."
+    half, most = _minute(outlook.estimate.median), _minute(outlook.estimate.high)
+    if half is None or most is None:
+        return why
+    basis = " Some run times are assumed." if outlook.estimate.basis is Basis.ASSUMED else ""
+    return f"{why} It may start at about {half}, and in nine of ten cases before {most} (UTC).{basis}"
+
+
+def _minute(at: float) -> str | None:
+    """Return the time to the minute, rounded up; None if no datetime can be so late."""
+    try:
+        return datetime.fromtimestamp(math.ceil(at / 60) * 60, UTC).strftime("%Y-%m-%d %H:%M")
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def _where_the_model_is(job: Job) -> str:

@@ -36,3 +36,11 @@ def moment(field: str, timestamp: Timestamp) -> datetime:
             field,
             f"{timestamp.seconds} s, {timestamp.nanos} ns is not allowed; send a time from year 1 to 9999",
         ) from error
+
+
+def time_of(at: float) -> datetime | None:
+    """Return the time; None if no datetime can be so late."""
+    try:
+        return datetime.fromtimestamp(at, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None

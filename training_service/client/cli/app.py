@@ -24,6 +24,7 @@ from training_service.client.cli.commands.login import login, logout, whoami
 from training_service.client.cli.commands.logs import logs
 from training_service.client.cli.commands.plan import PlanCommand, plan
 from training_service.client.cli.commands.plot import plot
+from training_service.client.cli.commands.queue import queue
 from training_service.client.cli.commands.rerun import clone, rerun
 from training_service.client.cli.commands.rm import rm
 from training_service.client.cli.commands.run import SETTINGS as RUN_SETTINGS
@@ -198,7 +199,7 @@ def trainctl(
 
 
 for command in (
-    *(submit, rerun, clone, status, describe, why, watch, wait, logs, plot, artifacts, fetch, diff),
+    *(submit, rerun, clone, status, describe, why, queue, watch, wait, logs, plot, artifacts, fetch, diff),
     *(tag, note, hold, release, cancel, rm, sweep, scale, simulate),
 ):
     app.command()(command)

@@ -13,6 +13,7 @@ from job_tracker.scheduling.model import (
     Limit,
     Node,
     Part,
+    Promise,
     Queue,
     Usage,
 )
@@ -63,7 +64,7 @@ def live_queue(snapshot: pb.GetQueueSnapshotResponse, assumed: float) -> LiveQue
 
 
 def _job(job: pb.SnapshotJob, parts: tuple[Part, ...], begin: float, assumed: float) -> TraceJob:
-    said, begun, length = None, None, assumed
+    said, begun, promise, length = None, None, None, assumed
     if job.HasField("expected_seconds"):
         said = Expected(median=job.expected_seconds, high=job.expected_high_seconds)
         length = said.median
@@ -74,6 +75,8 @@ def _job(job: pb.SnapshotJob, parts: tuple[Part, ...], begin: float, assumed: fl
         begun = Begun(at, Allocation(flavor=job.flavor, trainers=job.trainers, nodes=nodes))
         while at + length <= 0:  # it runs longer than expected, as the planner takes it, too
             length *= 2
+    if job.HasField("promised_start"):
+        promise = Promise(_seconds(job.promised_start) - begin, job.flavor)
     return TraceJob(
         submitted_at=min(0.0, _seconds(job.submitted_at) - begin),
         run=length,
@@ -84,13 +87,22 @@ def _job(job: pb.SnapshotJob, parts: tuple[Part, ...], begin: float, assumed: fl
         said=said,
         each=parts,
         least=job.least_trainers,
+        promise=promise,
         begun=begun,
     )
 
 
 def _flavor(flavor: pb.SnapshotFlavor) -> Flavor:
-    nodes = tuple(Node(name=str(each.number), capacity=dict(each.capacity)) for each in flavor.machines)
-    return Flavor(name=flavor.name, capacity=dict(flavor.capacity), nodes=nodes)
+    nodes = tuple(
+        Node(name=str(each.number), capacity=dict(each.capacity), is_open=not each.is_closed)
+        for each in flavor.machines
+    )
+    return Flavor(
+        name=flavor.name,
+        capacity=dict(flavor.capacity),
+        nodes=nodes,
+        is_followed=flavor.follows_machines,
+    )
 
 
 def _queue(queue: pb.SnapshotQueue) -> Queue:

@@ -6,6 +6,7 @@ if token == '' then
   token = fresh
   redis.call('HINCRBY', KEYS[1], 'term', 1)
   redis.call('HSET', KEYS[1], 'term_token', token)
+  if not are_queue_sets_whole() then make_queue_sets() end
 elseif redis.call('HGET', KEYS[1], 'term_token') ~= token then
   return {'held'}
 end

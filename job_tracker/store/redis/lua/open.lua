@@ -23,13 +23,7 @@ if found[1] and found[2] then
     end
   end
   if tonumber(found[1]) < 8 then
-    for _, state in ipairs({'queued', 'launching', 'running', 'backoff'}) do
-      for _, id in ipairs(redis.call('ZRANGE', key(state), 0, -1)) do
-        local queue = cjson.decode(redis.call('HGET', job_key(id), 'spec')).queue or 'default'
-        redis.call('HSET', job_key(id), 'queue', queue)
-        move_of_queue(queue, '', state, id)
-      end
-    end
+    make_queue_sets()
   end
   if tonumber(found[1]) < tonumber(ARGV[1]) then redis.call('HSET', KEYS[1], 'schema', ARGV[1]) end
   return {'found', found[1], found[2]}

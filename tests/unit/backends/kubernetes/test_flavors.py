@@ -11,6 +11,7 @@ from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.errors import LaunchFailed
+from tests.support import schemas
 from tests.support.catalog import resolved
 from tests.support.jobs import job
 from tests.support.kubernetes_plans import NAME, algorithm, variables_of
@@ -125,3 +126,9 @@ def test_an_elastic_allocation_has_as_many_pods_as_trainers() -> None:
     pods = plan(allocated.as_allocated, settings).pods
     assert [pod["metadata"]["annotations"]["training-service/node"] for pod in pods] == ["n1", "n2"]
     assert [variables_of(pod)["WORLD_SIZE"] for pod in pods] == ["2", "2"]
+
+
+@pytest.mark.parametrize("version", schemas.VERSIONS)
+def test_bound_pods_are_valid(version: str) -> None:
+    for pod in planned(Allocation(flavor="a100", nodes=("n1", "n2"))).pods:
+        schemas.check(pod, version)

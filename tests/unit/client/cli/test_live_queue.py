@@ -3,7 +3,7 @@
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from job_tracker.scheduling.model import Allocation, Expected, Limit, Part
+from job_tracker.scheduling.model import Allocation, Expected, Limit, Part, Promise
 from job_tracker.scheduling.simulation.cluster import BEGIN
 from job_tracker.scheduling.simulation.trace import Begun
 from training_service._generated import training_service_pb2 as pb
@@ -16,7 +16,8 @@ SNAPSHOT = pb.GetQueueSnapshotResponse(
         pb.SnapshotFlavor(
             name="a100",
             capacity={"instances": 4, GPU: 32},
-            machines=[pb.SnapshotMachine(number=1, capacity={GPU: 32})],
+            machines=[pb.SnapshotMachine(number=1, capacity={GPU: 32}, is_closed=True)],
+            follows_machines=True,
         )
     ],
     queues=[
@@ -42,7 +43,13 @@ SNAPSHOT = pb.GetQueueSnapshotResponse(
             machines=[1, 1],
         ),
         pb.SnapshotJob(
-            job_id=7, project="vision", queue="vision", priority=5, submitted_at=Timestamp(seconds=400)
+            job_id=7,
+            project="vision",
+            queue="vision",
+            priority=5,
+            submitted_at=Timestamp(seconds=400),
+            flavor="a100",
+            promised_start=Timestamp(seconds=1700),
         ),
     ],
     omitted_jobs=3,
@@ -59,6 +66,7 @@ def test_jobs_wait_and_run_since_before_the_beginning() -> None:
     assert running.run == 1200, "it runs longer than expected: twice as long, again and again"
     assert (running.project, running.said) == (OTHERS, Expected(median=300, high=350))
     assert (waiting.submitted_at, waiting.run, waiting.said) == (-600, 3600, None)
+    assert waiting.promise == Promise(700, "a100")
     assert (waiting.project, waiting.priority, waiting.instances) == ("vision", 5, 2)
     assert waiting.parts == (Part(2, {"instances": 1, GPU: 8}),)
     assert (found.running, found.unknown, found.omitted) == (1, 1, 3)
@@ -67,7 +75,8 @@ def test_jobs_wait_and_run_since_before_the_beginning() -> None:
 def test_queues_machines_and_options_are_those_of_the_service() -> None:
     cluster = live_queue(SNAPSHOT, assumed=3600).cluster
     assert cluster.resources == {"instances": 4, GPU: 32}
-    assert [node.name for node in cluster.flavors[0].nodes] == ["1"]
+    assert [(node.name, node.is_open) for node in cluster.flavors[0].nodes] == [("1", False)]
+    assert cluster.flavors[0].is_followed
     vision = cluster.queues["vision"]
     assert (vision.parent, vision.weight, vision.max_running) == ("team", 3, 7)
     assert vision.limits == {"a100": {GPU: Limit(nominal=8, lend=2)}}

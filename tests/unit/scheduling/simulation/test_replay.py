@@ -16,6 +16,7 @@ from job_tracker.scheduling.model import (
     Reserve,
     Snapshot,
     Usage,
+    Waiting,
 )
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
@@ -158,3 +159,24 @@ def test_what_was_said_is_what_the_policy_knows() -> None:
     said = Expected(median=3, high=4)
     assert SaidDurations().expected(TraceJob(0, 5, 1, said=said)) == said
     assert SaidDurations().expected(TraceJob(0, 5, 1)) is None
+
+
+def test_further_jobs_may_come_while_some_run() -> None:
+    def one_more(now: float, waiting: Waiting) -> list[TraceJob]:
+        assert not len(waiting)
+        return [TraceJob(now, 10, 1)] if now <= 20 else []
+
+    records = replay([TraceJob(0, 10, 1)], fifo, Cluster.of(1), more=one_more)
+    assert [record.started_at for record in records] == [0, 10, 20]
+
+
+def test_an_earlier_promise_is_the_first_and_is_seen_by_the_policy() -> None:
+    seen = []
+
+    def watching(snapshot: Snapshot, now: float) -> Plan:
+        seen.append(dict(snapshot.promises))
+        return fifo(snapshot, now)
+
+    (record,) = replay([TraceJob(-5, 1, 1, promise=Promise(7, "default"))], watching, Cluster.of(1))
+    assert seen[0] == {1: Promise(BEGIN + 7, "default")}
+    assert record.first_promise == 7

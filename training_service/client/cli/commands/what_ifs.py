@@ -33,7 +33,7 @@ def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
             f"{flavor.name}=N alone",
             param_hint="--capacity",
         )
-    more = capacity - flavor.capacity[INSTANCES]
+    more = capacity - flavor.capacity.get(INSTANCES, 0)
     return Changes({**made.add, flavor.name: more}, made.quota) if more else made
 
 

@@ -6,7 +6,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rich.console import RenderableType
 from rich.text import Text
 
-from training_service._generated.training_service_pb2 import ExplainTrainingResponse
+from training_service._generated.training_service_pb2 import (
+    ExpectedRun,
+    ExplainTrainingResponse,
+    StartEstimate,
+)
 from training_service.client.cli.render import words
 from training_service.client.cli.render.facts import Fact
 from training_service.client.cli.render.panels import facts_table
@@ -27,6 +31,26 @@ def codes(explained: ExplainTrainingResponse) -> str:
     return "\n".join(words.printable(reason.code) for reason in explained.reasons)
 
 
+_NEVER = ("lost_capacity", "max_running")
+_BASES = {
+    "given": "by the run times that callers said",
+    "learned": "by run times of earlier attempts",
+    "assumed": "some run times are assumed",
+}
+_SOURCES = {"given": "as its caller said", "learned": "as earlier attempts", "deadline": "by its deadline"}
+
+
+def _start(estimate: StartEstimate, moment: Callable[[Timestamp], str]) -> str:
+    basis = _BASES.get(estimate.basis, words.printable(estimate.basis))
+    return f"about {moment(estimate.median)}, in nine of ten cases before {moment(estimate.high)} ({basis})"
+
+
+def _run(run: ExpectedRun) -> str:
+    source = _SOURCES.get(run.source, words.printable(run.source))
+    median, high = words.duration(run.median_seconds), words.duration(run.high_seconds)
+    return f"for {median}, in nine of ten cases less than {high} ({source})"
+
+
 def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str]) -> Iterator[Fact]:
     yield "Job", str(explained.job_id)
     if not explained.reasons:
@@ -38,8 +62,18 @@ def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str
     if explained.HasField("promised_start"):
         at = moment(explained.promised_start)
         yield "Promised", f"{at} on {words.printable(explained.flavor)}"
+    if explained.HasField("estimate"):
+        yield "Start", _start(explained.estimate, moment)
+    elif explained.reasons[0].code in _NEVER:
+        yield "Start", "never with the capacity and the queues as they are"
     if explained.moved_because:
         yield "Moved", words.printable(explained.moved_because)
+    if explained.HasField("expected_run"):
+        yield "Runs", _run(explained.expected_run)
+    else:
+        yield "Runs", "for an unknown time; submit with --expected to say how long"
+    for remedy in explained.remedies:
+        yield "Remedy", words.printable(remedy.message) + ("" if remedy.is_verified else " (not verified)")
     for holder in explained.holders:
         of = f"project {words.printable(holder.project)}, {words.count(holder.instances, 'instance')}"
         yield "Held by", f"job {holder.job_id} {words.printable(holder.name)} ({of})"

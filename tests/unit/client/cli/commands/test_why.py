@@ -31,6 +31,9 @@ def test_why_prints_the_reasons_the_promise_and_the_holders(
         holders=[pb.CapacityHolder(job_id=7, name="other", project="vision", instances=4)],
         other_holders=2,
         other_instances=3,
+        estimate=pb.StartEstimate(median=Timestamp(seconds=60), high=Timestamp(seconds=120), basis="learned"),
+        remedies=[pb.Remedy(code="instances", message="Ask for 2.", is_verified=True)],
+        expected_run=pb.ExpectedRun(median_seconds=60, high_seconds=3600, source="given"),
     )
     assert trainctl("why", "1").stdout.splitlines() == [
         "job: 1",
@@ -38,7 +41,11 @@ def test_why_prints_the_reasons_the_promise_and_the_holders(
         "reason: quota: Its queue is at its quota.",
         "reason: order: Jobs before it wait, too.",
         "promised: 1970-01-01T00:01:00Z on a100",
+        "start: about 1970-01-01T00:01:00Z, in nine of ten cases before 1970-01-01T00:02:00Z "
+        "(by run times of earlier attempts)",
         "moved: A job runs longer.",
+        "runs: for 1m 00s, in nine of ten cases less than 1h 00m (as its caller said)",
+        "remedy: Ask for 2.",
         "held by: job 7 other (project vision, 4 instances)",
         "held by: 2 other jobs (3 instances)",
     ]

@@ -1,0 +1,108 @@
+"""What was learned from earlier jobs: how long they run, and how long they wait."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final, Protocol
+
+from job_tracker.domain.job import Job, JobSpec, JobState, Move
+from job_tracker.scheduling.durations import Kind, RunTimes
+from job_tracker.scheduling.model import Expected, Promise
+from job_tracker.scheduling.waits import Wait, WaitTimes
+from job_tracker.store.jobs import JobFilter, Listing
+
+MOST_HISTORY: Final = 2_000
+"""The number of ended jobs whose run times a new leader reads, the newest."""
+_PAGE: Final = 500
+_ENDED: Final = frozenset(state for state in JobState if state.is_terminal)
+_PROGRAM_WORDS: Final = 3
+
+
+class _Store(Protocol):
+    async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing: ...
+
+
+class _Board(Protocol):
+    """The part of a board that waits are learned from."""
+
+    def waits(self, job_id: int) -> bool: ...
+
+    def runs(self, job_id: int) -> bool: ...
+
+    def ahead_of_new(self, now: float) -> Mapping[int, float]: ...
+
+
+class Experience:
+    """The run times and the wait times of earlier jobs."""
+
+    def __init__(self) -> None:
+        self.runs = RunTimes()
+        self.waits = WaitTimes()
+
+    def expected(self, spec: JobSpec) -> Expected | None:
+        """Return how long an attempt is expected to run: as learned, and as its caller says."""
+        given, deadline = spec.expected, spec.deadlines.run
+        return self.runs.expected(
+            kind_of(spec),
+            given=given.total_seconds() if given else None,
+            deadline=deadline.total_seconds() if deadline else None,
+        )
+
+    def ended(self, job: Job) -> None:
+        """Learn from the job's last attempt, which has ended."""
+        self._add(job, list(run_times(job))[-1:])
+
+    async def read(self, store: _Store) -> None:
+        """Learn the run times of the jobs that ended last. The cost does not grow with the history."""
+        found: list[Job] = []
+        before: int | None = None
+        where = JobFilter(states=_ENDED)
+        while len(found) < MOST_HISTORY:
+            page = await store.list_jobs(where, limit=_PAGE, before=before)
+            found += page.jobs
+            if not page.has_more:
+                break
+            before = page.jobs[-1].id
+        self.runs = RunTimes()
+        for job in reversed(found[:MOST_HISTORY]):
+            self._add(job, list(run_times(job)))
+
+    def learn_waits(self, board: _Board, promises: Mapping[int, Promise], now: float) -> Mapping[int, Wait]:
+        """Learn which jobs have begun to wait, and which have started, since the last pass."""
+        started = []
+        for job_id in self.waits.waiting():
+            if board.runs(job_id):
+                started.append(job_id)
+            elif not board.waits(job_id):
+                self.waits.forget(job_id)
+        return self.waits.observe(now, started, board.ahead_of_new(now), promises)
+
+    def _add(self, job: Job, seconds: list[float]) -> None:
+        kind = kind_of(job.spec)
+        for each in seconds:
+            self.runs.add(kind, each)
+
+
+def kind_of(spec: JobSpec) -> Kind:
+    """Return what makes attempts alike: the project, the algorithm or the program, and the size."""
+    algorithm = spec.algorithm
+    if spec.program is not None:
+        # All programs have one algorithm. Those of other projects say nothing, also with the same command.
+        command = spec.group.trainers.command[:_PROGRAM_WORDS]
+        algorithm = " ".join((algorithm, spec.project, *command))
+    return Kind(spec.project, algorithm, spec.instances)
+
+
+def run_times(job: Job) -> Iterator[float]:
+    """Yield how long the attempts of a job held their machines, in seconds: those whose master has run."""
+    admitted: Move | None = None
+    has_run = False
+    for move in job.history:
+        if move.is_restart:
+            continue
+        if move.state is JobState.LAUNCHING:
+            admitted, has_run = move, False
+        elif move.state is JobState.RUNNING:
+            has_run = True
+        elif admitted is not None:
+            if has_run:
+                yield max(0.0, (move.at - admitted.at).total_seconds())
+            admitted = None

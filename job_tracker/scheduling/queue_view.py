@@ -1,0 +1,215 @@
+"""The queue as it stands: the waiting jobs of a caller, and what each queue uses."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, TypeAlias
+
+from job_tracker.catalog.entries import listed
+from job_tracker.common.printable import quoted
+from job_tracker.domain.caller import Caller
+from job_tracker.domain.errors import UnknownReference
+from job_tracker.scheduling.estimates import Estimate
+from job_tracker.scheduling.gangs import quantity_of
+from job_tracker.scheduling.mirror import Label, Seen
+from job_tracker.scheduling.model import Gang, Reason
+from job_tracker.scheduling.shapes import held_parts, total
+from job_tracker.scheduling.shares import Shares
+from job_tracker.scheduling.waiting_view import size_of
+
+MOST_QUEUES: Final = 1000
+"""The number of queues in an answer."""
+
+Place: TypeAlias = tuple[str, int, int]
+"""Where a job is in the list: its queue, its negated priority, and its id."""
+_Used: TypeAlias = dict[tuple[str, str], int]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """A waiting job."""
+
+    gang: Gang
+    label: Label
+    place: int
+    """Its place among all waiting jobs of its queue; 1 is the first."""
+    reason: Reason
+    estimate: Estimate | None
+
+    @property
+    def key(self) -> Place:
+        """Return where it is in the list."""
+        return (self.gang.queue, -self.gang.priority, self.gang.job_id)
+
+    @property
+    def instances(self) -> int:
+        """Return the number of instances that it asks for."""
+        return size_of(self.gang)
+
+
+@dataclass(frozen=True, slots=True)
+class UsedResource:
+    """What a queue and those below it use of a resource, as quantities."""
+
+    flavor: str
+    resource: str
+    used: str
+    capacity: str
+    """Of the flavor."""
+    nominal: str | None
+    """Its quota; None: it has none."""
+    share: float
+    """The used part of the capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStanding:
+    """A queue, or a parent of queues."""
+
+    name: str
+    parent: str
+    weight: float
+    waiting: int
+    running: int
+    instances: int
+    """Of the running jobs."""
+    used: Sequence[UsedResource]
+    share: float
+    """Its part of what the queues with the same parent have used lately; 0 to 1."""
+    max_running: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePage:
+    """Some waiting jobs by queue and place, and the queues that the caller may use."""
+
+    jobs: Sequence[WaitingJob]
+    queues: Sequence[QueueStanding]
+    after: Place | None
+    """The `after` of the next page; None on the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueFilter:
+    """Which waiting jobs are wanted."""
+
+    project: str = ""
+    """Empty: all projects in which the caller has a role."""
+    queue: str = ""
+    """Empty: all queues."""
+
+
+def page_of(seen: Seen, caller: Caller, where: QueueFilter, limit: int, after: Place | None) -> QueuePage:
+    """Return a page of the waiting jobs that the caller may see. The first page has the queues.
+
+    Raises UnknownReference for a queue that the caller may not use.
+    """
+    queues = _queues(seen, caller, where) if after is None else []
+    found = list(islice(_jobs(seen, caller, where, after), limit + 1))
+    if where.queue and after is None and not found and where.queue not in {each.name for each in queues}:
+        allowed = listed(_visible(seen, caller, where.project))
+        raise UnknownReference("queue", f"{quoted(where.queue)} doesn't exist; allowed: {allowed}")
+    jobs = found[:limit]
+    return QueuePage(jobs, queues, jobs[-1].key if len(found) > limit else None)
+
+
+def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -> Iterator[WaitingJob]:
+    situation = seen.situation
+    waiting = situation.snapshot.waiting
+    for queue in sorted(waiting.queues()):
+        if (where.queue and queue != where.queue) or (after is not None and queue < after[0]):
+            continue
+        for place, gang in enumerate(waiting.in_order(queue), 1):
+            label = seen.labels.get(gang.job_id)
+            if label is None or (where.project and label.project != where.project):
+                continue
+            if caller.role_in(label.project) is None:
+                continue
+            if after is not None and (queue, -gang.priority, gang.job_id) <= after:
+                continue
+            reason = situation.reasons(gang)[0]
+            yield WaitingJob(gang, label, place, reason, situation.estimate(gang.job_id))
+
+
+def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStanding]:
+    snapshot = seen.situation.snapshot
+    names = sorted(_visible(seen, caller, where.project))[:MOST_QUEUES]
+    waiting, running, instances = Counter[str](), Counter[str](), Counter[str]()
+    used: dict[str, _Used] = {}
+    for queue in snapshot.waiting.queues():
+        count = sum(1 for _ in snapshot.waiting.in_order(queue))
+        waiting.update(dict.fromkeys(_path(seen, queue), count))
+    for run in snapshot.running.values():
+        held = total(held_parts(run.gang, run.allocation))
+        for name in _path(seen, run.gang.queue):
+            running[name] += 1
+            instances[name] += held["instances"]
+            of_queue = used.setdefault(name, {})
+            for resource, amount in held.items():
+                kind = (run.allocation.flavor, resource)
+                of_queue[kind] = of_queue.get(kind, 0) + amount
+    recent = _recent_shares(seen)
+    return [
+        QueueStanding(
+            name=name,
+            parent=snapshot.queues[name].parent,
+            weight=snapshot.queues[name].weight,
+            waiting=waiting[name],
+            running=running[name],
+            instances=instances[name],
+            used=list(_resources(seen, name, used.get(name, {}))),
+            share=recent.get(name, 0.0),
+            max_running=snapshot.queues[name].max_running,
+        )
+        for name in names
+        if name in snapshot.queues and (not where.queue or name in _path(seen, where.queue))
+    ]
+
+
+def _visible(seen: Seen, caller: Caller, project: str) -> set[str]:
+    """Return the queues of a project, or of all of the caller's, and their parents."""
+    tree = seen.tree
+    if not project and caller.is_everywhere:
+        return set(seen.situation.snapshot.queues)
+    projects = [project] if project else list(caller.roles)
+    return {each for one in projects for leaf in tree.of_project(one) for each in tree.up_from(leaf)}
+
+
+def _path(seen: Seen, queue: str) -> list[str]:
+    return list(seen.tree.up_from(queue)) if queue in seen.tree.queues else [queue]
+
+
+def _resources(seen: Seen, name: str, used: _Used) -> Iterator[UsedResource]:
+    limits = seen.situation.snapshot.queues[name].limits
+    for flavor in seen.situation.snapshot.flavors:
+        for resource, capacity in flavor.capacity.items():
+            amount = used.get((flavor.name, resource), 0)
+            limit = limits.get(flavor.name, {}).get(resource)
+            if not amount and limit is None:
+                continue
+            yield UsedResource(
+                flavor.name,
+                resource,
+                quantity_of(resource, amount),
+                quantity_of(resource, capacity),
+                quantity_of(resource, limit.nominal) if limit is not None else None,
+                amount / capacity if capacity else 0.0,
+            )
+
+
+def _recent_shares(seen: Seen) -> Mapping[str, float]:
+    """Return the part of each queue in what the queues beside it have used lately."""
+    snapshot = seen.situation.snapshot
+    shares = Shares(
+        snapshot.flavors, snapshot.queues, snapshot.usage, seen.situation.now, seen.options.half_life
+    )
+    # Shares are over weights, so that weight 3 with three times the use is as far as weight 1.
+    own = {name: shares.of(name) * queue.weight for name, queue in snapshot.queues.items()}
+    beside: dict[str, float] = {}
+    for name, queue in snapshot.queues.items():
+        beside[queue.parent] = beside.get(queue.parent, 0.0) + own[name]
+    return {
+        name: own[name] / beside[queue.parent] if beside[queue.parent] else 0.0
+        for name, queue in snapshot.queues.items()
+    }

@@ -1,0 +1,161 @@
+"""The running gangs in memory, with what they hold in all, kept up to date by single changes."""
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from job_tracker.scheduling.lengths import planned_end, planned_length
+from job_tracker.scheduling.model import Running
+from job_tracker.scheduling.profile import Return, in_order
+from job_tracker.scheduling.shapes import held_parts, total
+
+
+@dataclass(slots=True)
+class Held:
+    """What gangs hold together."""
+
+    gangs: int = 0
+    amounts: dict[str, int] = field(default_factory=dict)
+    """By resource."""
+
+    def count(self, gangs: int, needs: Mapping[str, int]) -> None:
+        """Count one gang more (1) or less (-1)."""
+        self.gangs += gangs
+        for name, amount in needs.items():
+            self.amounts[name] = self.amounts.get(name, 0) + gangs * amount
+
+
+@dataclass(slots=True)
+class _End:
+    """The gangs that are planned to end at one time."""
+
+    held: Held = field(default_factory=Held)
+    jobs: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _OnFlavor:
+    held: Held = field(default_factory=Held)
+    ends: dict[float, _End] = field(default_factory=dict)
+    returns: list[Return] = field(default_factory=list)
+    """What is held by those of `ends`, the first one first. Gangs of unknown length are left out."""
+
+
+class RunningGangs(Mapping[int, Running]):
+    """The running gangs by job. Reading what they hold does not cost more with more of them."""
+
+    def __init__(self, runs: Iterable[Running] = ()) -> None:
+        """Start with some gangs."""
+        self._runs: dict[int, Running] = {}
+        self._held: dict[str, dict[str, Held]] = {}
+        self._flavors: dict[str, _OnFlavor] = {}
+        for run in runs:
+            self.add(run)
+
+    def add(self, run: Running) -> None:
+        """Add a gang, or replace the one with its id."""
+        job_id = run.gang.job_id
+        self.remove(job_id)
+        self._runs[job_id] = run
+        of_queue, flavor, end, needs = self._places(run)
+        of_queue.count(1, needs)
+        flavor.held.count(1, needs)
+        if end < math.inf:
+            known = flavor.ends.get(end)
+            if known is None:
+                known = flavor.ends[end] = _End()
+                insort(flavor.returns, (end, known.held.amounts), key=_time)
+            known.held.count(1, needs)
+            known.jobs.add(job_id)
+
+    def remove(self, job_id: int) -> Running | None:
+        """Remove a gang if it is there, and return it."""
+        run = self._runs.pop(job_id, None)
+        if run is None:
+            return None
+        of_queue, flavor, end, needs = self._places(run)
+        of_queue.count(-1, needs)
+        if not of_queue.gangs:
+            held = self._held[run.gang.queue]
+            del held[run.allocation.flavor]
+            if not held:
+                del self._held[run.gang.queue]
+        flavor.held.count(-1, needs)
+        if not flavor.held.gangs:
+            del self._flavors[run.allocation.flavor]
+        elif end < math.inf:
+            known = flavor.ends[end]
+            known.held.count(-1, needs)
+            known.jobs.discard(job_id)
+            if not known.jobs:
+                del flavor.ends[end]
+                del flavor.returns[bisect_left(flavor.returns, end, key=_time)]
+        return run
+
+    def clear(self) -> None:
+        """Remove all gangs."""
+        self._runs.clear()
+        self._held.clear()
+        self._flavors.clear()
+
+    def held(self) -> Mapping[str, Mapping[str, Held]]:
+        """Return what gangs hold by queue and flavor."""
+        return self._held
+
+    def held_on(self, flavor: str) -> Mapping[str, int]:
+        """Return what gangs hold on a flavor, by resource."""
+        known = self._flavors.get(flavor)
+        return {} if known is None else known.held.amounts
+
+    def returned(self, flavor: str, now: float) -> Sequence[Return]:
+        """Return what gangs on a flavor are planned to give back, and when. The first comes first."""
+        known = self._flavors.get(flavor)
+        if known is None:
+            return []
+        late = bisect_right(known.returns, now, key=_time)
+        if not late:
+            return known.returns
+        overdue = (self._runs[job] for time, _ in known.returns[:late] for job in known.ends[time].jobs)
+        extended = ((planned_end(run, now), used_by(run)) for run in overdue)
+        return in_order([*known.returns[late:], *extended])
+
+    def is_any_late(self, now: float) -> bool:
+        """Return whether a gang runs longer than planned."""
+        return any(each.returns and each.returns[0][0] <= now for each in self._flavors.values())
+
+    def _places(self, run: Running) -> tuple[Held, _OnFlavor, float, dict[str, int]]:
+        flavor = run.allocation.flavor
+        of_queue = self._held.setdefault(run.gang.queue, {}).setdefault(flavor, Held())
+        end = run.started_at + planned_length(run.gang.expected)
+        return of_queue, self._flavors.setdefault(flavor, _OnFlavor()), end, used_by(run)
+
+    def __getitem__(self, job_id: int) -> Running:
+        return self._runs[job_id]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __contains__(self, job_id: object) -> bool:
+        return job_id in self._runs
+
+    def values(self) -> ValuesView[Running]:
+        """Return the gangs."""
+        return self._runs.values()
+
+
+_time = itemgetter(0)
+
+
+def running_gangs(running: Mapping[int, Running]) -> RunningGangs:
+    """Return the gangs with what they hold in all: as they are, or counted now."""
+    return running if isinstance(running, RunningGangs) else RunningGangs(running.values())
+
+
+def used_by(run: Running) -> dict[str, int]:
+    """Return what a running gang uses of each resource."""
+    return total(held_parts(run.gang, run.allocation))
