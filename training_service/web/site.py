@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from job_tracker.common.log_context import request_id
 from job_tracker.common.printable import printable, without_secrets
+from job_tracker.domain.call_kinds import CHANGING
 from job_tracker.domain.errors import LimitExceeded
 from training_service.api.limits import CallLimits
 from training_service.web import files
@@ -52,8 +53,8 @@ class Page:
     path: str
     view: View
     calls: tuple[str, ...] = ()
-    changes: bool = False
-    """Whether it is the target of a form."""
+    is_form: bool = False
+    """Whether it is the target of a form, which needs the proof of its session."""
     is_public: bool = False
     """Whether it needs no caller."""
 
@@ -74,7 +75,7 @@ def make_site(
     """Return the application."""
     site = _Site(parts, limits, observe, observe_refusal)
     routes = [
-        Route(page.path, site.endpoint(page), methods=["POST" if page.changes else "GET"]) for page in pages
+        Route(page.path, site.endpoint(page), methods=["POST" if page.is_form else "GET"]) for page in pages
     ]
     routes.append(Route("/static/{name:path}", files.serve))
     app = Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown, PageNotFound: _unknown})
@@ -116,7 +117,7 @@ class _Site:
                 caller=None,
             )
             code, message = grpc.StatusCode.CANCELLED, ""
-            is_link = found is None and not page.changes and _is_from_elsewhere(request)
+            is_link = found is None and not page.is_form and _is_from_elsewhere(request)
             try:
                 # A browser holds the cookie back if a link of another site leads here. A page of ours that
                 # loads itself again gets it.
@@ -147,7 +148,7 @@ class _Site:
 
     async def _answer(self, page: Page, visit: Visit, found: Session | None) -> Response:
         visitors = self._parts.visitors
-        if page.changes:
+        if page.is_form:
             await read_form(visit)
             if found is None or not visitors.sessions.proves(found, visit.form.get(PROOF, "")):
                 raise FormTooOld(
@@ -161,7 +162,7 @@ class _Site:
 
     def _error(self, page: Page, visit: Visit, error: Exception, failure: Failure) -> Response:
         request = visit.request
-        if isinstance(error, LoginNeeded) and not page.changes and "hx-request" not in request.headers:
+        if isinstance(error, LoginNeeded) and not page.is_form and "hx-request" not in request.headers:
             there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             response = RedirectResponse("/login?" + urlencode({"next": there}), SEE_OTHER)
             if visit.session.credential:
@@ -180,7 +181,7 @@ class _Site:
     ) -> None:
         """Count the request. Log it if it failed or changed something, as calls of the API."""
         self._observe(f"web {page.name}", code, seconds)
-        if code is grpc.StatusCode.OK and not page.changes:
+        if code is grpc.StatusCode.OK and CHANGING.isdisjoint(page.calls):
             return
         by = f" by {printable(visit.caller.name[:_LONGEST_NAME])}" if visit.caller else ""
         reason = f": {printable(message)}" if message else ""

@@ -1,7 +1,6 @@
 """A job: its state and history, its ranks, its parameters, and what can be done with it."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -82,7 +81,7 @@ async def _shown(visit: Visit, view: JobView) -> dict[str, Any]:
     return {
         "job": job,
         "row": row_of(view),
-        "waiting": replace(waiting, holders=waiting.holders[:10]) if waiting else None,
+        "waiting": waiting,
         "timeline": timeline_of(job, visit.parts.clock()),
         "ranks": ranks_of(job),
         "failure": job.last_failure,
