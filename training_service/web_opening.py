@@ -16,7 +16,7 @@ from training_service.auth.live import Live
 from training_service.auth.tls import ServerTls
 from training_service.settings import Settings
 from training_service.settings.addresses import host_of, is_loopback, split
-from training_service.settings.protection import is_open
+from training_service.settings.protection import is_web_open
 
 if TYPE_CHECKING:
     from training_service.web.server import WebServer
@@ -101,8 +101,7 @@ def open_dashboard(
             authenticator=access.authenticator,
             callers=access.callers,
             sessions=Sessions(lambda: keys.current, settings.web.session),
-            # The API would ask for a client certificate, which the dashboard does not.
-            is_open=is_open(settings) and settings.server.tls.client_certificates != "required",
+            is_open=is_web_open(settings),
             # Browsers send the cookies of all services on a machine to each of them.
             cookie=f"{'__Host-' if is_encrypted else ''}training-{store_id}",
             is_encrypted=is_encrypted,
