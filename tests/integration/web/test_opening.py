@@ -14,8 +14,10 @@ from tests.support.web_site import Visit
 from training_service import web_opening
 from training_service.auth.live import Live
 from training_service.auth.pem_files import PemFile
-from training_service.auth.tls import read_tls
+from training_service.auth.tls import ServerTls, read_tls
 from training_service.settings import Settings
+from training_service.settings.service import ServerSettings
+from training_service.settings.web import WebSettings
 from training_service.web.server import WebServer, listen
 from training_service.web_opening import CannotOpenDashboard, is_wanted
 
@@ -39,7 +41,7 @@ def test_without_its_libraries_the_service_starts_unless_it_is_asked_for(
     monkeypatch.setattr(web_opening, "find_spec", lambda _: None)
     assert not is_wanted(Settings())
     with pytest.raises(CannotOpenDashboard, match=r"web.enabled: .*install training-service\[web\]"):
-        is_wanted(Settings(web={"enabled": True}))
+        is_wanted(Settings(web=WebSettings(enabled=True)))
 
 
 async def test_another_program_at_its_default_port_does_not_matter(visit: Visit) -> None:
@@ -47,7 +49,7 @@ async def test_another_program_at_its_default_port_does_not_matter(visit: Visit)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        made = web_opening._listen(Settings(server={"address": f"127.0.0.1:{port - 1}"}), port - 1)
+        made = web_opening._listen(Settings(server=ServerSettings(address=f"127.0.0.1:{port - 1}")), port - 1)
         with made:
             assert made.getsockname()[1] != port
 
@@ -65,7 +67,11 @@ async def test_with_tls_it_speaks_https_and_a_new_certificate_counts_at_once(tmp
     authority = Authority(tmp_path)
     files = authority.issue(*LOCAL).write(tmp_path, "server")
     paths = [files.certificate, files.key]
-    tls = Live("server.tls", paths, lambda: read_tls(*(PemFile("server.tls", path) for path in paths)))
+
+    def read() -> ServerTls:
+        return read_tls(*(PemFile("server.tls", path) for path in paths))
+
+    tls = Live("server.tls", paths, read, check_seconds=0)
     server = WebServer(_hello, listen("127.0.0.1", 0), tls, grace=1)
     await server.start()
     try:
@@ -78,10 +84,10 @@ async def test_with_tls_it_speaks_https_and_a_new_certificate_counts_at_once(tmp
 
 async def _serial(port: int, authority: Authority) -> object:
     context = ssl.create_default_context(cafile=str(authority.file))
-    async with httpx.AsyncClient(verify=context) as client:
-        async with client.stream("GET", f"https://localhost:{port}/") as answer:
-            connection = answer.extensions["network_stream"].get_extra_info("ssl_object")
-            return connection.getpeercert()["serialNumber"]
+    url = f"https://localhost:{port}/"
+    async with httpx.AsyncClient(verify=context) as client, client.stream("GET", url) as answer:
+        connection = answer.extensions["network_stream"].get_extra_info("ssl_object")
+        return connection.getpeercert()["serialNumber"]
 
 
 async def _hello(scope: Any, receive: Any, send: Any) -> None:
