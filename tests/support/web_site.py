@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from job_tracker.access import tokens
+from job_tracker.store.sqlite import SqliteStore
 from tests.support.api_service import Serve, Service
 from training_service import main
 from training_service.web_opening import Dashboard, open_dashboard
@@ -100,8 +101,8 @@ async def visit(serve: Serve) -> AsyncIterator[Visit]:
     """Starts services with their dashboards."""
     async with AsyncExitStack() as stack:
 
-        async def start(*, tracked: bool = False, **changes: Any) -> Site:
-            service = await serve(tracked=tracked, **{"web": {"address": "127.0.0.1:0"}, **changes})
+        async def start(store: Any = SqliteStore, *, tracked: bool = False, **changes: Any) -> Site:
+            service = await serve(store, tracked=tracked, **{"web": {"address": "127.0.0.1:0"}, **changes})
             metrics = service.metrics
             dashboard = open_dashboard(
                 service.settings,

@@ -41,6 +41,7 @@ PAGES: Final = (
     Page("/jobs/{job_id:int}/artifacts/{name:path}", results.fetch, ("FetchTrainingArtifact",)),
     Page("/jobs/{job_id:int}/curves", results.curves, (GET,)),
     Page("/jobs/{job_id:int}/series", results.series, (METRICS,)),
+    Page("/jobs/{job_id:int}/series.csv", results.table, (METRICS,)),
     Page("/jobs/{job_id:int}/fresh", results.fresh, (WATCH,)),
     Page("/compare", compare.compare, (LIST,)),
     Page("/queue", queue.queue, (QUEUE,)),

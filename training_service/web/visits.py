@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from secrets import token_urlsafe
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -25,6 +26,7 @@ from training_service.web.visitors import Visitors
 _MOST_FIELDS = 2000
 _LARGEST_ID = 2**63 - 1
 SEE_OTHER = 303
+LONGEST_KEY = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,10 @@ class Visit:
         if job_id > _LARGEST_ID:
             raise JobNotFound(job_id)
         return job_id
+
+    def new_key(self) -> str:
+        """Return a request key for a form, so that sending it twice makes one job."""
+        return token_urlsafe(16)
 
     def whole_number(self, name: str, default: int, least: int, most: int) -> int:
         """Return a number of the URL. Raises InvalidField."""

@@ -15,7 +15,7 @@ from training_service.web import live as streams
 from training_service.web.pages.jobs import row_of
 from training_service.web.ranks import ranks_of
 from training_service.web.timeline import timeline_of
-from training_service.web.visits import Visit, see
+from training_service.web.visits import LONGEST_KEY, Visit, see
 
 SHORTEST_PAUSE: Final = 1.0
 """Seconds between two versions of a page."""
@@ -53,7 +53,9 @@ async def rerun(visit: Visit) -> Response:
     """Queue the same job again, and show the new one."""
     before = (await visit.jobs.get(visit.who, visit.job_id)).job
     caller = visit.who.using(before.spec.project)
-    job = await visit.jobs.submit(caller, request_of(request_for(before)))
+    request = request_for(before)
+    request.request_key = visit.form.get("key", "")[:LONGEST_KEY]
+    job = await visit.jobs.submit(caller, request_of(request))
     return see(f"/jobs/{job.id}")
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from secrets import token_urlsafe
 from typing import Any, Final
 
 from starlette.responses import HTMLResponse, Response
@@ -16,7 +15,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.api.caller import project_of
 from training_service.api.convert.requests import request_for, request_of
 from training_service.web import commands
-from training_service.web.visits import Visit, see
+from training_service.web.visits import LONGEST_KEY, Visit, see
 
 _PARAMETER: Final = "parameters."
 _TEXTS: Final = {
@@ -60,7 +59,7 @@ async def submit(visit: Visit) -> Response:
     try:
         job = await visit.jobs.submit(caller, request_of(_request(filled)))
     except RequestKeyConflict as error:
-        again = replace(filled, key=token_urlsafe(16))
+        again = replace(filled, key=visit.new_key())
         problem = f"this form was job {error.job_id} already; submit it again for another job"
         return await _shown(visit, again, problem=problem)
     except InvalidField as error:
@@ -112,13 +111,13 @@ async def _begun(visit: Visit) -> Filled:
         values |= {f"{_PARAMETER}{name}": value for name, value in parameters.items()}
         values |= {"tags": " ".join(job.tags), "queue": request.queue, "priority": request.priority}
         return Filled(
-            algorithm=job.spec.algorithm, project=job.spec.project, values=values, key=token_urlsafe(16)
+            algorithm=job.spec.algorithm, project=job.spec.project, values=values, key=visit.new_key()
         )
     return Filled(
         algorithm=visit.query.get("algorithm", ""),
         project=visit.query.get("project", "") or visit.who.default_project,
         values={},
-        key=token_urlsafe(16),
+        key=visit.new_key(),
     )
 
 
@@ -132,7 +131,7 @@ def _sent(visit: Visit) -> Filled:
         algorithm=visit.form.get("algorithm", ""),
         project=visit.form.get("project", "") or visit.who.default_project,
         values=values,
-        key=visit.form.get("key", "")[:100],
+        key=visit.form.get("key", "")[:LONGEST_KEY],
     )
 
 

@@ -80,6 +80,8 @@
     showTimes(event.target);
     showSelection();
   });
+  // A job has ended: its buttons and links are others now.
+  document.addEventListener("htmx:sseClose", (event) => event.detail.type === "message" && location.reload());
   for (const box of document.querySelectorAll("input[name=job]:checked")) chosen.add(box.value);
   showTimes(document);
   showSelection();

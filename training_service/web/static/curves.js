@@ -9,6 +9,7 @@
   const dark = ["#7db1f0", "#f0a27d", "#7dd3b0", "#c9a0e6", "#e3c069", "#74d0de", "#ee9bbf", "#b8c98a", "#b3bcc5", "#d3a184"];
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const plots = new Map();
+  const MOST = 48;
   let data = new Map();
 
   const text = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -65,6 +66,13 @@
     root.replaceChildren();
     for (const name of [...names].sort()) {
       if (!name.toLowerCase().includes(find)) continue;
+      if (plots.size === MOST) {
+        const rest = document.createElement("p");
+        rest.className = "muted";
+        rest.textContent = `There are more than ${MOST}. Enter a part of their names to see others.`;
+        root.append(rest);
+        break;
+      }
       const lines = [], labels = [];
       let gaps = 0;
       for (const [job, list] of data) {
