@@ -201,7 +201,10 @@ class Jobs:
         """
         if where.project:
             self._guard.check(caller, "queue", where.project)
-        return await self.mirror.ask(lambda seen: page_of(seen, caller, where, limit, after))
+        page = await self.mirror.ask(lambda seen: page_of(seen, caller, where, limit, after))
+        if where.project and not page.jobs and self._limits_of(where.project) is None:
+            raise UnknownProject(where.project)
+        return page
 
     async def snapshot(self, caller: Caller, project: str = "") -> QueueSnapshot:
         """Return the queue as the caller may see it. Raises Forbidden."""

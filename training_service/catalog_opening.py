@@ -70,7 +70,7 @@ def files_of(settings: Settings) -> Files:
         algorithms=settings.algorithms,
         datasets=settings.datasets,
         queues=settings.scheduling.queues,
-        pool=settings.scheduling.pool(settings.followed_flavors),
+        pool=settings.scheduling.pool(settings.followed_flavors, settings.plugin.flavors),
         shipped={
             Kind.ALGORITHM: _equal(settings.algorithms, settings.shipped_algorithms()),
             Kind.DATASET: _equal(settings.datasets, settings.shipped_datasets),

@@ -293,6 +293,7 @@ def make_leadership(
             resolve=resolver.completed,
             before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
             access=opened.access,
+            on_waiting=opened.on_waiting,
         )
         with metrics.observing(tracker), pool.calling(tracker.capacity_changed):
             await tracker.run()

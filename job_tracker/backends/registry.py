@@ -17,7 +17,13 @@ from job_tracker.common.printable import quoted
 from job_tracker.common.validation import explain
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
 from job_tracker.domain.job import JobSpec
-from job_tracker.domain.observers import JobObserver, RequestObserver, ignore_job, ignore_request
+from job_tracker.domain.observers import (
+    JobObserver,
+    RequestObserver,
+    WaitingObserver,
+    ignore_job,
+    ignore_request,
+)
 from job_tracker.frameworks.job_environment import ExtraEnvironment, nothing_more
 from job_tracker.logs.spool import FolderSpool, Spool
 from job_tracker.trees.store import TreeStore
@@ -69,6 +75,8 @@ class Opened:
     """None: nothing can be run in the place of a rank."""
     on_save: JobObserver = ignore_job
     """Called with each stored change of a job, to show it to users of the engine."""
+    on_waiting: WaitingObserver | None = None
+    """Called with queued jobs whose reason for waiting has changed, likewise."""
     silent_seconds: Callable[[], float | None] = lambda: None
     """Seconds without a message from an engine that sends one at least once a minute; None for other engines.
     """
@@ -97,12 +105,12 @@ class BackendPlugin(Protocol):
         return None
 
     @property
-    def flavors(self) -> Collection[str]:
-        """The names of the flavors whose machines the backend can find by its settings, the first one first.
+    def flavors(self) -> Mapping[str, Mapping[str, str]]:
+        """The flavors whose machines the settings describe, with the labels of these machines, by name.
 
         The capacity of one that `scheduling.flavors` does not have is what its machines have.
         """
-        return ()
+        return {}
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         """Resolve the options of an instance of the role. Raises ValueError if they contradict each other."""

@@ -16,6 +16,14 @@ class JobObserver(Protocol):
         ...
 
 
+class WaitingObserver(Protocol):
+    """Receives the waiting jobs whose binding reason has changed, of those that start next."""
+
+    def __call__(self, job: Job, code: str, sentence: str) -> None:
+        """Observe why the queued job waits: a stable code, and a sentence for people."""
+        ...
+
+
 class RequestObserver(Protocol):
     """Receives every request to an engine."""
 

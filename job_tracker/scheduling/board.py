@@ -9,6 +9,7 @@ from job_tracker.scheduling.durations import Kind
 from job_tracker.scheduling.experience import Experience, kind_of
 from job_tracker.scheduling.gangs import gang_of
 from job_tracker.scheduling.model import (
+    DEFAULT_FLAVOR,
     Allocation,
     Flavor,
     Gang,
@@ -75,9 +76,21 @@ class Board:
         self._since = now
 
     def advance(self, now: float) -> None:
-        """Bring the usage of all queues to this time."""
-        for queue in self.running.held():
-            self._advance(queue, now)
+        """Bring the usage of all queues to this time.
+
+        That of idle queues only decays. Once in a half-life is enough, so that their notes seldom change.
+        """
+        held = self.running.held()
+        for queue, usage in list(self.usage.items()):
+            if queue in held or now - usage.at > self._half_life:
+                self._advance(queue, now)
+
+    def used(self) -> Mapping[str, Usage]:
+        """Return what queues have used. What has decayed to nothing is forgotten."""
+        held = self.running.held()
+        for queue in [name for name, usage in self.usage.items() if name not in held and _is_nothing(usage)]:
+            del self.usage[queue]
+        return self.usage
 
     def shift(self, seconds: float) -> None:
         """Move all times by this much, since the clock was set by it."""
@@ -105,7 +118,7 @@ class Board:
                 self._stop_waiting(job.id)
                 # If the clock was set back, the start may seem to be in the future.
                 began = min(now, (job.admitted_at or job.submitted_at).timestamp())
-                self._begin(Running(self._gang_of(job), job.allocation or Allocation(), began))
+                self._begin(Running(self._gang_of(job), job.allocation or self._unknown_place(), began))
         else:
             self.remove(job.id, now)
 
@@ -177,6 +190,11 @@ class Board:
     def _gang_of(self, job: Job) -> Gang:
         return gang_of(job.id, job.spec, self.experience.expected(job.spec))
 
+    def _unknown_place(self) -> Allocation:
+        """Return where a job counts that was launched by an earlier version, or since a backup."""
+        names = [flavor.name for flavor in self._pool()[0]]
+        return Allocation() if DEFAULT_FLAVOR in names or not names else Allocation(flavor=names[0])
+
     def _begin_waiting(self, job: Job) -> None:
         gang, known = self._gang_of(job), self.waiting.get(job.id)
         if known is not None:
@@ -219,6 +237,10 @@ class Board:
             held = self.running.held().get(queue, {})
             rates = {flavor: each.amounts for flavor, each in held.items()}
             self.usage[queue] = advanced(known, rates, now, self._half_life)
+
+
+def _is_nothing(usage: Usage) -> bool:
+    return all(amount < 1 for of_flavor in usage.amounts.values() for amount in of_flavor.values())
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:

@@ -1,6 +1,7 @@
 """What is free by flavor and machine, now and later, and where a gang fits."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ class Slot:
 
 
 NEVER = Slot(math.inf)
+_MOST_ROOMS = 64
 
 
 class FlavorCapacity:
@@ -29,6 +31,7 @@ class FlavorCapacity:
     def __init__(self, flavor: Flavor, now: float, running: RunningGangs | None = None) -> None:
         """Start with the running gangs; without them, with none."""
         self.flavor = flavor
+        self._now = now
         names = dict.fromkeys(flavor.capacity)
         for node in flavor.nodes:
             names.update(dict.fromkeys(node.capacity))
@@ -44,6 +47,8 @@ class FlavorCapacity:
             free = self._left(flavor, [running.held_on(flavor.name)])
             self._all = Profile(now, free, running.returned(flavor.name, now))
         self._nodes = {name: self._profile(node, now, by_node[name]) for name, node in self._open.items()}
+        self._rooms: dict[tuple[float, float], dict[str, Room]] = {}
+        """What is free on each machine between two times."""
 
     def _on_nodes(
         self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]
@@ -117,9 +122,12 @@ class FlavorCapacity:
         rank = 0
         for part in parts if slot.nodes else ():
             each = vector(part.each, self.names)
-            for name in slot.nodes[rank : rank + part.count]:
-                self._nodes[name].take(each, slot.at, end)
+            for name, count in Counter(slot.nodes[rank : rank + part.count]).items():
+                self._nodes[name].take(tuple(amount * count for amount in each), slot.at, end)
             rank += part.count
+        for (first, last), rooms in self._rooms.items():
+            for name in set(slot.nodes):
+                rooms[name] = Room(self._open[name], self._nodes[name].lowest(first, last))
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
         """Take what parts need from now on, also if it is not free yet: then the next that gets free."""
@@ -134,7 +142,12 @@ class FlavorCapacity:
         return free
 
     def _offers(self, parts: tuple[Part, ...]) -> bool:
-        """Return whether it has every resource that the parts need, as far as that is known."""
+        """Return whether it has the labels and the resources that the parts need, as far as is known."""
+        labels = self.flavor.labels
+        if labels and any(
+            labels.get(key, value) != value for part in parts for key, value in part.where.selector
+        ):
+            return False
         if not self.flavor.is_followed:
             return True
         return all(not amount or name in self.names for part in parts for name, amount in part.each.items())
@@ -152,5 +165,24 @@ class FlavorCapacity:
 
     def _pack(self, parts: tuple[Part, ...], start: float, end: float) -> tuple[str, ...] | None:
         demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
-        rooms = (Room(self._open[name], node.lowest(start, end)) for name, node in self._nodes.items())
-        return pack(demands, rooms)
+        if start <= self._now:
+            return pack(demands, self._rooms_between(start, end))
+        # Looks at later times are all different. Most machines have no room then, which is quickly seen.
+        needs = {demand.each for demand in demands}
+        nodes = (
+            (name, node)
+            for name, node in self._nodes.items()
+            if any(node.fits_at(need, end - start, start) for need in needs)
+        )
+        return pack(demands, [Room(self._open[name], node.lowest(start, end)) for name, node in nodes])
+
+    def _rooms_between(self, start: float, end: float) -> Iterable[Room]:
+        """Return what is free on each machine all the time between two times."""
+        rooms = self._rooms.get((start, end))
+        if rooms is None:
+            if len(self._rooms) >= _MOST_ROOMS:
+                self._rooms.clear()
+            rooms = self._rooms[start, end] = {
+                name: Room(self._open[name], node.lowest(start, end)) for name, node in self._nodes.items()
+            }
+        return rooms.values()

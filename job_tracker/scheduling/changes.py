@@ -1,9 +1,10 @@
 """Changes of a snapshot that a remedy proposes: of a waiting job, its queue, or the capacity."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from job_tracker.domain.group import Place
 from job_tracker.scheduling.gangs import listed_amounts
 from job_tracker.scheduling.model import (
     INSTANCES,
@@ -167,46 +168,48 @@ class MoreCapacity:
     more: Resources
     machines: tuple[Node, ...] = ()
 
+    for_others: Resources = field(default_factory=dict)
+    """What the new machines also have, all together, for the jobs that go before."""
+
     @classmethod
     def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
         """Return so much more that the parts fit so many times on what is added."""
-        return cls._of(flavor, [(part, times) for part in parts])
+        needs = _times(total(tuple(parts)), times)
+        more = {name: amount for name, amount in needs.items() if amount and name in flavor.capacity}
+        if not flavor.nodes:
+            return cls(flavor.name, more)
+        machines = [node for number, part in enumerate(parts) for node in _machines(number, part, times)]
+        return cls(flavor.name, more, tuple(machines))
 
     @classmethod
     def for_all(cls, snapshot: Snapshot, flavor: Flavor, parts: Sequence[Part]) -> "MoreCapacity":
         """Return enough for all waiting jobs, and for what the queues are guaranteed."""
+        own, others = cls.of_needs(flavor, parts, 1), dict[str, int]()
         gangs = (each for name in snapshot.waiting.queues() for each in snapshot.waiting.in_order(name))
-        every = [(part, 1) for gang in gangs for part in gang.parts]
-        found = cls._of(flavor, [*every, *((part, 1) for part in parts)])
-        guaranteed: dict[str, int] = {}
-        for queue in snapshot.queues.values():
-            for name, limit in queue.limits.get(flavor.name, {}).items():
-                guaranteed[name] = guaranteed.get(name, 0) + limit.nominal
-        more = {name: amount + guaranteed.get(name, 0) for name, amount in found.more.items()}
-        return replace(found, more=more)
-
-    @classmethod
-    def _of(cls, flavor: Flavor, parts: Iterable[tuple[Part, int]]) -> "MoreCapacity":
-        listed = list(parts)
-        needs: dict[str, int] = {}
-        for part, times in listed:
-            for name, amount in total((part,)).items():
-                needs[name] = needs.get(name, 0) + amount * times
-        more = {name: amount for name, amount in needs.items() if amount and name in flavor.capacity}
-        if not flavor.nodes:
-            return cls(flavor.name, more)
-        machines = tuple(
-            node for number, (part, times) in enumerate(listed) for node in _machines(number, part, times)
+        for gang in gangs:
+            _add(others, total(gang.parts))
+        guaranteed = (
+            {name: limit.nominal for name, limit in queue.limits.get(flavor.name, {}).items()}
+            for queue in snapshot.queues.values()
         )
-        return cls(flavor.name, more, machines)
+        _add(others, *guaranteed)
+        known = {name: amount for name, amount in others.items() if name in flavor.capacity}
+        more = dict(own.more)
+        _add(more, known)
+        if not flavor.nodes:
+            return replace(own, more=more)
+        # One for all of them: how many machines they need is another question.
+        selector = dict(parts[0].where.selector) if parts else {}
+        large = Node(name="new-others", capacity={INSTANCES: 1, **others}, labels=selector)
+        return replace(own, more=more, machines=(*own.machines, large), for_others=others)
 
     @property
     def text(self) -> str:
         if self.machines:
-            kinds = sorted({listed_amounts(node.capacity) for node in self.machines})
-            return (
-                f"Add machines to the flavor {self.flavor}: {len(self.machines)} with {' or '.join(kinds)}."
-            )
+            own = [node for node in self.machines if not self.for_others or node is not self.machines[-1]]
+            kinds = " or ".join(sorted({_described(node) for node in own}))
+            others = f", and others with {listed_amounts(self.for_others)}" if self.for_others else ""
+            return f"Add machines to the flavor {self.flavor}: {len(own)} with {kinds}{others}."
         return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(self.more)}."
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
@@ -231,9 +234,31 @@ class MakeRoom:
 
 def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
     """Yield a machine for each instance."""
-    each = {INSTANCES: 1, **part.each}
+    each, apart = {INSTANCES: 1, **part.each}, part.where.apart
     for copy in range(part.count * times):
-        yield Node(name=f"new-{number}-{copy}", capacity=each)
+        name = f"new-{number}-{copy}"
+        # All are near each other, and apart if the job asks for that.
+        places: dict[Place, str] = {
+            place: name if place is apart or (apart is not None and apart in place.larger) else "new"
+            for place in Place
+            if place is not Place.MACHINE
+        }
+        yield Node(name=name, capacity=each, labels=dict(part.where.selector), places=places)
+
+
+def _times(amounts: Resources, times: int) -> dict[str, int]:
+    return {name: amount * times for name, amount in amounts.items()}
+
+
+def _add(sums: dict[str, int], *amounts: Resources) -> None:
+    for each in amounts:
+        for name, amount in each.items():
+            sums[name] = sums.get(name, 0) + amount
+
+
+def _described(node: Node) -> str:
+    labels = ", ".join(f"{key}={value}" for key, value in node.labels.items())
+    return listed_amounts(node.capacity) + (f", labelled {labels}" if labels else "")
 
 
 def _with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:

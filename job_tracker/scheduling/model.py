@@ -44,6 +44,8 @@ class Flavor:
     capacity: Resources
     nodes: tuple[Node, ...] = ()
     """The machines, if they are known. Then each instance has to fit on one of them."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that all its machines have."""
     is_followed: bool = False
     """Whether the capacity is what the machines have. It may change at any time, also to nothing."""
     is_known: bool = True

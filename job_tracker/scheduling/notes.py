@@ -23,6 +23,8 @@ WAITING: Final = "waiting"
 WAITS: Final = "waits"
 """The kind of what was learned of waits, under one key."""
 _ALL: Final = "all"
+_UNSURE: Final = ""
+"""In the place of a text, if it is unknown what the store has."""
 
 _RESERVED = TypeAdapter(Reserve)
 _USAGE = TypeAdapter(Usage)
@@ -39,7 +41,9 @@ class NoteKeeper:
         self._store = store
         self._term = term
         self._kept: dict[tuple[str, str], str] = {}
-        self._waiting: dict[str, str] = {}
+        """What was written: the texts by kind and key."""
+        self._written: Mapping[int, Reserve] = {}
+        self._decided: Mapping[int, Reserve] = {}
         self._writing = asyncio.Lock()
 
     async def restore(self, board: Board) -> None:
@@ -51,22 +55,23 @@ class NoteKeeper:
             self._kept[USAGE, queue] = text
             if (usage := _read(_USAGE, text)) is not None:
                 board.usage.setdefault(queue, usage)
+        written: dict[int, Reserve] = {}
         for key, text in (await self._store.scheduling_notes(WAITING)).items():
             self._kept[WAITING, key] = text
             if (reserved := _read(_RESERVED, text)) is not None:
                 board.promises.setdefault(reserved.job_id, reserved.promise)
-        self._waiting = {key: text for (kind, key), text in self._kept.items() if kind == WAITING}
+                written[reserved.job_id] = reserved
+        self._written = self._decided = written
 
     def decided(self, plan: Plan, board: Board) -> None:
         """Keep the reservations of a plan, in the place of earlier ones."""
         board.promises.clear()
         board.promises.update({each.job_id: each.promise for each in plan.reserved})
-        self._waiting = {str(each.job_id): _text_of(_RESERVED, each) for each in plan.reserved}
+        self._decided = {each.job_id: each for each in plan.reserved}
 
     def has_changed(self) -> bool:
         """Return whether reservations differ from those that were written."""
-        kept = {key: text for (kind, key), text in self._kept.items() if kind == WAITING}
-        return kept != self._waiting
+        return self._decided != self._written
 
     async def write(self, board: Board, *, with_usage: bool) -> None:
         """Write what has changed, in one transaction."""
@@ -74,9 +79,10 @@ class NoteKeeper:
             await self._write(board, with_usage=with_usage)
 
     async def _write(self, board: Board, *, with_usage: bool) -> None:
-        wanted = {(WAITING, key): text for key, text in self._waiting.items()}
+        decided = self._decided
+        wanted = {(WAITING, str(job_id)): _text_of(_RESERVED, each) for job_id, each in decided.items()}
         if with_usage:
-            wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.usage.items()}
+            wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.used().items()}
             wanted[WAITS, _ALL] = board.experience.waits.text()
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
@@ -84,13 +90,17 @@ class NoteKeeper:
         replaced = {WAITING, USAGE} if with_usage else {WAITING}  # what was learned always stays
         changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
         if not changed:
+            self._written = decided
             return
+        # Without an answer, they may have been written all the same: then they are to be replaced or removed.
+        self._kept |= dict.fromkeys(changed, _UNSURE)
         await self._store.keep_scheduling_notes(changed, term=self._term)
         for place, text in changed.items():
             if text is None:
                 del self._kept[place]
             else:
                 self._kept[place] = text
+        self._written = decided
 
 
 async def reservation_of(store: SchedulingStore, job_id: int) -> Reserve | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop
 from typing import TypeAlias
 
 from job_tracker.domain.group import Place
@@ -28,7 +29,8 @@ class Room:
     free: Vector
 
 
-_Names: TypeAlias = list[str]
+_Fits: TypeAlias = dict[str, int]
+"""How many instances fit on a machine, by its name; only machines with room for one."""
 
 
 def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | None:
@@ -37,11 +39,14 @@ def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | 
     Without a placement, the instances are put on one machine if possible, or else in one rack, or else in
     one zone. Each time, the smallest place that is enough is taken, so that large ones stay free.
     """
-    found = [room for room in rooms if room.node.is_open]
+    found = {room.node.name: room for room in rooms if room.node.is_open}
+    fits = [_fits(demand, found) for demand in demands]
+    if not _may_hold(demands, fits):
+        return None
     places = demands[0].where if demands else ANYWHERE
     for near, apart in _choices(places):
-        for group in _groups(found, near):
-            packed = _Packer(group, apart).pack(demands)
+        for group in _groups(demands, fits, found, near):
+            packed = _Packer({name: found[name] for name in group}, apart).pack(demands, fits)
             if packed is not None:
                 return packed
     return None
@@ -49,7 +54,24 @@ def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | 
 
 def times(free: Vector, each: Vector) -> int:
     """Return how many alike instances fit into what is free."""
-    return min((a // b for a, b in zip(free, each, strict=True) if b), default=UNLIMITED)
+    return min([a // b for a, b in zip(free, each, strict=True) if b], default=UNLIMITED)
+
+
+def _fits(demand: Demand, rooms: Mapping[str, Room]) -> _Fits:
+    selector, known = demand.where.selector, dict[Vector, int]()
+    fits: _Fits = {}
+    for name, room in rooms.items():
+        count = known.get(room.free)
+        if count is None:  # most machines are like others
+            count = known[room.free] = times(room.free, demand.each)
+        if count > 0 and (not selector or _matches(room.node, selector)):
+            fits[name] = count
+    return fits
+
+
+def _may_hold(demands: Sequence[Demand], fits: Sequence[_Fits]) -> bool:
+    """Return whether the machines have room for each demand by itself."""
+    return all(sum(each.values()) >= demand.count for demand, each in zip(demands, fits, strict=True))
 
 
 def _choices(where: Where) -> Iterator[tuple[Place | None, Place | None]]:
@@ -65,67 +87,65 @@ def _choices(where: Where) -> Iterator[tuple[Place | None, Place | None]]:
     yield from ((near, None) for near in nears)
 
 
-def _groups(rooms: Sequence[Room], near: Place | None) -> Iterator[Sequence[Room]]:
-    """Yield the machines of each place of a kind, the place with the least that is free first."""
+def _groups(
+    demands: Sequence[Demand], fits: Sequence[_Fits], rooms: Mapping[str, Room], near: Place | None
+) -> Iterator[Sequence[str]]:
+    """Yield the machines of each place of a kind that may be enough, the place with the least room first."""
     if near is None:
-        yield rooms
+        yield list(rooms)
         return
     if near is Place.MACHINE:
-        yield from ([room] for room in sorted(rooms, key=lambda room: (room.free, room.node.name)))
+        among = (name for name, count in fits[0].items() if count >= demands[0].count) if fits else rooms
+        ordered = [(rooms[name].free, name) for name in among]
+        heapify(ordered)  # the first one is mostly enough
+        while ordered:
+            yield (heappop(ordered)[1],)
         return
-    by_place: dict[str, list[Room]] = {}
-    for room in rooms:
-        if (name := room.node.places.get(near)) is not None:
-            by_place.setdefault(name, []).append(room)
-    yield from (
-        group
-        for _, group in sorted(
-            by_place.items(), key=lambda each: ([sum(column) for column in _columns(each[1])], each[0])
-        )
-    )
-
-
-def _columns(rooms: Sequence[Room]) -> Iterator[tuple[int, ...]]:
-    return zip(*(room.free for room in rooms), strict=True)
+    by_place: dict[str, list[str]] = {}
+    for name, room in rooms.items():
+        if (place := room.node.places.get(near)) is not None:
+            by_place.setdefault(place, []).append(name)
+    groups = []
+    for place, group in by_place.items():
+        of_group = [{name: each[name] for name in group if name in each} for each in fits]
+        if _may_hold(demands, of_group):
+            groups.append(([sum(each.values()) for each in of_group], place))
+    yield from (by_place[place] for _, place in sorted(groups))
 
 
 class _Packer:
     """Packs demands on some machines, the largest instances first."""
 
-    def __init__(self, rooms: Sequence[Room], apart: Place | None) -> None:
-        self._nodes: Mapping[str, Node] = {room.node.name: room.node for room in rooms}
-        self._free = {room.node.name: room.free for room in rooms}
+    def __init__(self, rooms: Mapping[str, Room], apart: Place | None) -> None:
+        self._rooms = rooms
+        self._free: dict[str, Vector] = {}
+        """What is left of the machines that were used."""
         self._apart = apart
         self._taken: set[str] = set()
         """The places that have an instance, if instances are to be apart."""
 
-    def pack(self, demands: Sequence[Demand]) -> tuple[str, ...] | None:
-        placed: list[_Names] = [[] for _ in demands]
+    def pack(self, demands: Sequence[Demand], fits: Sequence[_Fits]) -> tuple[str, ...] | None:
+        placed: list[list[str]] = [[] for _ in demands]
         order = sorted(range(len(demands)), key=lambda i: (demands[i].each, -i), reverse=True)
         for index in order:
-            if not self._place(demands[index], placed[index]):
+            of_group = {name: fits[index][name] for name in self._rooms if name in fits[index]}
+            if not self._place(demands[index], of_group, placed[index]):
                 return None
         return tuple(name for names in placed for name in names)
 
-    def _place(self, demand: Demand, placed: _Names) -> bool:
-        fits = {
-            name: count
-            for name in self._free
-            if _matches(self._nodes[name], demand.where)
-            and (count := times(self._free[name], demand.each)) > 0
-        }
+    def _place(self, demand: Demand, fits: _Fits, placed: list[str]) -> bool:
+        for name in self._free.keys() & fits.keys():
+            fits[name] = times(self._free[name], demand.each)
         left = demand.count
-        if sum(min(count, left) for count in fits.values()) < left:
-            return False
         while left:
             if self._apart is not None:
-                fits = {name: 1 for name in fits if self._is_untaken(name)}
-            if not fits:
-                return False
+                fits = {name: 1 for name, count in fits.items() if count > 0 and self._is_untaken(name)}
             enough = [(count, name) for name, count in fits.items() if count >= left]
             # The smallest machine that is enough, or else the largest one.
-            count, name = min(enough) if enough else max(((n, each) for each, n in fits.items()))
-            count = min(count, left)
+            found = min(enough) if enough else max(((n, name) for name, n in fits.items()), default=(0, ""))
+            count, name = min(found[0], left), found[1]
+            if count <= 0:
+                return False
             self._take(name, demand.each, count)
             placed += [name] * count
             left -= count
@@ -133,7 +153,8 @@ class _Packer:
         return True
 
     def _take(self, name: str, each: Vector, count: int) -> None:
-        self._free[name] = tuple(a - b * count for a, b in zip(self._free[name], each, strict=True))
+        free = self._free.get(name, self._rooms[name].free)
+        self._free[name] = tuple(a - b * count for a, b in zip(free, each, strict=True))
         if self._apart is not None and (place := self._place_of(name)) is not None:
             self._taken.add(place)
 
@@ -144,8 +165,8 @@ class _Packer:
     def _place_of(self, name: str) -> str | None:
         if self._apart is None:
             return None
-        return self._nodes[name].places.get(self._apart, name if self._apart is Place.MACHINE else None)
+        return self._rooms[name].node.places.get(self._apart, name if self._apart is Place.MACHINE else None)
 
 
-def _matches(node: Node, where: Where) -> bool:
-    return all(node.labels.get(key) == value for key, value in where.selector)
+def _matches(node: Node, selector: tuple[tuple[str, str], ...]) -> bool:
+    return all(node.labels.get(key) == value for key, value in selector)

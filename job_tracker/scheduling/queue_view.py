@@ -16,7 +16,7 @@ from job_tracker.scheduling.mirror import Label, Seen
 from job_tracker.scheduling.model import Gang, Reason
 from job_tracker.scheduling.shapes import held_parts, total
 from job_tracker.scheduling.shares import Shares
-from job_tracker.scheduling.waiting_view import size_of
+from job_tracker.scheduling.work import size
 
 MOST_QUEUES: Final = 1000
 """The number of queues in an answer."""
@@ -45,7 +45,7 @@ class WaitingJob:
     @property
     def instances(self) -> int:
         """Return the number of instances that it asks for."""
-        return size_of(self.gang)
+        return size(self.gang)
 
 
 @dataclass(frozen=True, slots=True)

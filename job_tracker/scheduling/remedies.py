@@ -80,6 +80,8 @@ def remedy(
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
+    if reason is Reason.UNKNOWN_CAPACITY:
+        return Remedy(Cure.WAIT, "Wait until the machines have been read; the log of the service has errors.")
     if not snapshot.is_open:
         return _closed(snapshot, gang, reason, now, options, priorities)
     for cure, changes in _candidates(snapshot, plan, gang, reason, now, priorities):

@@ -1,8 +1,9 @@
 """The tree of queues, as declared: checked against the flavors, and turned into what the planner sees."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final
 
 from job_tracker.catalog.entries import listed
@@ -29,16 +30,17 @@ def pool_of(
     instances: int,
     priorities: Mapping[str, int] = DEFAULT_PRIORITIES,
     followed: Collection[str] = (),
+    labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Pool:
     """Return the pool of these capacities by flavor, and of the `followed` flavors, whose are not known yet.
 
-    Without any, it has one flavor with so many instances.
+    Without any, it has one flavor with so many instances. `labels` are those of machines, by flavor.
     """
     flavors = [Flavor(name=name, capacity=units_of(each)) for name, each in capacities.items()]
     flavors += [Flavor(name=name, capacity={}, is_followed=True, is_known=False) for name in followed]
-    return Pool(
-        tuple(flavors) or (Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: instances}),), dict(priorities)
-    )
+    flavors = flavors or [Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: instances})]
+    flavors = [replace(each, labels=labels[each.name]) if labels.get(each.name) else each for each in flavors]
+    return Pool(tuple(flavors), dict(priorities))
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,10 @@ class WaitingGangs:
         """Return the gangs of a queue: the highest priority first, then the order of submissions."""
         return (self._gangs[job_id] for _, job_id in self._order.get(queue, ()))
 
+    def count(self, queue: str) -> int:
+        """Return how many gangs of a queue wait."""
+        return len(self._order.get(queue, ()))
+
     def get(self, job_id: int) -> Gang | None:
         """Return one gang."""
         return self._gangs.get(job_id)

@@ -1,6 +1,6 @@
 """Why a job waits, as every replica answers it, and only as far as the caller may know."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -10,28 +10,11 @@ from job_tracker.domain.job import Job, JobState
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.explanations import explain as explain_gang
 from job_tracker.scheduling.mirror import Label, Mirror, Seen
-from job_tracker.scheduling.model import Expected, Gang, Promise, Reason, Running
+from job_tracker.scheduling.model import Expected, Promise, Reason, Running
 from job_tracker.scheduling.remedies import Remedy
 from job_tracker.scheduling.shapes import held_parts
 
 _MOST_HOLDERS: Final = 100
-
-SENTENCES: Final[Mapping[Reason, str]] = {
-    Reason.CAPACITY: "Other jobs use what it needs.",
-    Reason.FRAGMENTED: "Enough is free in all, but not on single machines.",
-    Reason.QUOTA: "Its queue, or a parent of it, is at its quota and cannot borrow more now.",
-    Reason.LENT: "Other queues have borrowed its queue's quota.",
-    Reason.MAX_RUNNING: "Its queue runs as many jobs as it may.",
-    Reason.ORDER: "Jobs before it in its queue wait, too.",
-    Reason.SHARE: "Queues that have used less for their weight go first.",
-    Reason.RESERVED: "It would delay a job with an earlier reservation.",
-    Reason.UNKNOWN_LENGTH: "Its duration is unknown, and enough such jobs have overtaken the first one.",
-    Reason.UNKNOWN_CAPACITY: "The machines on which it may run have not been read yet.",
-    Reason.LOST_CAPACITY: "The capacity is smaller than when it was accepted, and no longer enough for it.",
-    Reason.ROOM: "The machine of the service has no room for the next launch.",
-    Reason.PENDING: "The next pass decides about it; it was submitted a moment ago.",
-}
-"""Each reason in a sentence for people."""
 
 
 class Source(StrEnum):
@@ -148,8 +131,3 @@ def _run(seen: Seen, job_id: int) -> Running | None:
 def instances_of(run: Running) -> int:
     """Return the number of instances that a running gang holds."""
     return sum(part.count for part in held_parts(run.gang, run.allocation))
-
-
-def size_of(gang: Gang) -> int:
-    """Return the number of instances that a gang asks for."""
-    return sum(part.count for part in gang.parts)

@@ -94,7 +94,7 @@ class WaitingWork:
             behind[gang.priority] = behind.get(gang.priority, 0.0) + work(gang)
             before = sum(done for priority, done in self._work.items() if priority >= gang.priority)
             found[gang.job_id] = max(0.0, busy + before - behind[gang.priority]) / capacity
-        return found
+        return dict(reversed(found.items()))
 
 
 def _capacity(flavors: Iterable[Flavor]) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -12,9 +12,11 @@ from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, StaleJob
 from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.observers import WaitingObserver
 from job_tracker.scheduling.board import Board
-from job_tracker.scheduling.model import Plan, Snapshot
+from job_tracker.scheduling.model import Plan, Reason, Snapshot
 from job_tracker.scheduling.notes import NoteKeeper
+from job_tracker.scheduling.reasons import SENTENCES, binding_reasons, counts_by_reason
 from job_tracker.store.jobs import JobStore
 from job_tracker.store.queue import QueueView
 
@@ -25,6 +27,7 @@ _READ_AT_ONCE = 256
 _MOVED_AT_ONCE = 512
 _MANY = 1000
 _LONGEST_PAUSE = 1.0  # seconds
+_MOST_ANNOUNCED = 100
 _SHARE_OF_TIME = 0.05
 _SET_CLOCK = 1.0  # seconds
 """A clock that differs by more from what has passed was set."""
@@ -55,10 +58,12 @@ class Admitting:
         keep_notes_soon: Callable[[], None],
         clock: Callable[[], datetime],
         steady: Callable[[], float] = boot_seconds,
+        on_waiting: WaitingObserver | None = None,
     ) -> None:
         """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
 
-        `steady` is a clock that is never set: it shows when `clock` was.
+        `steady` is a clock that is never set: it shows when `clock` was. `on_waiting` gets the first waiting
+        jobs whose reason has changed, about once a second.
         """
         self._store = store
         self._planner = planner
@@ -70,6 +75,11 @@ class Admitting:
         self._clock = clock
         self._steady = steady
         self._offset = clock().timestamp() - steady()
+        self._on_waiting = on_waiting
+        self.reasons: Mapping[Reason, int] = {}
+        """How many jobs waited for each reason after the last pass."""
+        self._binding: Mapping[int, Reason] = {}
+        self._announced: dict[int, Reason] = {}
         self.passes = 0
         """The number of passes so far."""
         self._not_before = 0.0
@@ -102,6 +112,8 @@ class Admitting:
                 break
         self._notes.decided(plan, self._board)
         self._board.learn_waits(self._board.promises, now)
+        self.reasons = counts_by_reason(plan, self._board.waiting)
+        self._binding = binding_reasons(plan, self._board.waiting)
         if self._notes.has_changed():
             self._keep_notes_soon()
         if plan.next_at is None:
@@ -114,6 +126,18 @@ class Admitting:
             if with_usage:
                 self._board.advance(self._now())
             await self._notes.write(self._board, with_usage=with_usage)
+            if self._on_waiting is not None:
+                await self._announce(self._on_waiting)
+
+    async def _announce(self, observe: WaitingObserver) -> None:
+        binding = self._binding
+        self._announced = {job_id: each for job_id, each in self._announced.items() if job_id in binding}
+        changed = [job_id for job_id, each in binding.items() if self._announced.get(job_id) is not each]
+        for job_id in changed[:_MOST_ANNOUNCED]:
+            reason = self._announced[job_id] = binding[job_id]
+            job = await self._find(job_id)
+            if job is not None and job.state is JobState.QUEUED:
+                observe(job, reason.value, SENTENCES[reason])
 
     async def verify(self) -> None:
         """Read the whole queue again soon if the board has lost track of it.

@@ -7,12 +7,13 @@ the backup.
 """
 
 from collections import defaultdict
-from collections.abc import Set
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from job_tracker.backends.base import Backend, snapshot_of
+from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState
@@ -56,13 +57,13 @@ async def catch_up(
     # This comes first: if the rest is interrupted and a service starts then, no id is given twice.
     beyond = max((last_given, *(group.job_id for group in groups)))
     skipped = await store.skip_ids(beyond=beyond, number=SKIPPED_IDS)
-    there: dict[int, set[int]] = defaultdict(set)
+    there: dict[int, dict[int, int]] = defaultdict(dict)
     for group, seen in groups.items():
         if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
             # The group was being stopped when the store was lost, so it has no outcome of its own.
             await backend.stop(group, timedelta(0))
         else:
-            there[group.job_id].add(group.attempt)
+            there[group.job_id][group.attempt] = len(seen.statuses)
     jobs = await _unfinished(store)
     taken_up = repeated = 0
     for job in jobs:
@@ -77,22 +78,33 @@ async def catch_up(
     return Restored(len(jobs), taken_up, repeated, strays, skipped)
 
 
-def caught_up(job: Job, there: Set[int], now: datetime) -> Job | None:
+def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
     """Return the job's next move towards the newest attempt in `there`; None if no move is left.
 
-    An attempt that is not in `there` has ended since the backup, or was never launched. Another attempt
-    follows with any retry policy, since the job itself did not fail.
+    `there` has the number of instances of each attempt's group. An attempt that is not there has ended since
+    the backup, or was never launched. Another attempt follows with any retry policy, since the job itself
+    did not fail.
     """
     newest = max(there, default=0)
     match job.state:
         case JobState.QUEUED if newest > job.attempt:
-            return job.admitted(now)
+            return job.admitted(now, _allocation_of(job, there.get(job.attempt + 1, 0)))
         case JobState.BACKOFF if newest > job.attempt:
             return job.queued_again(now)
         case JobState.LAUNCHING | JobState.RUNNING if job.ending is None and newest != job.attempt:
             # There is no back-off, since no fault needs time to pass.
             return replace(job.ended(Ending(JobState.BACKOFF, now, _UNKNOWN), now), due_at=now)
     return None
+
+
+def _allocation_of(job: Job, instances: int) -> Allocation | None:
+    """Return the allocation of a group that was launched after the backup; None if it has all that was asked.
+
+    An elastic group may have fewer trainers. Its flavor and machines are unknown.
+    """
+    missing = job.spec.group.size - instances
+    trainers = job.spec.group.trainers_count - missing
+    return Allocation(trainers=trainers) if instances and missing and trainers > 0 else None
 
 
 async def _unfinished(store: JobStore) -> list[Job]:

@@ -7,7 +7,7 @@ is simply taken again.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -31,13 +31,13 @@ from job_tracker.domain.errors import (
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Ending, Job, JobSpec, JobState
 from job_tracker.domain.naming import DEFAULT_QUEUE
-from job_tracker.domain.observers import JobObserver, ignore_job
+from job_tracker.domain.observers import JobObserver, WaitingObserver, ignore_job
 from job_tracker.domain.tags import HELD
 from job_tracker.files.artifacts import ModelFiles
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import LogFollower, ReportBuffer
 from job_tracker.scheduling.board import Board, Pool
-from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Queue
+from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Queue, Reason
 from job_tracker.scheduling.notes import NoteKeeper
 from job_tracker.scheduling.options import HALF_LIFE
 from job_tracker.scheduling.planner import plan
@@ -135,6 +135,7 @@ class Tracker:
         resolve: Callable[[JobSpec], JobSpec] = lambda spec: spec,
         before_launch: Callable[[], Awaitable[None]] = _nothing,
         access: RankAccess | None = None,
+        on_waiting: WaitingObserver | None = None,
     ) -> None:
         """Without `pool`, there is one flavor with the capacity of `options`, and one queue.
 
@@ -186,12 +187,18 @@ class Tracker:
             self._admit_after,
             lambda: self._queue.add_within(PeriodicTask.NOTES, _NOTES_PAUSE),
             clock,
+            on_waiting=on_waiting,
         )
 
     @property
     def queue_health(self) -> QueueHealth:
         """Return the load of its work queue. Safe in any thread."""
         return self._queue.health
+
+    @property
+    def waiting_by_reason(self) -> Mapping[Reason, int]:
+        """Return how many jobs waited for each reason after the last pass. Safe in any thread."""
+        return self._admitting.reasons
 
     @property
     def passes(self) -> int:

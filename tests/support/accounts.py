@@ -37,6 +37,24 @@ def account(name: str, rules: Iterable[Rule]) -> list[dict[str, Any]]:
     ]
 
 
+def cluster_role(
+    name: str, account: str, namespace: str, rights: Iterable[tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """Return the manifests of a ClusterRole with these verbs on resources, bound to an account."""
+    rules = [{"apiGroups": [""], "resources": [resource], "verbs": [verb]} for verb, resource in rights]
+    metadata = {"name": name}
+    return [
+        {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+        },
+    ]
+
+
 def token(cluster: Cluster, namespace: str, name: str) -> str:
     """Return a token of the account, valid for an hour. `kubectl create token` exists only from 1.24 on."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"

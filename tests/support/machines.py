@@ -97,6 +97,8 @@ class FakeMachines:
 class ClusterMachines:
     """Nodes in an API server, without kubelets. Their names and labels are those of this test alone."""
 
+    label = _LABEL
+
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
         self._opened: list[NodeInventory] = []

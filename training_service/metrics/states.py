@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from job_tracker.domain.errors import TrackerError
 from job_tracker.domain.job import LIVE_STATES, JobState
+from job_tracker.scheduling.model import Reason
 from job_tracker.store.queue import QueueView, Tally
 from job_tracker.tracking.tracker import Tracker
 
@@ -138,6 +139,11 @@ class TrackerState(Collector):
             "training_service_tracker_retries",
             "Steps of jobs and periodic tasks that failed since the tracker started. Each is repeated",
         )
+        waiting = GaugeMetricFamily(
+            "training_service_waiting_jobs",
+            "Queued jobs by the code of the reason why they wait",
+            labels=["reason"],
+        )
         slow = GaugeMetricFamily(
             "training_service_slow_processes",
             "Training processes whose own work on a step takes much longer than that of the median process",
@@ -151,6 +157,8 @@ class TrackerState(Collector):
             slowest = Counter(tracker.progress.slow_machines)
             for machine, jobs in slowest.most_common(MOST_MACHINES):
                 machines.add_metric([machine], jobs)
+            for reason in Reason:
+                waiting.add_metric([reason.value], tracker.waiting_by_reason.get(reason, 0))
             slow.add_metric([], tracker.progress.slow_processes)
             health = tracker.queue_health
             depth.add_metric([], health.depth)
@@ -158,7 +166,7 @@ class TrackerState(Collector):
             longest.add_metric([], health.longest_seconds)
             looked_at.add_metric([], tracker.looked_at.timestamp())
             retries.add_metric([], health.retries)
-        yield from (depth, oldest, longest, looked_at, retries, slow, machines)
+        yield from (depth, oldest, longest, looked_at, retries, waiting, slow, machines)
 
 
 class WatchState(Collector):

@@ -1,7 +1,8 @@
 """Settings of scheduling: capacity, queues, priorities, and how the planner looks ahead."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
@@ -111,9 +112,16 @@ class SchedulingSettings(Config):
         """Return the number of training processes that one job may have."""
         return self.max_processes or PROCESSES_PER_INSTANCE * self.most_instances(followed)
 
-    def pool(self, followed: Collection[str] = ()) -> Pool:
-        """Return the flavors, also the `followed` ones, and the classes of priorities, for the planner."""
-        return pool_of(self.flavors, self.capacity, self.priorities, followed)
+    def pool(
+        self,
+        followed: Collection[str] = (),
+        labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    ) -> Pool:
+        """Return the flavors, also the `followed` ones, and the classes of priorities, for the planner.
+
+        `labels` are those of machines, by flavor.
+        """
+        return pool_of(self.flavors, self.capacity, self.priorities, followed, labels)
 
     def tree(self, followed: Collection[str] = ()) -> Tree:
         """Return the queues of the configuration, as the planner sees them. Raises ValueError."""

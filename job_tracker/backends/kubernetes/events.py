@@ -10,7 +10,7 @@ import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -41,6 +41,8 @@ class JobEvent:
     reason: str
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
+    code: str = ""
+    """Tells Events with the same reason apart."""
 
 
 def job_event(before: Job, after: Job) -> JobEvent | None:
@@ -72,7 +74,7 @@ def event_manifest(
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": f"{pod}.{event.reason.lower()}.{digest}",
+            "name": f"{pod}.{_key(event)}.{digest}",
             "namespace": settings.namespace,
             "labels": group_labels(job, settings.instance),
         },
@@ -120,6 +122,12 @@ class EventRecorder:
         if not after.state.is_live:
             self._masters.pop(after.group, None)
 
+    def job_waits(self, job: Job, code: str, sentence: str) -> None:
+        # On the pod that its next attempt will have. `kubectl get events` shows it; there is no pod yet.
+        coming = replace(job, attempt=job.attempt + 1)
+        event = JobEvent("Waiting", f"{code}: {sentence}", code=code)
+        self._put(event_manifest(coming, event, self._clock(), None, self._settings))
+
     async def flush(self) -> None:
         """Wait until all Events are sent or dropped."""
         if self._sending is not None:
@@ -160,6 +168,12 @@ class EventRecorder:
                 if str(error) != self._last_error:
                     log.warning("Events cannot be created: %s", error)
                 self._last_error = str(error)
+
+
+def _key(event: JobEvent) -> str:
+    """Return the part of the name that identifies the content."""
+    code = event.code.replace("_", "-")
+    return f"{event.reason.lower()}-{code}" if code else event.reason.lower()
 
 
 def _decided(job: Job, ending: Ending) -> JobEvent | None:

@@ -1,6 +1,6 @@
 """The Kubernetes backend for the registry. The client library is imported only when the backend is opened."""
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -30,8 +30,8 @@ class KubernetesPlugin(BackendPlugin):
         return self._settings
 
     @property
-    def flavors(self) -> Collection[str]:
-        return tuple(self._settings.flavors)
+    def flavors(self) -> Mapping[str, Mapping[str, str]]:
+        return {name: flavor.node_selector for name, flavor in self._settings.flavors.items()}
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         recipe = algorithm.recipes["kubernetes"]
@@ -82,5 +82,6 @@ class KubernetesPlugin(BackendPlugin):
             preflight=DryRun(backend),
             access=backend,
             on_save=backend.events.job_saved,
+            on_waiting=backend.events.job_waits,
             silent_seconds=lambda: backend.silent_seconds,
         )

@@ -119,7 +119,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-READS = {"live_jobs", "first_queued", "scheduling_notes", "get", "tallies"}
+READS = {"live_jobs", "first_queued", "list_jobs", "scheduling_notes", "scheduling_note", "get", "tallies"}
 WRITES = {"update", "keep_scheduling_notes"}
 
 

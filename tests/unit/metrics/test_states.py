@@ -17,6 +17,7 @@ from job_tracker.domain.job import JobState
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer
+from job_tracker.scheduling.model import Reason
 from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
@@ -154,6 +155,9 @@ async def test_the_tracker_is_shown_only_while_it_runs(store: MoodyStore, metric
         assert {name: seen[f"tracker_{name}", ""] for name in names} == dict.fromkeys(names, 0)
         looked_at = seen["tracker_last_look_timestamp_seconds", ""]
         assert looked_at == pytest.approx(time.time(), abs=10)
+        assert {reason: seen["waiting_jobs", reason] for reason in Reason} == dict.fromkeys(Reason, 0)
+        tracker._admitting.reasons = {Reason.QUOTA: 3}
+        assert (await scraped(metrics))["waiting_jobs", "quota"] == 3
         tracker.progress.slow_machines = {f"node-{n}": 2 + n for n in range(MOST_MACHINES + 1)}
         shown = {label: n for (name, label), n in (await scraped(metrics)).items() if "machine" in name}
         assert len(shown) == MOST_MACHINES

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.job import Job, new_job
 from job_tracker.scheduling.board import Board, Pool
 from job_tracker.scheduling.model import Flavor, Promise, Queue, Snapshot
@@ -19,7 +20,7 @@ class Declared:
     """A board, and the queues that a test declares."""
 
     def __init__(self, *queues: str) -> None:
-        self.flavors = (Flavor(name="default", capacity={"instances": 8}),)
+        self.flavors: tuple[Flavor, ...] = (Flavor(name="default", capacity={"instances": 8}),)
         self.queues = {name: Queue(name=name) for name in queues}
         self.board = Board(self._pool, HALF_LIFE)
 
@@ -120,3 +121,11 @@ def test_usage_stays_when_the_board_is_read_again(declared: Declared) -> None:
 
     assert declared.used() > 0
     assert not declared.board.running
+
+
+def test_a_job_of_an_earlier_version_takes_room_of_the_first_flavor(declared: Declared) -> None:
+    declared.flavors = tuple(Flavor(name=name, capacity={"instances": 8}) for name in ("a100", "spot"))
+    declared.board.read(running(1), NOW)
+    declared.board.read(waiting(2).admitted(NOON, Allocation(flavor="spot")), NOW)
+    found = declared.snapshot().running
+    assert [found[job_id].allocation.flavor for job_id in (1, 2)] == ["a100", "spot"]

@@ -6,7 +6,7 @@ import pytest
 
 from job_tracker.domain.group import InstanceSpec
 from job_tracker.domain.policies import Elastic
-from job_tracker.scheduling.gangs import gang_of, parts_of, units
+from job_tracker.scheduling.gangs import gang_of, listed_amounts, parts_of, quantity_of, units
 from job_tracker.scheduling.model import Expected, Part
 from tests.support.jobs import spec
 
@@ -74,3 +74,15 @@ def test_an_elastic_gang_starts_with_its_smallest_number_of_instances() -> None:
 
 def test_alike_jobs_share_their_parts() -> None:
     assert gang_of(1, spec(instances=2), None).parts[0] is gang_of(2, spec(instances=2), None).parts[0]
+
+
+@pytest.mark.parametrize(
+    ("resource", "quantity"),
+    [("cpu", "500m"), ("cpu", "2"), ("memory", "4Gi"), ("memory", "1537Mi"), ("memory", "3"), ("gpu", "8")],
+)
+def test_a_quantity_is_written_as_it_is_read(resource: str, quantity: str) -> None:
+    assert quantity_of(resource, units(resource, quantity)) == quantity
+
+
+def test_amounts_are_listed_without_those_that_are_nothing() -> None:
+    assert listed_amounts({"instances": 2, "memory": 2**30, "gpu": 0}) == "2 instances, 1Gi memory"

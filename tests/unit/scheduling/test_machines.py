@@ -107,3 +107,15 @@ def test_while_the_machines_are_not_known_an_explanation_says_so_and_promises_no
     found = explain(situation, 1)
     assert found.reasons == (Reason.UNKNOWN_CAPACITY,)
     assert found.estimate is None
+
+
+def test_a_job_runs_on_the_flavor_with_the_labels_that_it_asks_for() -> None:
+    flavors = tuple(
+        Flavor(name=name, capacity={"instances": 4}, labels={"gpu": name}) for name in ("a100", "t4")
+    )
+    waiting = WaitingGangs([gang(1, 1, Where(selector=(("gpu", "t4"), ("disk", "ssd")))), gang(2, 1)])
+    state = Snapshot(flavors=flavors, queues=QUEUES, waiting=waiting, running={})
+    decided = plan(state, NOW)
+    assert {each.job_id: each.allocation.flavor for each in decided.admitted} == {1: "t4", 2: "a100"}
+    none = gang(3, 1, Where(selector=(("gpu", "h100"),)))
+    assert fits_ever(QUEUES, flavors, none) is not None

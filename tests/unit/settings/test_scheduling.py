@@ -83,3 +83,55 @@ def test_a_bad_setting_is_refused_with_its_name(tmp_path: Path, text: str, messa
     with pytest.raises(SettingsError) as refused:
         load(write(tmp_path, text))
     assert message in str(refused.value)
+
+
+FOLLOWED = """
+backend = "kubernetes"
+[kubernetes.flavors.a100]
+node_selector = {gpu = "a100"}
+[kubernetes.flavors.t4]
+node_selector = {gpu = "t4"}
+[scheduling.flavors.t4]
+instances = 4
+[scheduling.queues.vision.quotas.a100]
+nominal = {instances = 500, "nvidia.com/gpu" = 16}
+"""
+
+
+def test_the_capacity_of_a_flavor_follows_its_machines_unless_it_is_configured(tmp_path: Path) -> None:
+    settings = load(write(tmp_path, FOLLOWED))
+    assert settings.followed_flavors == ("a100",)
+    assert settings.scheduling.pool(settings.followed_flavors, settings.plugin.flavors).flavors == (
+        Flavor(name="t4", capacity={"instances": 4}, labels={"gpu": "t4"}),
+        Flavor(name="a100", capacity={}, labels={"gpu": "a100"}, is_followed=True, is_known=False),
+    )
+    queues = settings.scheduling.tree(settings.followed_flavors).queues
+    assert queues["vision"].limits["a100"]["instances"] == Limit(nominal=500)
+    assert settings.scheduling.most_instances(settings.followed_flavors) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("[scheduling]\ncapacity = 4", "scheduling.capacity: 4 is not allowed with scheduling.flavors"),
+        ("[kubernetes.flavors.A]", "kubernetes.flavors.A: "),
+        ("[kubernetes.flavors.a]\nnode_selector = {gpu = 'a b'}", "kubernetes.flavors.a.node_selector"),
+        (
+            "[scheduling.queues.speech]\nparent = 'vision'\nquotas.a100.nominal = {instances = 501}",
+            "scheduling.queues.speech.quotas.a100.nominal.instances: speech and the queues below are "
+            "guaranteed 501 in all; at most 500 is allowed (vision.quotas.a100.nominal.instances)",
+        ),
+    ],
+)
+def test_a_setting_that_does_not_fit_followed_flavors_is_refused(
+    tmp_path: Path, change: str, message: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(write(tmp_path, f"{FOLLOWED}{change}"))
+    assert message in str(refused.value)
+
+
+def test_the_usual_capacity_is_not_allowed_with_followed_flavors(tmp_path: Path) -> None:
+    text = "backend = 'kubernetes'\n[scheduling]\ncapacity = 4\n[kubernetes.flavors.a100]\n"
+    with pytest.raises(SettingsError, match=r"scheduling.capacity: 4 is not allowed with the flavors a100"):
+        load(write(tmp_path, text))

@@ -49,6 +49,7 @@ class Cluster:
         self.answer: Plan | None = None
         self.now = NOON
         self.passed = 0.0
+        self.news: list[tuple[int, str, str]] = []
         self.lead()
 
     def lead(self) -> None:
@@ -57,8 +58,11 @@ class Cluster:
         self.notes = NoteKeeper(self.store, None)
         self.admitting = Admitting(
             *(self.store, self._plan, self.board, self.notes, self._save, self._wake),
-            *(lambda: None, self._clock, lambda: self.passed),
+            *(lambda: None, self._clock, lambda: self.passed, self._waits),
         )
+
+    def _waits(self, job: Job, code: str, sentence: str) -> None:
+        self.news.append((job.id, code, sentence))
 
     def pass_time(self, **time: float) -> None:
         self.now += timedelta(**time)
@@ -374,3 +378,33 @@ async def test_a_queue_that_was_removed_while_jobs_waited_there_still_runs_them(
     await cluster.end(running)
     await cluster.admitting.run()
     assert await cluster.states(waiting) == [LAUNCHING]
+
+
+async def test_the_reasons_of_waiting_jobs_are_counted_and_changes_announced_once(cluster: Cluster) -> None:
+    first, second, third = await cluster.submit(CAPACITY, CAPACITY, 1)
+    await cluster.admitting.run()
+    assert sum(cluster.admitting.reasons.values()) == 2
+    assert cluster.admitting.reasons[Reason.CAPACITY] >= 1
+    await cluster.admitting.keep_notes()
+    assert (second, "capacity", "Other jobs use what it needs.") in cluster.news
+    assert {job_id for job_id, _, _ in cluster.news} <= {second, third}
+    before = list(cluster.news)
+    await cluster.admitting.run()
+    await cluster.admitting.keep_notes()
+    assert cluster.news == before
+    await cluster.end(first, second, third)
+    await cluster.admitting.run()
+    assert sum(cluster.admitting.reasons.values()) == 0
+
+
+async def test_a_later_leader_knows_what_was_learned_of_waits(cluster: Cluster) -> None:
+    await cluster.submit(CAPACITY)
+    await cluster.admitting.run()
+    cluster.pass_time(seconds=1)
+    (waiting,) = await cluster.submit(CAPACITY)
+    await cluster.admitting.run()
+    assert cluster.board.experience.waits.waiting() == [waiting]
+    await cluster.admitting.keep_notes(with_usage=True)
+    cluster.lead()
+    await cluster.admitting.run()
+    assert cluster.board.experience.waits.waiting() == [waiting]

@@ -12,7 +12,7 @@ from job_tracker.reports.lines import is_report
 from job_tracker.scheduling.estimates import Basis
 from job_tracker.scheduling.mirror import Outlook
 from job_tracker.scheduling.model import Reason
-from job_tracker.scheduling.waiting_view import SENTENCES
+from job_tracker.scheduling.reasons import SENTENCES
 
 _LONGEST_LAST_LINE = 200  # characters
 

@@ -14,8 +14,9 @@ from job_tracker.scheduling.queue_view import (
     UsedResource,
     WaitingJob,
 )
+from job_tracker.scheduling.reasons import SENTENCES
 from job_tracker.scheduling.remedies import Remedy
-from job_tracker.scheduling.waiting_view import SENTENCES, Explanation, Holder, Source
+from job_tracker.scheduling.waiting_view import Explanation, Holder, Source
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.caller import project_of
 from training_service.api.convert.times import time_of, timestamp

@@ -67,6 +67,8 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact
     """Yield the job's present state."""
     if status.status == TrainingStatus.queuing and not status.HasField("next_attempt_at"):
         yield "Queue", words.queue_position(status.positionInQueue)
+        if why := _why_it_waits(status.message):
+            yield "Waits", words.printable(why)
     if status.attempt > 1 or status.HasField("next_attempt_at"):
         yield "Attempt", _attempt(status)
     if status.HasField("progress"):
@@ -104,6 +106,11 @@ def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
     heard += [rank.pace.heard_at for rank in status.ranks if rank.pace.HasField("heard_at")]
     seconds = min(words.seconds_between(at, now) for at in heard)
     return f"no progress reported for {words.duration(seconds)}" if seconds >= _SILENT_SECONDS else ""
+
+
+def _why_it_waits(message: str) -> str:
+    """Return what the message of a queued job says after its position; empty: nothing."""
+    return message.partition(" training jobs waiting before this. ")[2]
 
 
 def _says_it_again(status: GetTrainingStatusResponse) -> bool:

@@ -59,3 +59,11 @@ def test_a_description_shows_the_program_and_where_its_packages_come_from() -> N
     program.python_environment = "vision"
     assert "\npython environment: vision\n" in lines.description(Status(job_id=1, program=program))
     assert "command" not in lines.description(Status(job_id=1))
+
+
+def test_a_waiting_job_says_why_it_waits() -> None:
+    before = "Queueing, there are 2 training jobs waiting before this."
+    status = Status(job_id=1, positionInQueue=2, message=f"{before} Other jobs use what it needs.")
+    found = dict(facts.situation(status, NOW))
+    assert (found["Queue"], found["Waits"]) == ("2 jobs ahead", "Other jobs use what it needs.")
+    assert "Waits" not in dict(facts.situation(Status(job_id=1, message=before), NOW))

@@ -1,0 +1,56 @@
+"""The reasons why jobs wait, for people, and how many jobs wait for each."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+from job_tracker.scheduling.model import Gang, Plan, Reason
+
+SENTENCES: Final[Mapping[Reason, str]] = {
+    Reason.CAPACITY: "Other jobs use what it needs.",
+    Reason.FRAGMENTED: "Enough is free in all, but not on single machines.",
+    Reason.QUOTA: "Its queue, or a parent of it, is at its quota and cannot borrow more now.",
+    Reason.LENT: "Other queues have borrowed its queue's quota.",
+    Reason.MAX_RUNNING: "Its queue runs as many jobs as it may.",
+    Reason.ORDER: "Jobs before it in its queue wait, too.",
+    Reason.SHARE: "Queues that have used less for their weight go first.",
+    Reason.RESERVED: "It would delay a job with an earlier reservation.",
+    Reason.UNKNOWN_LENGTH: "Its duration is unknown, and enough such jobs have overtaken the first one.",
+    Reason.UNKNOWN_CAPACITY: "The machines on which it may run have not been read yet.",
+    Reason.LOST_CAPACITY: "The capacity is smaller than when it was accepted, and no longer enough for it.",
+    Reason.ROOM: "The machine of the service has no room for the next launch.",
+    Reason.PENDING: "The next pass decides about it; it was submitted a moment ago.",
+}
+"""Each reason in a sentence."""
+
+
+class _Waiting(Protocol):
+    def queues(self) -> Iterable[str]: ...
+
+    def count(self, queue: str) -> int: ...
+
+    def get(self, job_id: int) -> Gang | None: ...
+
+
+def binding_reasons(plan: Plan, waiting: _Waiting) -> dict[int, Reason]:
+    """Return the binding reason of each job with a reservation that still waits."""
+    return {each.job_id: each.reasons[0] for each in plan.reserved if waiting.get(each.job_id) is not None}
+
+
+def counts_by_reason(plan: Plan, waiting: _Waiting) -> Mapping[Reason, int]:
+    """Return how many jobs wait for each reason after a plan. The cost does not grow with the queue."""
+    binding = binding_reasons(plan, waiting)
+    counts = Counter(binding.values())
+    named = Counter(gang.queue for job_id in binding if (gang := waiting.get(job_id)) is not None)
+    for queue in waiting.queues():
+        others = waiting.count(queue) - named[queue]
+        if others:
+            counts[_of_others(has_first=bool(named[queue]), has_any=bool(binding))] += others
+    return counts
+
+
+def _of_others(*, has_first: bool, has_any: bool) -> Reason:
+    """Return the reason of the jobs of a queue that a plan does not name."""
+    if has_first:
+        return Reason.ORDER
+    return Reason.SHARE if has_any else Reason.PENDING

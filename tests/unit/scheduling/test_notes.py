@@ -1,0 +1,123 @@
+"""The notes of scheduling: what a later leader reads, and when they are written."""
+
+import math
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job_tracker.domain.errors import StoreUnavailable
+from job_tracker.domain.job import new_job
+from job_tracker.scheduling.board import Board
+from job_tracker.scheduling.model import Flavor, Plan, Promise, Queue, Reason, Reserve, Usage
+from job_tracker.scheduling.notes import USAGE, WAITING, NoteKeeper, reservation_of
+from job_tracker.store.sqlite import SqliteStore
+from tests.support.jobs import NOON, spec
+
+NOW = NOON.timestamp()
+RESERVED = Reserve(7, Promise(NOW + 60, "default"), (Reason.CAPACITY,))
+HELD_UP = Reserve(8, Promise(math.inf, "", overtaken=2), (Reason.UNKNOWN_LENGTH,))
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = await SqliteStore.open(tmp_path / "jobs.db")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def board() -> Board:
+    queues = {name: Queue(name=name) for name in ("default", "busy")}
+    pool: Any = (Flavor(name="default", capacity={"instances": 8}),), queues
+    return Board(lambda: pool, half_life=100.0)
+
+
+async def test_a_later_leader_reads_promises_and_usage(store: SqliteStore, board: Board) -> None:
+    keeper = NoteKeeper(store, None)
+    keeper.decided(Plan(reserved=(RESERVED, HELD_UP)), board)
+    board.usage["default"] = Usage(NOW, {"default": {"instances": 12.5}})
+    await keeper.write(board, with_usage=True)
+    later = Board(lambda: ((), {}), half_life=100.0)
+    await NoteKeeper(store, None).restore(later)
+    assert later.promises == {7: RESERVED.promise, 8: HELD_UP.promise}
+    assert later.usage == board.usage
+    assert await reservation_of(store, 8) == HELD_UP
+
+
+async def test_only_what_has_changed_is_written(store: SqliteStore, board: Board) -> None:
+    keeper = NoteKeeper(store, None)
+    keeper.decided(Plan(reserved=(RESERVED,)), board)
+    assert keeper.has_changed()
+    await keeper.write(board, with_usage=False)
+    assert not keeper.has_changed()
+    keeper.decided(Plan(reserved=(RESERVED,)), board)
+    assert not keeper.has_changed()
+    keeper.decided(Plan(), board)
+    assert keeper.has_changed()
+    await keeper.write(board, with_usage=False)
+    assert await store.scheduling_notes(WAITING) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "{}", "[]", '{"job_id": "x"}', '{"at": 1}', "null", '{"at": "NaN", "amounts": 3}']
+)
+async def test_a_note_that_cannot_be_read_is_left_out_and_replaced(
+    store: SqliteStore, board: Board, text: str
+) -> None:
+    await store.keep_scheduling_notes({(USAGE, "default"): text or "-", (WAITING, "7"): text or "-"})
+    keeper = NoteKeeper(store, None)
+    await keeper.restore(board)
+    assert (board.usage, board.promises) == ({}, {})
+    assert await reservation_of(store, 7) is None
+    await keeper.write(board, with_usage=True)
+    keeper.decided(Plan(), board)
+    await keeper.write(board, with_usage=True)
+    assert await store.scheduling_notes(USAGE) == await store.scheduling_notes(WAITING) == {}
+
+
+async def test_the_usage_of_a_queue_is_forgotten_once_it_has_decayed(
+    store: SqliteStore, board: Board
+) -> None:
+    keeper = NoteKeeper(store, None)
+    board.usage |= {name: Usage(NOW, {"default": {"instances": 1000.0}}) for name in ("idle", "busy")}
+    board.read(new_job(1, spec(queue="busy"), NOON).admitted(NOON), NOW)
+    await keeper.write(board, with_usage=True)
+    before = await store.scheduling_notes(USAGE)
+    board.advance(NOW + 50)
+    await keeper.write(board, with_usage=True)
+    after = await store.scheduling_notes(USAGE)
+    assert after["idle"] == before["idle"], "that of an idle queue only decays"
+    assert after["busy"] != before["busy"]
+    later = NOW + timedelta(hours=1).total_seconds()
+    board.advance(later)
+    await keeper.write(board, with_usage=True)
+    assert set(await store.scheduling_notes(USAGE)) == set(board.usage) == {"busy"}
+
+
+async def test_notes_that_were_written_without_an_answer_are_removed_once_they_are_over(
+    store: SqliteStore, board: Board
+) -> None:
+    class Silent:
+        fails = True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        async def keep_scheduling_notes(self, *arguments: Any, **more: Any) -> None:
+            await store.keep_scheduling_notes(*arguments, **more)
+            if self.fails:
+                raise StoreUnavailable("no answer")
+
+    silent = Silent()
+    keeper = NoteKeeper(silent, None)
+    keeper.decided(Plan(reserved=(RESERVED,)), board)
+    with pytest.raises(StoreUnavailable):
+        await keeper.write(board, with_usage=False)
+    assert keeper.has_changed()
+    keeper.decided(Plan(), board)
+    silent.fails = False
+    await keeper.write(board, with_usage=False)
+    assert await store.scheduling_notes(WAITING) == {}
