@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from job_tracker.scheduling.waiting_view import SENTENCES
+from job_tracker.scheduling.reasons import SENTENCES
 from training_service.web import showing
 from training_service.web.files import url_of
 
