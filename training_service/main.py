@@ -295,7 +295,8 @@ def make_leadership(
             access=opened.access,
             on_waiting=opened.on_waiting,
         )
-        with metrics.observing(tracker), pool.calling(tracker.capacity_changed):
+        changed = tracker.capacity_changed
+        with metrics.observing(tracker), pool.calling(changed), catalog.calling(changed):
             await tracker.run()
 
     return Leadership(

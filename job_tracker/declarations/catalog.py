@@ -5,6 +5,7 @@ import logging
 import time
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -106,6 +107,7 @@ class DeclaredCatalog:
         self._datasets: dict[str, dict[str, Entry[Dataset]]] = {"": {}}
         self._queues: dict[str, Entry[QueueRecipe]] = {}
         self._tree = tree_of(_NO_POOL, {})
+        self._callbacks: list[Callable[[], None]] = []
 
     @property
     def files(self) -> Files:
@@ -143,6 +145,15 @@ class DeclaredCatalog:
     def tree(self) -> Tree:
         """The tree of all queues: the same object until a queue, a flavor or a priority changes."""
         return self._tree
+
+    @contextmanager
+    def calling(self, on_change: Callable[[], None]) -> Iterator[None]:
+        """Call back after each change of the tree, within this context."""
+        self._callbacks.append(on_change)
+        try:
+            yield
+        finally:
+            self._callbacks.remove(on_change)
 
     def check(self, declaration: Declaration) -> None:
         """Raise InvalidField or Forbidden unless the definition can be used in its project."""
@@ -267,6 +278,9 @@ class DeclaredCatalog:
             if problem and (known is None or known.problem != problem):
                 log.warning("queue %s takes no jobs: %s", name, problem)
         self._queues = of_files
+        if self._tree is not before:
+            for callback in self._callbacks:
+                callback()
 
     def _algorithm(
         self, declaration: Declaration, images: Collection[str], known: Entry[Algorithm] | None

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.scheduling.capacity import FlavorCapacity
+from job_tracker.scheduling.gangs import listed_amounts
 from job_tracker.scheduling.model import Flavor, Gang, Queue
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
@@ -28,17 +29,13 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
         low, high = 0, least
         while low < high:
             trainers = (low + high + 1) // 2
-            parts = with_trainers(gang.parts, trainers)
-            fits = (
-                tree.blocker(gang.queue, flavor.name, total(parts)) is None
-                and capacity.fits_at(parts, 0.0, 0.0) is not None
-            )
+            fits = _fits(tree, capacity, gang, trainers)
             low, high = (trainers, high) if fits else (low, trainers - 1)
         if low >= least:
             return None
         if low > largest:
             largest, where = low, flavor.name
-    asked = ", ".join(f"{amount} {name}" for name, amount in total(with_trainers(gang.parts, least)).items())
+    asked = listed_amounts(total(with_trainers(gang.parts, least)))
     if not largest:
         return _diagnosis(
             f"The job needs {asked}, and not even one trainer of it fits in the capacity and the quota of"
@@ -46,10 +43,33 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
             "Ask for less in each instance, or raise the capacity or the quota.",
         )
     return _diagnosis(
-        f"The job needs {asked} for {least} trainers. The largest that fits in the capacity and the quota of"
-        f" the queue {gang.queue} is {largest} trainers, on the flavor {where}.",
-        f"Submit it with at most {largest} trainers, or raise the capacity or the quota.",
+        f"The job needs {asked} for {_trainers(least)}. The largest that fits in the capacity and the quota"
+        f" of the queue {gang.queue} is {_trainers(largest)}, on the flavor {where}.",
+        f"Submit it with at most {_trainers(largest)}, or raise the capacity or the quota.",
     )
+
+
+def flavors_for(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang) -> frozenset[str]:
+    """Return the flavors on which a gang can start when nothing else runs, or of which that is not known."""
+    tree = QuotaTree(quota_rules(queues, flavors))
+    least = fewest_trainers(gang)
+    return frozenset(
+        flavor.name
+        for flavor in flavors
+        if not gang.flavors or flavor.name in gang.flavors
+        if not flavor.is_known or _fits(tree, FlavorCapacity(flavor, 0.0), gang, least)
+    )
+
+
+def _fits(tree: QuotaTree, capacity: FlavorCapacity, gang: Gang, trainers: int) -> bool:
+    parts = with_trainers(gang.parts, trainers)
+    if tree.blocker(gang.queue, capacity.flavor.name, total(parts)) is not None:
+        return False
+    return capacity.fits_at(parts, 0.0, 0.0) is not None
+
+
+def _trainers(number: int) -> str:
+    return "1 trainer" if number == 1 else f"{number} trainers"
 
 
 def _diagnosis(summary: str, resolution: str) -> Diagnosis:

@@ -61,6 +61,11 @@ def units(resource: str, quantity: str) -> int:
     return ceil(number * _THOUSANDTHS if resource == CPU else number)
 
 
+def is_device(resource: str) -> bool:
+    """Return whether a resource is a kind of devices, such as nvidia.com/gpu: most machines have none."""
+    return "/" in resource
+
+
 def units_of(quantities: Mapping[str, str]) -> dict[str, int]:
     """Return quantities by resource in the units of the model."""
     return {resource: units(resource, quantity) for resource, quantity in quantities.items()}
@@ -79,7 +84,11 @@ def quantity_of(resource: str, number: int) -> str:
 
 def listed_amounts(amounts: Resources) -> str:
     """Return amounts for people, such as "4 instances, 8 nvidia.com/gpu"."""
-    return ", ".join(f"{quantity_of(name, number)} {name}" for name, number in amounts.items() if number)
+    return ", ".join(_amount(name, number) for name, number in amounts.items() if number)
+
+
+def _amount(name: str, number: int) -> str:
+    return "1 instance" if name == INSTANCES and number == 1 else f"{quantity_of(name, number)} {name}"
 
 
 # Most jobs ask for the same as others. Shared parts make a long queue smaller.

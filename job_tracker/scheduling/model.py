@@ -155,8 +155,10 @@ class Promise:
     """The promised start."""
     flavor: str
     overtaken: int = 0
-    """How many jobs have started before the job while no start could be promised to it, or while the promised
-    start was put off."""
+    """How many jobs have started before the job while no start could be promised to it. If its start was put
+    off once, also those of its own queue since then."""
+    is_put_off: bool = False
+    """Whether the promised start was ever moved later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,8 @@ class Reason(StrEnum):
     """Its queue, or a parent of it, is at its quota and cannot borrow more now."""
     LENT = "lent"
     """Other queues have borrowed its queue's quota."""
+    KEPT = "kept"
+    """What is free is guaranteed to other queues, which do not lend it."""
     MAX_RUNNING = "max_running"
     """Its queue runs as many jobs as it may."""
     ORDER = "order"

@@ -1,11 +1,12 @@
 """One pass of the planner over the waiting jobs."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot
-from job_tracker.scheduling.checks import fits_ever
+from job_tracker.scheduling.checks import flavors_for
 from job_tracker.scheduling.lengths import planned_length
 from job_tracker.scheduling.model import (
     Admit,
@@ -46,6 +47,8 @@ class _Blocker:
     index: int
     """Its place in the list of reservations."""
     overtaken: int
+    limit: int
+    """How many may overtake it."""
 
 
 class Pass:
@@ -75,7 +78,7 @@ class Pass:
         self._blockers: dict[tuple[str, str], list[_Blocker]] = {}
         self._earliest: dict[tuple[_Shape, str], float] = {}
         self._failed: set[tuple[str, _Shape]] = set()
-        self._fitting: dict[tuple[str, _Shape], bool] = {}
+        self._fitting: dict[tuple[str, _Shape], frozenset[str]] = {}
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
         self._overtaken: dict[int, _Blocker] = {}
@@ -94,7 +97,7 @@ class Pass:
             passed_over += len(self._admitted) == before
         for blocker in self._overtaken.values():
             reserve = self._reserved[blocker.index]
-            promise = Promise(reserve.promise.at, reserve.promise.flavor, blocker.overtaken)
+            promise = replace(reserve.promise, overtaken=blocker.overtaken)
             self._reserved[blocker.index] = Reserve(
                 reserve.job_id, promise, reserve.reasons, reserve.moved_because
             )
@@ -111,9 +114,8 @@ class Pass:
 
     def _is_shut(self) -> bool:
         """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
-        limit = self._options.overtake_limit
         return all(
-            any(b.overtaken >= limit for b in self._blockers.get(("", name), ())) for name in self._flavors
+            any(b.overtaken >= b.limit for b in self._blockers.get(("", name), ())) for name in self._flavors
         )
 
     def _look_at(self, gang: Gang) -> None:
@@ -125,14 +127,14 @@ class Pass:
         if full is not None:
             if len(self._reserved) >= self._options.reservations:
                 self._order.close(gang.queue)
-            elif self._fits_ever(gang):
+            elif self._flavors_for(gang):
                 self._wait(gang, NEVER, "", (Reason.MAX_RUNNING,))
                 self._order.close(gang.queue)
             else:
                 self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
             return
         reason = Reason.CAPACITY
-        scope: str | None = None
+        scopes: dict[str, str] = {}
         best, best_flavor = NEVER, ""
         for name in gang.flavors or tuple(self._flavors):
             flavor = self._flavors.get(name)
@@ -141,15 +143,14 @@ class Pass:
             least = with_trainers(gang.parts, fewest_trainers(gang))
             blocked = self._tree.blocker(gang.queue, name, self._total(least))
             if blocked is not None:
-                scope = blocked if scope is None else scope
+                scopes[name] = blocked
                 continue
             length = planned_length(gang.expected)
             after = self._earliest.get((shape, name), self._now)
             if after <= self._now:
                 slot = flavor.fits_at(least, length, self._now)
                 if slot is not None:
-                    barred = self._bar(gang.queue, name)
-                    if barred is not None:
+                    if any(b.overtaken >= b.limit for b in self._ahead(gang.queue, name, self._total(least))):
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
                     if self._snapshot.is_open:
@@ -175,7 +176,7 @@ class Pass:
             self._reserve(gang, best_flavor, best, reason)
         else:
             self._failed.add((gang.queue, shape))
-            self._hold(gang, reason, scope)
+            self._hold(gang, reason, scopes)
 
     def _admit(self, gang: Gang, name: str, flavor: FlavorCapacity, slot: Slot, length: float) -> None:
         least, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
@@ -192,10 +193,10 @@ class Pass:
                 low, slot = trainers, more
         parts = with_trainers(gang.parts, low)
         flavor.take(parts, slot, length)
-        self._count(gang.queue, name, parts)
-        for blocker in self._ahead(gang.queue, name):
+        for blocker in self._ahead(gang.queue, name, self._total(with_trainers(gang.parts, least))):
             blocker.overtaken += 1
             self._overtaken[blocker.index] = blocker
+        self._count(gang.queue, name, parts)
         self._went_first(gang)
         self._admitted.append(
             Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
@@ -207,30 +208,37 @@ class Pass:
         if self._is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
-        blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
+        blocker = self._blocker(gang)
         self._wait(gang, slot, name, tuple(reasons))
-        if self._reserved[-1].moved_because or blocker.overtaken >= self._options.overtake_limit:
-            # As it is put off again and again, others of its queue may not pass it without end.
+        if self._reserved[-1].promise.is_put_off:
+            # It may be put off again and again. So others of its queue may not pass it without end.
             self._blockers.setdefault((gang.queue, name), [blocker])
         self._count(gang.queue, name, least)
 
-    def _hold(self, gang: Gang, reason: Reason, scope: str | None) -> None:
-        """Let a gang wait for which no start can be promised."""
+    def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
+        """Let a gang wait for which no start can be promised.
+
+        `scopes` are the nodes of the tree that forbid it now, by flavor.
+        """
         names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
         if not all(self._flavors[name].flavor.is_known for name in names):
             self._wait(gang, NEVER, "", (Reason.UNKNOWN_CAPACITY,))
             return
-        if not self._fits_ever(gang):
+        # It keeps nothing free where it never starts.
+        names = [name for name in names if name in self._flavors_for(gang)]
+        if not names:
             self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
             return
-        needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
-        if scope is not None:
-            reason = Reason.QUOTA
+        least = with_trainers(gang.parts, fewest_trainers(gang))
+        needs = total(least)
+        is_limited = all(name in scopes for name in names)
+        if is_limited:
+            reason = self._limit_reason(scopes, names, least)
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
-        blocker = _Blocker(len(self._reserved), self._past(gang.job_id))
+        blocker = self._blocker(gang)
         for name in names:
-            if (scope or "", name) not in self._blockers:
-                self._blockers[scope or "", name] = [blocker]
+            if (scope := scopes.get(name, ""), name) not in self._blockers:
+                self._blockers[scope, name] = [blocker]
             elif (gang.queue, name) not in self._blockers:
                 # The first that waits is of another queue. It does not count who passes this one.
                 self._blockers[gang.queue, name] = [blocker]
@@ -238,15 +246,25 @@ class Pass:
             self._wait(gang, NEVER, "", (reason,))
             return
         # What borrowers give back is kept for it, until it is enough.
-        self._wait(gang, NEVER, "", (Reason.LENT,) if scope is not None else (reason, Reason.LENT))
+        self._wait(gang, NEVER, "", (Reason.LENT,) if is_limited else (reason, Reason.LENT))
         self._tree.use(gang.queue, owned, needs)
-        self._flavors[owned].hold(with_trainers(gang.parts, fewest_trainers(gang)), self._now)
+        self._flavors[owned].hold(least, self._now)
 
-    def _fits_ever(self, gang: Gang) -> bool:
+    def _limit_reason(
+        self, scopes: Mapping[str, str], names: Sequence[str], parts: tuple[Part, ...]
+    ) -> Reason:
+        """Return why no flavor has enough that a queue may use. At the root, it has no quota of its own."""
+        if any(scopes[name] for name in names):
+            return Reason.QUOTA
+        is_free = any(self._flavors[name].fits_at(parts, 0.0, self._now) is not None for name in names)
+        return Reason.KEPT if is_free else Reason.CAPACITY
+
+    def _flavors_for(self, gang: Gang) -> frozenset[str]:
+        """Return the flavors on which it can start when nothing else runs."""
         key = (gang.queue, self._shape(gang))
         known = self._fitting.get(key)
         if known is None:
-            known = fits_ever(self._snapshot.queues, self._snapshot.flavors, gang) is None
+            known = flavors_for(self._snapshot.queues, self._snapshot.flavors, gang)
             self._fitting[key] = known
         return known
 
@@ -259,7 +277,8 @@ class Pass:
         old = self._snapshot.promises.get(gang.job_id)
         moved = self._moved_because(gang, old.at) if old is not None and slot.at > old.at + _EXACT else ""
         self._went_first(gang)
-        promise = Promise(slot.at, flavor, 0 if old is None else old.overtaken)
+        put_off = bool(moved) or (old is not None and old.is_put_off)
+        promise = Promise(slot.at, flavor, 0 if old is None else old.overtaken, put_off)
         self._reserved.append(Reserve(gang.job_id, promise, reasons, moved))
         if old is None:
             self._top[gang.queue] = max(gang.priority, self._top.get(gang.queue, gang.priority))
@@ -285,20 +304,19 @@ class Pass:
             return Reason.RESERVED
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
-    def _ahead(self, queue: str, flavor: str) -> list[_Blocker]:
-        """Return the jobs that a job of a queue would overtake."""
-        if not self._blockers:
-            return []
-        found = (self._blockers.get((node, flavor), ()) for node in self._rules.path(queue))
-        return [blocker for blockers in found for blocker in blockers]
+    def _ahead(self, queue: str, flavor: str, needs: Resources) -> list[_Blocker]:
+        """Return the jobs that a job would overtake. It overtakes none with what is guaranteed to it."""
+        found: list[_Blocker] = []
+        for node in self._rules.path(queue) if self._blockers else ():
+            found += self._blockers.get((node, flavor), ())
+            if self._tree.is_guaranteed(node, flavor, needs):
+                break
+        return found
 
-    def _bar(self, queue: str, flavor: str) -> _Blocker | None:
-        limit = self._options.overtake_limit
-        return next((b for b in self._ahead(queue, flavor) if b.overtaken >= limit), None)
-
-    def _past(self, job_id: int) -> int:
-        promise = self._snapshot.promises.get(job_id)
-        return 0 if promise is None else promise.overtaken
+    def _blocker(self, gang: Gang) -> _Blocker:
+        promise = self._snapshot.promises.get(gang.job_id)
+        past = 0 if promise is None else promise.overtaken
+        return _Blocker(len(self._reserved), past, self._options.overtake_limit)
 
     def _count(self, queue: str, flavor: str, parts: tuple[Part, ...]) -> None:
         needs = self._total(parts)

@@ -8,7 +8,6 @@ from job_tracker.scheduling.model import Flavor, Limit, Queue, Resources
 
 Kind: TypeAlias = tuple[str, str]
 """A flavor, and a resource of it."""
-_NOTHING: Resources = {}
 _NONE: Mapping[str, Resources] = {}
 _NO_LIMIT = Limit(nominal=0)
 
@@ -43,6 +42,7 @@ class QuotaRules:
             for flavor, limits in queue.limits.items():
                 known = self.kinds.setdefault(flavor, [])
                 known += [name for name in limits if name not in known]
+                known.sort()  # so that the order of queues does not decide what is looked at first
         for flavor_name, names in self.kinds.items():
             for name in names:
                 kind = (flavor_name, name)
@@ -148,12 +148,18 @@ class QuotaTree:
         return None
 
     def is_guaranteed(self, node: str, flavor: str, needs: Resources) -> bool:
-        """Return whether what is guaranteed to a node is enough for the needs of a queue in it, too."""
+        """Return whether what is guaranteed to a node is enough for the needs of a queue in it, too.
+
+        All of the needs must be guaranteed, as far as any quota is about them.
+        """
+        guaranteed = self._rules.guarantees.get(flavor, _NONE).get(node)
+        if guaranteed is None:
+            return False
         is_any_needed = False
-        for name, amount in self._rules.guarantees.get(flavor, _NONE).get(node, _NOTHING).items():
+        for name in self._rules.kinds.get(flavor, ()):
             if need := needs.get(name):
                 is_any_needed = True
-                if self._held[flavor, name].get(node, 0) + need > amount:
+                if self._held[flavor, name].get(node, 0) + need > guaranteed.get(name, 0):
                     return False
         return is_any_needed
 

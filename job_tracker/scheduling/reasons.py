@@ -11,6 +11,7 @@ SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.FRAGMENTED: "Enough is free in all, but not on single machines.",
     Reason.QUOTA: "Its queue, or a parent of it, is at its quota and cannot borrow more now.",
     Reason.LENT: "Other queues have borrowed its queue's quota.",
+    Reason.KEPT: "What is free is guaranteed to other queues, which do not lend it.",
     Reason.MAX_RUNNING: "Its queue runs as many jobs as it may.",
     Reason.ORDER: "Jobs before it in its queue wait, too.",
     Reason.SHARE: "Queues that have used less for their weight go first.",

@@ -3,9 +3,10 @@
 Changes that the job's owner can make come first, then the smallest that an operator can make.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from job_tracker.scheduling.changes import (
@@ -21,13 +22,15 @@ from job_tracker.scheduling.changes import (
     applied,
     path_of,
 )
-from job_tracker.scheduling.model import Gang, Plan, Reason, Snapshot
+from job_tracker.scheduling.model import INSTANCES, Gang, Plan, Reason, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.planner import plan as make_plan
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 _TIMES: Final = (1, 2, 4, 8)
 """How many times what the job needs an operator adds: jobs before it may take some of that."""
+_FINER: Final = 6
+"""How often the number of a remedy is halved towards the smallest change that works."""
 _LEAST_SECONDS: Final = 60.0
 """A shorter expected duration is not proposed."""
 
@@ -76,7 +79,7 @@ def remedy(
 ) -> Remedy:
     """Return the first remedy that lets the job start at once. The plan is that of the same snapshot.
 
-    `priorities` are the classes that a job may ask for; None: any number. At most about 30 plans are made.
+    `priorities` are the classes that a job may ask for; None: any number. At most about 36 plans are made.
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
@@ -86,6 +89,8 @@ def remedy(
         return _closed(snapshot, gang, reason, now, options, priorities)
     for cure, changes in _candidates(snapshot, plan, gang, reason, now, priorities):
         if _starts(snapshot, gang, changes, now, options):
+            works = partial(_starts, snapshot, gang, now=now, options=options)
+            changes = _smallest(snapshot, gang, changes, works)
             return Remedy(cure, _sentence(changes), changes, is_verified=True)
     return Remedy(Cure.WAIT, "Wait until running jobs end.", ())
 
@@ -117,6 +122,39 @@ def _starts(
     snapshot: Snapshot, gang: Gang, changes: Sequence[Change], now: float, options: PlannerOptions
 ) -> bool:
     return _admits(make_plan(applied(snapshot, gang, changes), now, options), gang)
+
+
+def _smallest(
+    snapshot: Snapshot, gang: Gang, changes: tuple[Change, ...], works: Callable[[Sequence[Change]], bool]
+) -> tuple[Change, ...]:
+    """Return the smallest change of the same kind that works, or one near to it."""
+    least = fewest_trainers(gang)
+    if len(changes) != 1 or len(gang.parts) != 1:
+        return changes
+    change = changes[0]
+    if isinstance(change, FewerTrainers):
+        fewer = partial(FewerTrainers, asked=change.asked)
+        return (fewer(_nearest(change.trainers, least, lambda n: works((fewer(n),)))),)
+    if isinstance(change, MoreCapacity) and not change.for_others and least and INSTANCES in change.more:
+        flavor = next(each for each in snapshot.flavors if each.name == change.flavor)
+
+        def for_trainers(number: int) -> MoreCapacity:
+            return MoreCapacity.of_needs(flavor, with_trainers(gang.parts, number), 1)
+
+        enough = change.more[INSTANCES]
+        too_few = 0 if enough == least else enough // 2
+        return (for_trainers(_nearest(enough, too_few, lambda n: works((for_trainers(n),)))),)
+    return changes
+
+
+def _nearest(good: int, bad: int, works: Callable[[int], bool]) -> int:
+    """Return the number next to `bad` that works, or one near to it. `good` works, `bad` does not."""
+    for _ in range(_FINER):
+        if abs(good - bad) <= 1:
+            break
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if works(middle) else (good, middle)
+    return good
 
 
 def _sentence(changes: Sequence[Change]) -> str:

@@ -10,7 +10,7 @@ from job_tracker.catalog.entries import listed
 from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.naming import DEFAULT_QUEUE
-from job_tracker.scheduling.gangs import units, units_of
+from job_tracker.scheduling.gangs import is_device, units, units_of
 from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Limit, Queue
 from job_tracker.scheduling.recipes import QueueRecipe
 
@@ -34,9 +34,12 @@ def pool_of(
 ) -> Pool:
     """Return the pool of these capacities by flavor, and of the `followed` flavors, whose are not known yet.
 
-    Without any, it has one flavor with so many instances. `labels` are those of machines, by flavor.
+    Without any, it has one flavor with so many instances. `labels` are those of machines, by flavor. Devices
+    of which one flavor has a capacity are not in the others, unless they have one, too: a job for GPUs does
+    not run on machines without.
     """
-    flavors = [Flavor(name=name, capacity=units_of(each)) for name, each in capacities.items()]
+    none = {name: 0 for each in capacities.values() for name in each if is_device(name)}
+    flavors = [Flavor(name=name, capacity={**none, **units_of(each)}) for name, each in capacities.items()]
     flavors += [Flavor(name=name, capacity={}, is_followed=True, is_known=False) for name in followed]
     flavors = flavors or [Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: instances})]
     flavors = [replace(each, labels=labels[each.name]) if labels.get(each.name) else each for each in flavors]

@@ -165,12 +165,17 @@ class Admitting:
         self._changed.add(job_id)
         self._wake()
 
+    def may_have_changed(self, job_id: int) -> None:
+        """Read the job again before the next pass: it is unknown whether a write has changed it."""
+        self._changed.add(job_id)
+        self._wake()
+
     def attempt_ended(self, job: Job) -> None:
         """Learn from an attempt that has ended."""
         self._board.ended(job)
 
     def capacity_changed(self) -> None:
-        """Plan again soon: the capacity is another one."""
+        """Plan again soon: the capacity or the queues have changed."""
         self._wake()
 
     def found_no_room(self, job_id: int) -> None:

@@ -219,7 +219,7 @@ class Tracker:
             await self._followers.close()
 
     def capacity_changed(self) -> None:
-        """Plan again: the capacity is another one."""
+        """Plan again: the capacity or the queues have changed."""
         self._admitting.capacity_changed()
 
     def _admit_after(self, pause: timedelta) -> None:
@@ -483,7 +483,10 @@ class Tracker:
             # The write may have taken effect all the same. If not, the caller retries after a growing pause,
             # which the work that is queued here must not cut short.
             if not is_next_step_of_caller:
-                self._look_at(after.id, after.state)
+                if after.state.is_live:
+                    self._queue.add(after.id)
+                if before.state is not JobState.QUEUED:  # an admission that fails is retried after a pause
+                    self._admitting.may_have_changed(after.id)
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
             raise
         if not is_next_step_of_caller:

@@ -14,10 +14,21 @@ LOST_LOGS = "lost logs"
 """An excuse: on a full disk there is no room for the logs of pods."""
 
 
+_RUNS_TO_LEARN = 3
+
+
 def check_jobs(
-    service: KeptService, planned: Sequence[PlannedJob], ids: Sequence[int], excused: Collection[str]
+    service: KeptService,
+    planned: Sequence[PlannedJob],
+    ids: Sequence[int],
+    excused: Collection[str],
+    *,
+    learns: bool = False,
 ) -> Iterator[str]:
-    """Yield the problems with the jobs. Attempts may have failed with one of the `excused` categories."""
+    """Yield the problems with the jobs. Attempts may have failed with one of the `excused` categories.
+
+    A service that `learns` how long jobs run lets some start early, in gaps: from the third run on.
+    """
     if list(ids) != sorted(set(ids)):
         yield f"the ids are not increasing: {ids}"
     listed = {job.job_id: job for job in service.ask(lambda client: list(client.list()))}
@@ -43,7 +54,11 @@ def check_jobs(
             yield f"{name} got another id when it was submitted again"
         if plan.is_run and not is_excused and LOST_LOGS not in excused:
             yield from _check_logs(service, job)
-    yield from _check_order(pairs)
+    runs = sorted(
+        move.at.ToNanoseconds() for _, job in pairs for move in job.moves if move.status == pb.running
+    )
+    until = runs[_RUNS_TO_LEARN - 1] if learns and len(runs) >= _RUNS_TO_LEARN else None
+    yield from _check_order(pairs, until)
     yield from _check_capacity(pairs)
 
 
@@ -62,17 +77,20 @@ def _check_logs(service: KeptService, job: pb.GetTrainingStatusResponse) -> Iter
             yield f"the log of rank {rank} of job {job.job_id} is missing"
 
 
-def _check_order(pairs: _Pairs) -> Iterator[str]:
+def _check_order(pairs: _Pairs, until: int | None) -> Iterator[str]:
     """Yield jobs that were admitted before an earlier job although there was not enough room for both.
 
-    Jobs that fit together are admitted together, but written one by one. A failed write is repeated later.
+    Admissions from `until` on are not checked. Jobs that fit together are admitted together, but written one
+    by one. A failed write is repeated later.
     """
     sizes = {job.job_id: plan.instances for plan, job in pairs}
     admitted = sorted(
         (move.at.ToNanoseconds(), job.job_id)
         for _, job in pairs
         for move in job.moves
-        if move.status == pb.launch and move.attempt == 1
+        if move.status == pb.launch
+        and move.attempt == 1
+        and (until is None or move.at.ToNanoseconds() < until)
     )
     for at, job_id in admitted:
         overtaken = [earlier for later, earlier in admitted if later > at and earlier < job_id]

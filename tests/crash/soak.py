@@ -70,7 +70,7 @@ def soak(forks: ForkServer, world: World, seed: int, seconds: float) -> Record:
             list(_cancel_due(service, cancels, len(ids) + _LONGEST_HOLD))
             for job_id in ids:
                 wait(service, job_id)
-            problems += check_jobs(service, planned, ids, excused)
+            problems += check_jobs(service, planned, ids, excused, learns=True)
             finish(service, world)
         problems += world.problems()
     except Exception as error:

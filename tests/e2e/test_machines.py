@@ -42,10 +42,14 @@ class Node:
         self.host = node["metadata"]["labels"][HOST]
         allocatable = offered(node["status"]["allocatable"])["cpu"]
         pods = json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]
+        # Pods of earlier tests are on their way out.
+        labelled = cluster.kubectl("get", "ns", "-l", "training-service.test/namespace", "-o", "name")
+        of_tests = {name.removeprefix("namespace/") for name in labelled.split()}
         running = [
             pod
             for pod in pods
-            if pod["spec"].get("nodeName") == self.name
+            if pod["metadata"]["namespace"] not in of_tests
+            and pod["spec"].get("nodeName") == self.name
             and pod["status"]["phase"] not in ("Succeeded", "Failed")
         ]
         self.free = allocatable - sum(requested(pod).get("cpu", 0) for pod in running)

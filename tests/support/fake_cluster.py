@@ -39,6 +39,7 @@ class FakeCluster:
         self.last_words: dict[str, str] = {}
         """The output of a pod after SIGTERM, by its name. Only followers of its log see it."""
         self._objects: dict[tuple[str, str], Object] = {}
+        self._deleted: list[tuple[str, Object]] = []
         self._version = 100
         self._watches: set[tuple[str, asyncio.Queue[Object | None]]] = set()
 
@@ -62,11 +63,21 @@ class FakeCluster:
         phase = "Failed" if code else "Succeeded"
         self._set_state(name, phase, {"terminated": {"exitCode": code, "finishedAt": _now(at)}})
 
+    def put(self, kind: str, made: Object) -> None:
+        """Create or replace an object, without the service."""
+        name = made["metadata"]["name"]
+        known = (kind, name) in self._objects
+        uid = self._objects[kind, name]["metadata"]["uid"] if known else str(uuid.uuid4())
+        self._objects[kind, name] = copy.deepcopy(made)
+        self._objects[kind, name]["metadata"].setdefault("uid", uid)
+        self._publish("MODIFIED" if known else "ADDED", kind, self._objects[kind, name])
+
     def delete(self, *names: str, kind: str = "pods") -> None:
         """Delete objects at once, without the service."""
         for name in names:
             gone = self._objects.pop((kind, name))
             self._publish("DELETED", kind, gone)
+            self._deleted.append((kind, copy.deepcopy(gone)))
 
     def mark_deleted(self, name: str) -> None:
         """Request the deletion of a pod, as another client does. Its node is slow to end it."""
@@ -91,11 +102,8 @@ class FakeCluster:
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer one request."""
-        kind, name, below = (
-            request.match_info["kind"],
-            request.match_info["name"],
-            request.match_info["below"],
-        )
+        kind = request.match_info["kind"]
+        name, below = (request.match_info.get(part, "") for part in ("name", "below"))
         if request.query.get("watch"):
             self.asked[f"WATCH {kind}"] += 1
             if f"WATCH {kind}" in self.forbidden:
@@ -187,6 +195,9 @@ class FakeCluster:
         for (of, _), each in self._objects.items():  # the changes since that version
             if of == kind and int(each["metadata"]["resourceVersion"]) > since:
                 queue.put_nowait({"type": "MODIFIED", "object": copy.deepcopy(each)})
+        for of, each in self._deleted:
+            if of == kind and int(each["metadata"]["resourceVersion"]) > since:
+                queue.put_nowait({"type": "DELETED", "object": copy.deepcopy(each)})
         watch = (kind, queue)
         self._watches.add(watch)
         try:
@@ -213,6 +224,7 @@ async def fake_cluster(folder: Path) -> AsyncIterator[FakeCluster]:
     app.router.add_route(
         "*", "/api/v1/namespaces/{namespace}/{kind:[^/]+}{a:/?}{name:[^/]*}{b:/?}{below:.*}", made.handle
     )
+    app.router.add_route("GET", "/api/v1/{kind:nodes|pods}", made.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -25,6 +25,7 @@ def test_the_tests_of_a_file_are_found_by_its_path() -> None:
         ("logs/test_archive.py", True),  # job_tracker/logs/archive.py
         ("client/test_sync.py", True),  # training_service/client/sync.py
         ("docs/test_sweeps.py", True),  # docs/sweeps.md
+        ("deploy/optional/test_followed_nodes.py", True),  # deploy/optional/followed-nodes
         ("domain/naming/test_anything.py", True),  # job_tracker/domain/naming.py has several
         ("test_frameworks.py", True),  # job_tracker/frameworks as a whole
         ("logs/test_anything.py", False),
@@ -74,8 +75,9 @@ def is_file(path: Path) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Return whether a folder or a file has this name, with any suffix."""
-    return path.exists() or any(path.parent.glob(f"{path.name}.*"))
+    """Return whether a folder or a file has this name, with any suffix, or with hyphens."""
+    names = {path.name, path.name.replace("_", "-")}
+    return any((path.parent / name).exists() or any(path.parent.glob(f"{name}.*")) for name in names)
 
 
 def imported(path: Path) -> Iterator[tuple[int, str]]:

@@ -43,7 +43,8 @@ class SchedulingSettings(Config):
         max_length=100,
         description="Kinds of machines by name. Each has its capacity by resource, such as `instances = 16` "
         '(required), `cpu = "512"`, `memory = "2Ti"` and `"nvidia.com/gpu" = 128`. A resource without a '
-        "capacity is not limited. Unset: one flavor, `default`, with `capacity` instances.",
+        "capacity is not limited; of devices such as GPUs that others have, a flavor without a capacity has "
+        "none. Unset: one flavor, `default`, with `capacity` instances.",
     )
     queues: dict[PoolName, QueueRecipe] = Field(
         default={},

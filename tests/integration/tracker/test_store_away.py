@@ -38,7 +38,8 @@ class Shaky:
 
     def __init__(self, store: Store, *, before: Before | None = None, after: Before | None = None) -> None:
         self._store, self._before, self._after = store, before, after
-        self.calls: Counter[str] = Counter()
+        self.arguments: tuple[Any, ...] = ()
+        """Those of the last call."""
 
     def __getattr__(self, name: str) -> Any:
         target = getattr(self._store, name)
@@ -46,7 +47,7 @@ class Shaky:
             return target
 
         async def call(*arguments: Any, **more: Any) -> Any:
-            self.calls[name] += 1
+            self.arguments = arguments
             if self._before:
                 await self._before(name)
             answer = await target(*arguments, **more)
@@ -166,6 +167,32 @@ async def test_an_admission_without_an_answer_is_launched_and_takes_its_room(
         await until(has_note)
         assert (await store.get(second.id)).state is JobState.QUEUED
     assert [group.job_id for group in world.launches] == [first.id]
+    world.close()
+
+
+async def test_an_end_that_the_store_refuses_frees_no_room(store: Store, tmp_path: Path) -> None:
+    first = await submit(store, {"RUN_SECONDS": "0.1"}, instances=CAPACITY)
+    second = await submit(store, instances=CAPACITY)
+    refused = 0
+
+    async def refuse(name: str) -> None:
+        nonlocal refused
+        if name == "update" and shaky.arguments[0].state is JobState.SUCCEEDED and refused < 3:
+            refused += 1
+            raise StoreUnavailable("the store is away")
+
+    shaky, world = Shaky(store, before=refuse), FakeWorld()
+
+    async def have_ended() -> bool:
+        return (await store.get(second.id)).state is JobState.SUCCEEDED
+
+    async with tracking(shaky, world, tmp_path):
+        await until(have_ended)
+    assert refused == 3
+    end = (await store.get(first.id)).history[-1]
+    start = (await store.get(second.id)).history[1]
+    assert (end.state, start.state) == (JobState.SUCCEEDED, JobState.LAUNCHING)
+    assert start.at >= end.at
     world.close()
 
 

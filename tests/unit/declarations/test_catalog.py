@@ -11,6 +11,7 @@ from job_tracker.catalog import Dataset, Origin
 from job_tracker.declarations.catalog import DeclaredCatalog, Files
 from job_tracker.declarations.reading import Reader
 from job_tracker.domain.declaration import Declaration, Kind
+from job_tracker.scheduling.recipes import QueueRecipe
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.catalog import ALGORITHM, SETTINGS, algorithm_of
@@ -135,3 +136,18 @@ async def test_files_and_store_are_read_only_when_they_changed(
     monkeypatch.setattr(SqliteStore, "declarations", None)
     await catalog.refresh()
     assert sorted(catalog.algorithms("")) == ["a"]
+
+
+async def test_a_change_of_the_queues_calls_back_once_they_count(store: Store) -> None:
+    files = Files()
+    catalog = DeclaredCatalog(store, READER, lambda: files)
+    await catalog.refresh()
+    seen: list[frozenset[str]] = []
+    with catalog.calling(lambda: seen.append(catalog.tree.leaves)):
+        files = Files(queues={"a": QueueRecipe()})
+        await catalog.refresh()
+        await put(store, "an-algorithm")
+        await catalog.refresh()
+    files = Files()
+    await catalog.refresh()
+    assert seen == [{"default", "a"}]

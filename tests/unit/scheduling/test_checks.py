@@ -66,3 +66,25 @@ def test_an_elastic_job_fits_if_its_smallest_group_does() -> None:
     made = tree(a={})
     assert fits_ever(made.queues, POOL.flavors, gang(200, least=64)) is None
     assert fits_ever(made.queues, POOL.flavors, gang(200, least=65)) is not None
+
+
+def test_a_job_for_devices_does_not_fit_on_a_flavor_that_does_not_have_them() -> None:
+    pool = pool_of({"a100": {"instances": "16", GPU: "64", "memory": "1Ti"}, "cpu": {"instances": "200"}}, 8)
+    queues = tree_of(pool, {}).queues
+    each = {"instances": 1, GPU: 8, "cpu": 500, "memory": 2**30}
+    assert fits_ever(queues, pool.flavors, Gang(job_id=1, parts=(Part(8, each),))) is None
+    problem = fits_ever(queues, pool.flavors, Gang(job_id=1, parts=(Part(9, each),)))
+    assert problem is not None
+    assert problem.summary == (
+        "The job needs 9 instances, 72 nvidia.com/gpu, 4500m cpu, 9Gi memory for 9 trainers. The largest "
+        "that fits in the capacity and the quota of the queue default is 8 trainers, on the flavor a100."
+    )
+    on_cpus = Gang(job_id=1, parts=(Part(200, {"instances": 1, "memory": 2**30}),))
+    assert fits_ever(queues, pool.flavors, on_cpus) is None
+
+
+def test_one_trainer_is_not_called_trainers() -> None:
+    pool = pool_of({"small": {"instances": "1"}}, 8)
+    problem = fits_ever(tree_of(pool, {}).queues, pool.flavors, Gang(job_id=1, parts=(Part(2, {}),)))
+    assert problem is not None
+    assert problem.resolution == "Submit it with at most 1 trainer, or raise the capacity or the quota."

@@ -74,7 +74,7 @@ def test_a_job_that_no_longer_fits_has_no_estimate() -> None:
     why = explain(situation(snapshot(gang(2, 9))), 2)
     assert why.reasons[0] is Reason.LOST_CAPACITY
     assert why.estimate is None
-    assert why.remedy.text == "Submit it with 6 instead of 9 instances (PARALLEL_INSTANCES)."
+    assert why.remedy.text == "Submit it with 8 instead of 9 instances (PARALLEL_INSTANCES)."
 
 
 def test_a_job_of_a_closed_queue_waits_for_the_queue_and_has_no_estimate() -> None:

@@ -88,12 +88,19 @@ def test_a_job_is_guaranteed_what_fits_in_the_rest_of_the_guarantee_of_a_node() 
     tree.use("a", "a100", {"gpu": 6})
     tree.use("b", "a100", {"gpu": 4})
 
-    assert tree.is_guaranteed("a", "a100", {"gpu": 2, "cpu": 900})
+    assert tree.is_guaranteed("a", "a100", {"gpu": 2, "cpu": 900}), "no quota is about cpu"
     assert not tree.is_guaranteed("a", "a100", {"gpu": 3})
     assert not tree.is_guaranteed("b", "a100", {"gpu": 1})
     assert tree.is_guaranteed("top", "a100", {"gpu": 6})
     assert not tree.is_guaranteed("top", "a100", {"gpu": 7})
     assert not tree.is_guaranteed("a", "a100", {"cpu": 1}), "nothing of what it needs is guaranteed"
+
+
+def test_a_job_is_guaranteed_nothing_if_a_part_of_its_needs_is_not() -> None:
+    tree = QuotaTree(rules(queue("a", gpu=gpus(8)), queue("b", cpu=gpus(100))))
+
+    assert not tree.is_guaranteed("a", "a100", {"gpu": 2, "cpu": 1})
+    assert tree.is_guaranteed("a", "a100", {"gpu": 2})
 
 
 def test_a_resource_that_no_queue_limits_is_left_to_the_capacity() -> None:

@@ -71,6 +71,20 @@ def test_fewer_instances_come_first_if_they_fit() -> None:
     assert found.text == "Submit it with 4 instead of 8 instances (PARALLEL_INSTANCES)."
 
 
+def test_no_more_instances_are_given_up_than_must_be() -> None:
+    found = remedy(snapshot(gang(2, 8), running=(gang(1, 1),)), 2)
+    assert found.text == "Submit it with 7 instead of 8 instances (PARALLEL_INSTANCES)."
+
+
+def test_no_more_capacity_is_added_than_must_be() -> None:
+    waiting = (gang(2, 3, None), gang(3, 2, None), gang(4, 4, None))
+    found = remedy(snapshot(*waiting, running=(gang(1, 8, None),)), 4)
+    assert found.text == "Raise the capacity of the flavor default by 9 instances."
+    smaller = Flavor(name="default", capacity={INSTANCES: 5})
+    others = remedy(snapshot(gang(2, 1, None), running=(gang(1, 8, None),), flavors=(smaller,)), 2)
+    assert others.text == "Raise the capacity of the flavor default by 4 instances."
+
+
 def test_a_job_of_unknown_length_is_to_say_how_long_it_runs_if_a_gap_is_free() -> None:
     found = remedy(snapshot(gang(2, 8, 50), gang(3, 1, None), running=(gang(1, 6, 600),)), 3)
     assert found.cure is Cure.EXPECTED
@@ -106,14 +120,14 @@ def test_an_operator_lets_the_queue_borrow_more() -> None:
     limits = {"default": {INSTANCES: Limit(nominal=2, borrow=0)}}
     queues = {"default": Queue(name="default", limits=limits)}
     found = remedy(snapshot(gang(2), running=(gang(1, 2),), queues=queues), 2)
-    assert (found.cure, found.text) == (Cure.QUEUE, "Let the queue default borrow 1 instances more.")
+    assert (found.cure, found.text) == (Cure.QUEUE, "Let the queue default borrow 1 instance more.")
 
 
 def test_an_operator_adds_as_much_capacity_as_the_job_needs() -> None:
     found = remedy(snapshot(gang(2), running=(gang(1, 8),)), 2)
     assert (found.cure, found.text) == (
         Cure.CAPACITY,
-        "Raise the capacity of the flavor default by 1 instances.",
+        "Raise the capacity of the flavor default by 1 instance.",
     )
 
 
@@ -129,7 +143,7 @@ def test_machines_are_added_where_machines_are_known() -> None:
     flavor = Flavor(name="default", capacity={INSTANCES: 8, "gpu": 2}, nodes=nodes)
     wide = Gang(job_id=2, parts=(Part(1, {"gpu": 4}),))
     found = remedy(snapshot(wide, flavors=(flavor,)), 2)
-    assert found.text == "Add machines to the flavor default: 1 with 1 instances, 4 gpu."
+    assert found.text == "Add machines to the flavor default: 1 with 1 instance, 4 gpu."
     assert isinstance(found.changes[0], MoreCapacity)
 
 

@@ -45,7 +45,7 @@ def test_flavors_queues_and_priorities_are_read(tmp_path: Path) -> None:
     scheduling = load(write(tmp_path, EXAMPLE)).scheduling
     assert scheduling.pool().flavors == (
         Flavor(name="a100", capacity={"instances": 8, "cpu": 512_000, "nvidia.com/gpu": 64}),
-        Flavor(name="spot", capacity={"instances": 100}),
+        Flavor(name="spot", capacity={"instances": 100, "nvidia.com/gpu": 0}),
     )
     vision = scheduling.tree().queues["vision"]
     assert vision.limits == {"a100": {"nvidia.com/gpu": Limit(nominal=32, borrow=16)}}

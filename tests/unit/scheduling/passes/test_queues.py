@@ -37,7 +37,7 @@ class Cluster:
     """Waiting and running gangs on eight instances, and plans that are carried out."""
 
     def __init__(self, *queues: Queue, capacity: int = 8) -> None:
-        self.flavors = (Flavor(name="default", capacity={"instances": capacity}),)
+        self.flavors: tuple[Flavor, ...] = (Flavor(name="default", capacity={"instances": capacity}),)
         self.queues = {each.name: each for each in queues}
         self.waiting = WaitingGangs()
         self.running: dict[int, Running] = {}
@@ -221,3 +221,39 @@ def test_a_job_that_no_longer_fits_says_so_also_if_its_queue_runs_as_many_as_it_
 
     assert found[2].reasons[0] is Reason.LOST_CAPACITY
     assert found[3].reasons[0] is Reason.MAX_RUNNING
+
+
+def overtakers(first: int, last: int) -> list[Gang]:
+    return [gang(job_id, seconds=None) for job_id in range(first, last)]
+
+
+@pytest.mark.parametrize("limits", [{}, {"small": {"instances": Limit(nominal=1, borrow=0)}}])
+def test_a_job_keeps_no_machines_idle_on_which_it_can_never_run(
+    limits: dict[str, dict[str, Limit]],
+) -> None:
+    cluster = Cluster(Queue(name="a", limits=limits))
+    cluster.flavors = (
+        Flavor(name="small", capacity={"instances": 2}),
+        Flavor(name="big", capacity={"instances": 4}),
+    )
+    large = gang(1, count=4, seconds=None)
+    cluster.running[large.job_id] = Running(large, Allocation(flavor="big"), NOW)
+    cluster.submit(gang(2, count=4, seconds=None), *overtakers(3, 30))
+    passed = 0
+    for turn in range(12):
+        decided = cluster.turn(NOW + turn)
+        passed += len(decided.admitted)
+        for admit in decided.admitted:
+            del cluster.running[admit.job_id]
+    assert passed > 8, "more than the limit"
+    assert reserved(decided)[2].reasons == (Reason.CAPACITY,)
+
+
+def test_a_queue_without_quota_never_waits_for_its_quota() -> None:
+    keeps = Queue(name="b", limits={"default": {"instances": Limit(nominal=4, lend=0)}})
+    cluster = Cluster(Queue(name="a"), keeps)
+    cluster.run(gang(1, count=4, seconds=None))
+    cluster.submit(gang(2, count=2, seconds=None))
+    assert reserved(cluster.turn())[2].reasons == (Reason.KEPT,)
+    cluster.run(gang(3, "b", count=4, seconds=None))
+    assert reserved(cluster.turn())[2].reasons == (Reason.CAPACITY,)

@@ -1,0 +1,15 @@
+"""Queues of a running service."""
+
+from tests.support.server import Server
+
+
+def test_jobs_start_as_soon_as_their_queue_allows_it(server: Server) -> None:
+    """Sooner than at the next look at all jobs, which is every 30 s."""
+    with server.start("--backend", "fake") as client:
+        client.catalog.set_queue("closed", {"max_running": 0})
+        job = client.submit(
+            "program", "1", "v1", queue="closed", priority="high", parameters={"RUN_SECONDS": "0"}
+        )
+        assert [reason.code for reason in client.why(job).reasons] == ["max_running"]
+        client.catalog.set_queue("closed", {"max_running": 1})
+        client.wait(job, timeout=20)
