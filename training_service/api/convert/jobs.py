@@ -80,15 +80,13 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         ending=job.ending is not None and not job.state.is_terminal,
         model_uri=job.model_uri,
         has_model=job.has_model,
-        max_attempts=job.max_attempts,
-        preemptions=job.preemptions,
+        max_attempts=spec.retry.max_attempts,
         moves=[
             pb.Move(
                 status=STATUSES[move.state],
                 at=timestamp(move.at),
                 attempt=move.attempt,
                 diagnosis=_diagnosis(move.diagnosis),
-                preempted=move.preemption.sentence(spec.project) if move.preemption else "",
             )
             for move in job.history
         ],
@@ -177,7 +175,4 @@ def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None
             )
             for each in progress.nonfinite
         ],
-        checkpoint=pb.SavedCheckpoint(step=progress.saved.step, at=timestamp(progress.saved.at))
-        if progress.saved
-        else None,
     )

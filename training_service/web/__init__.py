@@ -1,1 +1,0 @@
-"""The dashboard: pages for people, rendered by the service. It is one more client of `Jobs`."""
