@@ -87,6 +87,9 @@ BENCHMARKS = {
 
 
 def main(arguments: list[str]) -> int:
+    if {"-h", "--help"} & set(arguments):
+        print(f"{__doc__}\nBenchmarks: {', '.join(BENCHMARKS)}")
+        return 0
     quick = "--quick" in arguments
     names = [name for name in arguments if not name.startswith("-")] or list(BENCHMARKS)
     rows: list[Row] = []
