@@ -7,7 +7,7 @@ COPY training_service training_service
 COPY trainer_images trainer_images
 # Of the training code only its rules are wanted (admission's checks, the planner of `trainctl plan`), so not what it trains with.
 RUN python -m venv /opt/training-service \
-    && /opt/training-service/bin/pip install --no-cache-dir --constraint constraints.txt . \
+    && /opt/training-service/bin/pip install --no-cache-dir --constraint constraints.txt '.[web]' \
     && /opt/training-service/bin/pip install --no-cache-dir --no-deps ./trainer_images
 
 FROM python:3.11-slim-bookworm

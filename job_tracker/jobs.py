@@ -225,7 +225,7 @@ class Jobs:
             ending = Ending(JobState.CANCELLED, self._clock(), at_once=True)
             if not job.state.is_live:
                 after = job.ended(ending, ending.decided_at)
-            elif job.ending is None or job.ending.state is JobState.BACKOFF:
+            elif job.ending is None or job.ending.state in (JobState.BACKOFF, JobState.QUEUED):
                 after = job.decided(ending)
             else:
                 after = replace(job, ending=replace(job.ending, at_once=True))

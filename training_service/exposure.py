@@ -7,7 +7,7 @@ from training_service.auth.operator_token import FILE_NAME
 from training_service.program_opening import refusal_of
 from training_service.settings import Settings
 from training_service.settings.addresses import is_loopback
-from training_service.settings.protection import is_encrypted, is_open
+from training_service.settings.protection import is_encrypted, is_open, is_web_open
 
 log = logging.getLogger(__name__)
 
@@ -42,5 +42,13 @@ def log_exposure(settings: Settings) -> None:
     listen = settings.reports.listen
     if listen and not encrypted and not is_loopback(listen):
         log.warning("server.insecure: reports and their tokens are not encrypted on their way to %s", listen)
+    web = settings.web
+    if web.enabled is not False and web.address and server.insecure and not is_loopback(web.address):
+        if is_web_open(settings):
+            log.warning(
+                "server.insecure: anyone who can connect to the dashboard at %s %s", web.address, _HARM
+            )
+        elif not encrypted:
+            log.warning("server.insecure: the dashboard at %s is not encrypted", web.address)
     if settings.backend == "process" and os.geteuid() == 0:
         log.warning("the service and all its jobs run as root; start it as another user")

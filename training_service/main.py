@@ -66,6 +66,7 @@ from training_service.settings import Settings
 from training_service.settings.addresses import split
 from training_service.settings.protection import is_open
 from training_service.store_opening import open_store
+from training_service.web_opening import CannotOpenDashboard, Dashboard, open_dashboard
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +163,13 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
             limits,
             metrics.observe_refusal,
         )
+        dashboard = _dashboard(
+            *(settings, store, store_id, jobs, access, opened_catalog, keys, limits, servers.port),
+            certificates,
+            metrics,
+        )
+        if dashboard:
+            stack.push_async_callback(dashboard.stop)
         _offer_operator_token(settings, access, servers.port)
         report_environment.address = _address_for_ranks(settings, servers, certificates)
         leading = background(leadership.run(), _CAMPAIGN, expected=(StoreLost,))
@@ -169,6 +177,8 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         if certificates:
             stack.push_async_callback(end, background(certificates.watch(), "watch of certificates"))
         await servers.start()
+        if dashboard:
+            await dashboard.start()
         log_exposure(settings)  # after the start: a failed start logs one line only
         log.info("serving at %s:%d, pid %d", split(settings.server.address)[0], servers.port, os.getpid())
         notify(READY)
@@ -182,7 +192,8 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         await servers.drain()
         servicer.close()
         # Resign first: another replica may lead while this one still answers calls.
-        await asyncio.gather(end(leading), servers.stop())
+        pages = [dashboard.stop()] if dashboard else []
+        await asyncio.gather(end(leading), servers.stop(), *pages)
     if not stop_requested.is_set():
         error = leading.exception()
         raise (
@@ -394,6 +405,30 @@ def _address_for_ranks(settings: Settings, servers: Servers, certificates: Certi
         )
         return None
     return certificates.address_for_ranks(address)
+
+
+def _dashboard(
+    settings: Settings,
+    store: Store,
+    store_id: str,
+    jobs: Jobs,
+    access: OpenedAccess,
+    catalog: OpenedCatalog,
+    keys: ReportKeys,
+    limits: CallLimits,
+    port: int,
+    certificates: Certificates | None,
+    metrics: Metrics,
+) -> Dashboard | None:
+    try:
+        return open_dashboard(
+            *(settings, store, store_id, jobs, access, catalog.operations, keys, limits, port),
+            certificates.tls if certificates else None,
+            metrics.observe_call,
+            metrics.observe_refusal,
+        )
+    except CannotOpenDashboard as error:
+        raise CannotServe(str(error)) from error
 
 
 def _metrics_server(metrics: Metrics, settings: Settings, certificates: Certificates | None) -> MetricsServer:

@@ -148,6 +148,7 @@ class Callers:
             return await self.by_certificate(caller.name, caller.address)
         if caller.means is not Means.TOKEN or caller.credential == tokens.OPERATOR_ID:
             return caller
+        await self._look_if_stale()
         token = await self._store.token(caller.credential)
         if token is None:
             raise NotAllowed(tokens.REFUSED)

@@ -3,15 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from job_tracker.domain import naming
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import IllegalMove
 from job_tracker.domain.group import GroupRef, GroupSpec, InstanceOptions, Phase, RankStatus
+from job_tracker.domain.history import Ending as Ending
+from job_tracker.domain.history import Move as Move
+from job_tracker.domain.history import Preemption as Preemption
+from job_tracker.domain.history import PreemptionReason as PreemptionReason
 from job_tracker.domain.policies import Deadlines, NumberPolicy, RetryPolicy
 from job_tracker.domain.progress import Progress
+from job_tracker.domain.states import LIVE_STATES as LIVE_STATES
+from job_tracker.domain.states import TRANSITIONS as TRANSITIONS
+from job_tracker.domain.states import JobState as JobState
 
 _OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
 """Another attempt follows these in any case, since no attempt was made."""
@@ -19,50 +25,6 @@ _MOST_UNCOUNTED = 20
 """After these, others count. So a job that the engine never accepts ends some time."""
 _DETAIL_IN_MOVES = 1000  # characters
 _MAX_RESTARTS_IN_MOVES = 100  # the newest
-
-
-class JobState(StrEnum):
-    """The states of a job.
-
-    A submitted job is QUEUED until there is capacity for it. It is LAUNCHING while its group is being
-    started; that state is written *before* the first call to the backend. It is RUNNING once its master
-    runs. It ends as SUCCEEDED when the master exits with 0, as FAILED when a rank fails or the group cannot
-    be launched, and as CANCELLED when a caller cancels it before that. A job that has ended never changes.
-
-    If the retry policy allows another attempt, a failed attempt leads to BACKOFF instead, once its group is
-    gone. After the back-off the job is QUEUED again, at its old position.
-    """
-
-    QUEUED = "queued"
-    LAUNCHING = "launching"
-    RUNNING = "running"
-    BACKOFF = "backoff"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def is_terminal(self) -> bool:
-        """Return whether the job has ended."""
-        return not TRANSITIONS[self]
-
-    @property
-    def is_live(self) -> bool:
-        """Return whether the job has a group at its backend, or is about to."""
-        return self in LIVE_STATES
-
-
-TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.LAUNCHING, JobState.FAILED, JobState.CANCELLED}),
-    JobState.LAUNCHING: frozenset({JobState.RUNNING, JobState.BACKOFF, JobState.FAILED, JobState.CANCELLED}),
-    JobState.RUNNING: frozenset({JobState.SUCCEEDED, JobState.BACKOFF, JobState.FAILED, JobState.CANCELLED}),
-    JobState.BACKOFF: frozenset({JobState.QUEUED, JobState.CANCELLED}),
-    JobState.SUCCEEDED: frozenset(),
-    JobState.FAILED: frozenset(),
-    JobState.CANCELLED: frozenset(),
-}
-
-LIVE_STATES = frozenset({JobState.LAUNCHING, JobState.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,43 +110,6 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """A decided outcome whose group is still to be stopped. It is written before the stop begins.
-
-    With state BACKOFF it is the outcome of an attempt that another attempt follows, otherwise of the job.
-    """
-
-    state: JobState
-    decided_at: datetime
-    diagnosis: Diagnosis | None = None
-    at_once: bool = False
-    """Whether workers are stopped at once after their master has succeeded, without time to end by
-    themselves."""
-    has_model: bool | None = None
-    """Whether there are files at the job's `model_uri` after a success; None if unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """An entry of a job's history: the new state, the time, the attempt, and the diagnosis of a failure.
-
-    A live state with a diagnosis is the restart of a failed rank of an elastic group.
-    """
-
-    state: JobState
-    at: datetime
-    attempt: int
-    diagnosis: Diagnosis | None = None
-    note: str = ""
-    """The reason why the job waited in that state."""
-
-    @property
-    def is_restart(self) -> bool:
-        """Return whether this entry is the restart of a rank instead of a new state."""
-        return self.state in LIVE_STATES and self.diagnosis is not None
-
-
-@dataclass(frozen=True, slots=True)
 class Remains:
     """The rest of a deleted job: its groups at the backend, and its logs. The leader removes them."""
 
@@ -267,6 +192,23 @@ class Job:
         """Return why the job failed. If it did not fail, return why its last failed attempt did."""
         reasons = (move.diagnosis for move in reversed(self.history) if move.diagnosis)
         return self.diagnosis or next(reasons, None)
+
+    @property
+    def preemptions(self) -> int:
+        """Return how many attempts were preempted. They do not count against `max_attempts`."""
+        return sum(move.preemption is not None for move in self.history)
+
+    @property
+    def max_attempts(self) -> int:
+        """Return how many attempts there may be, with those that were preempted."""
+        return self.spec.retry.max_attempts + self.preemptions
+
+    @property
+    def preemption(self) -> Preemption | None:
+        """Return why the job waits again or is being stopped, if it is because of a preemption."""
+        if self.ending is not None:
+            return self.ending.preemption
+        return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
 
     @property
     def folder(self) -> str:
@@ -395,11 +337,13 @@ class Job:
         """Return the job with this decided ending. Raises IllegalMove if another was decided before.
 
         Only a cancel may replace the decision to make another attempt, and only a failure that of a success:
-        a worker may fail while it has time to end.
+        a worker may fail while it has time to end. A preempted attempt may still end by itself.
         """
         before = self.ending.state if self.ending is not None else None
-        overruled = (before is JobState.BACKOFF and ending.state is JobState.CANCELLED) or (
-            before is JobState.SUCCEEDED and ending.state in (JobState.FAILED, JobState.BACKOFF)
+        overruled = (
+            (before is JobState.BACKOFF and ending.state is JobState.CANCELLED)
+            or (before is JobState.SUCCEEDED and ending.state in (JobState.FAILED, JobState.BACKOFF))
+            or (before is JobState.QUEUED and ending.state is not JobState.QUEUED)
         )
         if (self.ending is not None and not overruled) or ending.state not in TRANSITIONS[self.state]:
             raise IllegalMove(self.id, self.state, ending.state)
@@ -423,6 +367,15 @@ class Job:
         )
         return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
 
+    def preempted(self, preemption: Preemption, at: datetime) -> "Job":
+        """Return the job with the decision to stop its attempt for another job. Raises IllegalMove."""
+        return self.decided(Ending(JobState.QUEUED, at, preemption=preemption))
+
+    @property
+    def counted_attempts(self) -> int:
+        """Return how many attempts the job has made, without those that were preempted."""
+        return max(1, self.attempt - self.preemptions)
+
     @property
     def _uncounted_attempts(self) -> int:
         """The number of earlier attempts that do not count, since they have not had what they were given."""
@@ -432,7 +385,7 @@ class Job:
             and move.diagnosis.category in _OF_NO_ATTEMPT
             for move in self.history
         )
-        return min(lost, _MOST_UNCOUNTED)
+        return self.preemptions + min(lost, _MOST_UNCOUNTED)
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
         """Return the job after its end, or the end of its attempt. Its group is gone.
@@ -444,10 +397,14 @@ class Job:
             for r in self.ranks
         )
         if ending.state is JobState.BACKOFF:
-            until = at + self.spec.retry.delay_after(self.attempt)
+            until = at + self.spec.retry.delay_after(self.counted_attempts)
             return replace(
                 self._moved(ending.state, at, ending.diagnosis, until=until), ending=None, ranks=ranks
             )
+        if ending.state is JobState.QUEUED:
+            again = self.queued_again(at)
+            move = replace(again.history[-1], preemption=ending.preemption)
+            return replace(again, ending=None, ranks=ranks, history=(*again.history[:-1], move))
         moved = self._moved(ending.state, at, ending.diagnosis)
         return replace(moved, ending=ending, finished_at=at, ranks=ranks)
 
@@ -459,7 +416,7 @@ class Job:
             JobState.QUEUED: deadlines.queue,
             JobState.LAUNCHING: deadlines.start,
             JobState.RUNNING: deadlines.run,
-            JobState.BACKOFF: self.spec.retry.delay_after(max(1, self.attempt)),
+            JobState.BACKOFF: self.spec.retry.delay_after(self.counted_attempts),
         }.get(self.state)
 
     def due_in_time(self, now: datetime) -> "Job":
@@ -471,7 +428,7 @@ class Job:
         return replace(self, due_at=latest)
 
     def queued_again(self, at: datetime) -> "Job":
-        """Return the job in state QUEUED, after its back-off."""
+        """Return the job in state QUEUED, after its back-off or a preemption."""
         fresh = replace(self, allocation=None)
         return fresh._moved(JobState.QUEUED, at, until=_later(at, self.spec.deadlines.queue))
 

@@ -26,6 +26,15 @@ class Nonfinite:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """The last checkpoint that an attempt has reported."""
+
+    step: int
+    at: datetime
+    """When it was reported, or printed: it was complete then."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of training that the master last reported. Metrics map names to numbers, NaN included."""
 
@@ -47,6 +56,10 @@ class Progress:
     """The pace of each process that reports it by calls. A few seconds old."""
     nonfinite: tuple[Nonfinite, ...] = ()
     """The first value of each metric that is not finite, in the order of their reports."""
+    first_step_at: datetime | None = None
+    """When the attempt reported its first step: from then on it trains."""
+    saved: Saved | None = None
+    """The last checkpoint of the attempt; None: it has reported none."""
 
     @property
     def has_all_steps(self) -> bool:

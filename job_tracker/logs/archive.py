@@ -15,6 +15,7 @@ from job_tracker.files.job_files import JobFiles, job_files
 from job_tracker.files.remote import in_thread, patiently
 from job_tracker.files.untrusted import Suspicious
 from job_tracker.logs import records
+from job_tracker.logs.packed import BlockWriter, Index, Start, read_index
 from job_tracker.logs.records import BEGINNING, LONGEST_RECORD
 
 log = logging.getLogger(__name__)
@@ -26,7 +27,6 @@ _MOST_FILES = 10_000
 """Files of a group that `tidy` looks at: one for each rank, and perhaps unfinished uploads."""
 _PIECE = 64 * 1024
 _WRITE = 1 << 20
-_LEVEL = 1  # gzip reduces most logs to a tenth; higher levels cost more time than they save space
 _PATIENCE_SECONDS = 20.0
 
 
@@ -77,12 +77,18 @@ class LogArchive:
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """The records after a time, or the last lines of them. Raises LogsNotFound if there is no log."""
-        skipped = 0
-        if tail_lines is not None:
-            skipped = -tail_lines
-            async for piece in self._read(group, rank):  # the file is read twice, to bound the memory
-                skipped += piece.count(b"\n")
-        async for piece in self._read(group, rank):
+        start = Start()
+        if after or tail_lines is not None:
+            index = await self._index(group, rank)
+            if index is not None:
+                start = index.start(after, tail_lines)
+            elif tail_lines is not None:
+                lines = 0
+                async for piece in self._read(group, rank):  # the file is read twice, to bound the memory
+                    lines += piece.count(b"\n")
+                start = Start(skipped=lines - tail_lines)
+        skipped = start.skipped
+        async for piece in self._read(group, rank, start.offset):
             if skipped > 0:
                 lines = piece.count(b"\n")
                 rest = b"".join(records.records_of(piece)[skipped:]) if skipped < lines else b""
@@ -114,10 +120,23 @@ class LogArchive:
     def _path(self, group: GroupRef, rank: int) -> str:
         return f"{group.job_folder}/{group.attempt}/{rank}.log.gz"
 
-    async def _read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
+    async def _index(self, group: GroupRef, rank: int) -> Index | None:
+        """Return the index of a log; None for one of a single block, or of an earlier version."""
+        path = self._path(group, rank)
+
+        def read() -> Index | None:
+            try:
+                with self._files().open(path) as file:
+                    return read_index(file)
+            except (FileNotFoundError, Suspicious):
+                raise LogsNotFound(f"rank {rank} of {group.name} has no log in storage") from None
+
+        return await self._call(read)
+
+    async def _read(self, group: GroupRef, rank: int, offset: int = 0) -> AsyncGenerator[bytes, None]:
         path = self._path(group, rank)
         download = await self._call(
-            lambda: _download(self._files(), path), lambda late: late.close() if late else None
+            lambda: _download(self._files(), path, offset), lambda late: late.close() if late else None
         )
         if download is None:
             raise LogsNotFound(f"rank {rank} of {group.name} has no log in storage")
@@ -159,18 +178,18 @@ class _Upload:
         self._aside = f"{path}.{uuid4().hex[:8]}{_ASIDE}"
         self._lock = threading.Lock()
         self._is_abandoned = False
-        self._begun: tuple[JobFiles, BinaryIO, gzip.GzipFile] | None = None
+        self._begun: tuple[JobFiles, BinaryIO, BlockWriter] | None = None
 
     def write(self, data: bytes) -> None:
         with self._lock:
-            _, _, compressed = self._begin()
-            compressed.write(data)
+            _, _, blocks = self._begin()
+            blocks.write(data)
 
     def publish(self, rest: bytes) -> None:
         with self._lock:
-            files, file, compressed = self._begin()
-            compressed.write(rest)
-            compressed.close()
+            files, file, blocks = self._begin()
+            blocks.write(rest)
+            blocks.finish()
             file.close()
             self._check()  # checked again, since closing may have taken long
             files.publish(self._aside, self._path)
@@ -180,19 +199,17 @@ class _Upload:
         with self._lock:
             if self._begun is None:
                 return
-            files, file, compressed = self._begun
-            for undo in (compressed.close, file.close, lambda: files.remove(self._aside)):
+            files, file, _ = self._begun
+            for undo in (file.close, lambda: files.remove(self._aside)):
                 with suppress(Exception):  # `tidy` removes the remains
                     undo()
 
-    def _begin(self) -> tuple[JobFiles, BinaryIO, gzip.GzipFile]:
+    def _begin(self) -> tuple[JobFiles, BinaryIO, BlockWriter]:
         self._check()
         if self._begun is None:
             files = self._storage()
             file = files.create(self._aside)
-            # Without time and name, equal logs give equal files.
-            packed = gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=file, mtime=0)
-            self._begun = files, file, packed
+            self._begun = files, file, BlockWriter(file)
         return self._begun
 
     def _check(self) -> None:
@@ -215,8 +232,11 @@ class _Download:
         self._file.close()
 
 
-def _download(files: JobFiles, path: str) -> _Download | None:
+def _download(files: JobFiles, path: str, offset: int) -> _Download | None:
     try:
-        return _Download(files.open(path))
+        file = files.open(path)
     except (FileNotFoundError, Suspicious):
         return None
+    if offset:
+        file.seek(offset)
+    return _Download(file)

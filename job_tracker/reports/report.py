@@ -1,12 +1,13 @@
 """Reports, and the checks that make values from programs safe to store and to show."""
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from job_tracker.domain.progress import Nonfinite, Progress
+from job_tracker.domain.progress import Nonfinite, Progress, Saved
 from job_tracker.domain.telemetry import Artifact, MetricPoint
 
 COUNTS = ("step", "total_steps", "epoch", "total_epochs")
@@ -19,6 +20,10 @@ _LARGEST_VALUE = 1e300
 _SMOOTHING = 0.3
 _SHORTEST_MEASUREMENT = 0.5  # seconds
 _DIGITS = frozenset("0123456789abcdef")
+CHECKPOINT = "checkpoint"
+"""The kind of an artifact that is a checkpoint of the job."""
+_STEP_AT_END = re.compile(r"step-(\d{1,15})/?\Z")
+"""The step of a checkpoint of trainer_kit, at the end of its location."""
 _NONFINITE = frozenset(f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity"))
 """Numbers that JSON cannot have, as texts in lower case: those of Protocol Buffers, Python and C."""
 
@@ -114,7 +119,22 @@ def advanced(
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)
     now = replace(last, **counts, metrics=metrics, reported_at=report.at or at)
+    if now.first_step_at is None and now.step > 0:
+        now = replace(now, first_step_at=now.reported_at)
+    now = replace(now, saved=_last_saved(now, report.artifacts))
     return _measured(last, replace(now, nonfinite=_first_nonfinite(last.nonfinite, report, forbids)))
+
+
+def _last_saved(now: Progress, artifacts: Iterable[Artifact]) -> Saved | None:
+    """The last checkpoint. Its step is at the end of its location; else it is the step of the progress."""
+    saved = now.saved
+    for artifact in artifacts:
+        if artifact.kind == CHECKPOINT:
+            found = _STEP_AT_END.search(artifact.uri)
+            at = artifact.at or now.reported_at
+            assert at is not None
+            saved = Saved(int(found[1]) if found else now.step, at)
+    return saved
 
 
 def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[str, float]:

@@ -19,6 +19,7 @@ from job_tracker.scheduling.model import (
     Snapshot,
     Usage,
 )
+from job_tracker.scheduling.preemption_view import PreemptionView
 from job_tracker.scheduling.running import RunningGangs
 from job_tracker.scheduling.shares import decay
 from job_tracker.scheduling.tree import covering
@@ -52,6 +53,7 @@ class Board:
         self.running = RunningGangs()
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
+        self.preemption = PreemptionView()
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
         self._since = 0.0
@@ -73,6 +75,7 @@ class Board:
         self.advance(now)
         self._forget_waiting()
         self.running = RunningGangs()
+        self.preemption.clear()
         self._since = now
 
     def advance(self, now: float) -> None:
@@ -101,6 +104,7 @@ class Board:
         self.running = RunningGangs(
             replace(running, started_at=running.started_at + seconds) for running in self.running.values()
         )
+        self.preemption.shift(seconds)
         self.experience.waits.shift(seconds)
         self._since += seconds
 
@@ -110,6 +114,7 @@ class Board:
         What it has used since its start counts, too, as far as it does not yet. So after a change of leaders,
         jobs have to be read in the order of their starts.
         """
+        self.preemption.read(job)
         if job.state is JobState.QUEUED:
             self._end(job.id, now)
             self._begin_waiting(job)
@@ -125,6 +130,7 @@ class Board:
     def remove(self, job_id: int, now: float) -> None:
         """Remove a job that neither waits nor runs."""
         self._stop_waiting(job_id)
+        self.preemption.remove(job_id)
         self._end(job_id, now)
 
     def ended(self, job: Job) -> None:
@@ -174,6 +180,9 @@ class Board:
             running=self.running,
             usage=self.usage,
             promises=self.promises,
+            stakes=self.preemption.stakes,
+            claims=self.preemption.claims(self.waiting),
+            preempted=self.preemption.preempted,
             is_open=is_open,
         )
 

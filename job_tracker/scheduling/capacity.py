@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from job_tracker.scheduling.lengths import planned_end
-from job_tracker.scheduling.model import INSTANCES, Flavor, Node, Part, Resources
+from job_tracker.scheduling.model import INSTANCES, Flavor, Node, Part, Resources, Running
 from job_tracker.scheduling.packing import UNLIMITED, Demand, Room, pack
 from job_tracker.scheduling.profile import Profile, Return, Vector, in_order
 from job_tracker.scheduling.running import RunningGangs, used_by
@@ -139,6 +139,22 @@ class FlavorCapacity:
         for (first, last), rooms in self._rooms.items():
             for name in set(slot.nodes):
                 rooms[name] = Room(self._open[name], self._nodes[name].lowest(first, last))
+
+    def count(self, run: Running, now: float, sign: int = 1) -> None:
+        """Count a running gang from now on. Sign -1 gives back what it holds."""
+        self._rooms.clear()
+        parts, nodes = held_parts(run.gang, run.allocation), run.allocation.nodes
+        if not (self._has_nodes and nodes):
+            self._all.take(tuple(sign * amount for amount in self._need(parts)), now, math.inf)
+            return
+        rank = 0
+        for part in parts:
+            each = tuple(sign * amount for amount in vector(part.each, self.names))
+            for name in nodes[rank : rank + part.count]:
+                if name in self._nodes:
+                    self._nodes[name].take(each, now, math.inf)
+                    self._all.take(each, now, math.inf)
+            rank += part.count
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
         """Take what parts need from now on, also if it is not free yet: then the next that gets free."""

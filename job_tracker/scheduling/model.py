@@ -5,6 +5,7 @@ Times are Unix seconds, durations are seconds. Resources are whole numbers by na
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, TypeAlias
@@ -13,6 +14,7 @@ from job_tracker.domain.allocation import DEFAULT_FLAVOR as DEFAULT_FLAVOR
 from job_tracker.domain.allocation import Allocation as Allocation
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.group import Place
+from job_tracker.domain.history import PreemptionReason as PreemptionReason
 from job_tracker.domain.machine import INSTANCES as INSTANCES
 from job_tracker.domain.naming import DEFAULT_QUEUE
 
@@ -65,6 +67,22 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionRules:
+    """When jobs of a queue stop others, and when they are stopped for others."""
+
+    by_priority: bool = False
+    """Whether its waiting jobs stop running ones of the queue that have a lower priority."""
+    reclaim: bool = True
+    """Whether its waiting jobs within its quota stop those of queues that use more than theirs."""
+    min_runtime: float = 0.0
+    """How long its attempts run before they may be stopped."""
+    max_preemptions: int = 10
+    """How often one of its jobs may be stopped."""
+    protected: int | None = None
+    """Its jobs with this priority or a higher one are never stopped. None: no priority protects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
     """A node of the tree of queues. Jobs wait in the leaves; a node with children is a cohort."""
 
@@ -79,6 +97,7 @@ class Queue:
     max_queued: int | None = None
     max_priority: int | None = None
     """The highest priority that a job may ask for."""
+    preemption: PreemptionRules = PreemptionRules()  # it never changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +166,23 @@ class Running:
     started_at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stake:
+    """What a running job loses if its attempt is stopped now."""
+
+    attempt: int
+    saved_at: float
+    """When the attempt last reported a checkpoint; before the first one, when it was admitted."""
+    startup: float = 0.0
+    """How long the job usually takes from its admission until it trains."""
+    preemptions: int = 0
+    """How often the job was preempted."""
+    is_leaving: bool = False
+    """Whether its group is being stopped, so that what it holds gets free soon."""
+    leaves_for: int | None = None
+    """The waiting job for which it is being stopped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
     """A reservation that was made earlier. It moves later only if facts have changed."""
@@ -204,6 +240,13 @@ class Snapshot:
     """By queue. Since the time of its usage, a queue has used what its running gangs hold."""
     promises: Mapping[int, Promise] = field(default_factory=dict)
     """By job."""
+    stakes: Mapping[int, Stake] = field(default_factory=dict)
+    """By running job. One without a stake is never preempted."""
+    claims: Sequence[int] = ()
+    """Waiting jobs for which others were stopped, and then those that go on with fewer instances. They start
+    before all others."""
+    preempted: AbstractSet[int] = frozenset()
+    """Waiting jobs that were preempted. No others are stopped for them."""
     is_open: bool = True
     """False: nothing starts now, for example since this machine has no room. Reservations are made all the
     same."""
@@ -238,6 +281,8 @@ class Reason(StrEnum):
     """The capacity is smaller than when it was accepted, and no longer enough for it."""
     ROOM = "room"
     """The machine of the service has no room for the next launch."""
+    PREEMPTING = "preempting"
+    """Other jobs are being stopped for it."""
     PENDING = "pending"
     """The next pass decides about it; it was submitted a moment ago."""
 
@@ -248,6 +293,21 @@ class Admit:
 
     job_id: int
     allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preempt:
+    """A running job is stopped for a waiting one."""
+
+    job_id: int
+    """The running job."""
+    attempt: int
+    """Its attempt, so that a later one is not stopped by an old decision."""
+    by_job: int
+    """The waiting job."""
+    why: PreemptionReason
+    trainers: int = 0
+    """The number of trainers with which it goes on at once. 0: it waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,5 +338,7 @@ class Plan:
     refused: tuple[Refuse, ...] = ()
     reserved: tuple[Reserve, ...] = ()
     """In the order in which they are to start."""
+    preempted: tuple[Preempt, ...] = ()
+    """The jobs that are stopped for others."""
     next_at: float | None = None
     """When the passage of time alone may allow another start. None: only other changes can."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot, Use
 from job_tracker.scheduling.checks import flavors_for
+from job_tracker.scheduling.leaving import leaving_of, soon_gone
 from job_tracker.scheduling.lengths import planned_length
 from job_tracker.scheduling.model import (
     Admit,
@@ -23,7 +24,7 @@ from job_tracker.scheduling.model import (
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
-from job_tracker.scheduling.running import running_gangs
+from job_tracker.scheduling.running import running_gangs, used_by
 from job_tracker.scheduling.shapes import (
     PartsKey,
     fewest_trainers,
@@ -59,7 +60,7 @@ class Pass:
         self._snapshot, self._now, self._options = snapshot, now, options
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
-        running = running_gangs(snapshot.running)
+        running = running_gangs(soon_gone(snapshot, now))
         self._shares = Shares(
             *(snapshot.flavors, snapshot.queues, snapshot.usage, now, options.half_life),
             *(running.held(), options.entry_penalty),
@@ -91,11 +92,18 @@ class Pass:
         self._top: dict[str, int] = {}
         self._gone_first: dict[str, float] = {}
         """The latest promise among the gangs so far, by queue. Infinite: some had none."""
+        self._awaited = frozenset(
+            stake.leaves_for for stake in snapshot.stakes.values() if stake.leaves_for is not None
+        )
+        """The waiting gangs for which others are being stopped. They start once these are gone."""
 
     def run(self) -> Plan:
         """Return the plan."""
+        self._look_at_claims()
         passed_over = 0
         for gang in self._order:
+            if gang.job_id in self._claiming:
+                continue
             if passed_over >= self._options.scan or self._is_done():
                 break
             before = len(self._admitted)
@@ -109,7 +117,23 @@ class Pass:
             )
         reserved = sorted(self._reserved, key=lambda reserve: reserve.promise.at)
         starts = [r.promise.at for r in reserved if self._now < r.promise.at < math.inf]
-        return Plan(tuple(self._admitted), (), tuple(reserved), min(starts, default=None))
+        return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
+
+    def _look_at_claims(self) -> None:
+        """Give the gangs for which others were stopped what these leave, before all others.
+
+        Those that are being stopped still hold their capacity, and their quota for all but these gangs.
+        """
+        self._claiming = frozenset(self._snapshot.claims)
+        leaving = leaving_of(self._snapshot) if self._claiming else []
+        for sign in (-1, 1):
+            for run in leaving:
+                self._tree.use(run.gang.queue, run.allocation.flavor, used_by(run), sign)
+                self._start(run.gang.queue, sign)
+            for job_id in self._snapshot.claims if sign < 0 else ():
+                gang = self._snapshot.waiting.get(job_id)
+                if gang is not None:
+                    self._look_at(gang)
 
     def _is_done(self) -> bool:
         if len(self._reserved) < self._options.reservations and not self._is_shut():
@@ -160,10 +184,10 @@ class Pass:
                     if _is_full(self._ahead(gang, name, least)):
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
-                    if self._snapshot.is_open:
+                    if self._snapshot.is_open and gang.job_id not in self._awaited:
                         self._admit(gang, name, flavor, slot, length)
                         return
-                    reason = Reason.ROOM
+                    reason = Reason.PREEMPTING if self._snapshot.is_open else Reason.ROOM
                 else:
                     self._earliest[shape, name] = after = math.nextafter(self._now, math.inf)
             is_kept_behind = _is_full(self._without_promise(self._ahead(gang, name, least)))
@@ -289,6 +313,8 @@ class Pass:
             reasons = (*reasons, Reason.ORDER)
         elif self._waits_in:
             reasons = (*reasons, Reason.SHARE)
+        if gang.job_id in self._awaited and Reason.PREEMPTING not in reasons:
+            reasons = (Reason.PREEMPTING, *reasons)
         self._waits_in.add(gang.queue)
         old = self._snapshot.promises.get(gang.job_id)
         moved = self._moved_because(gang, old.at) if old is not None and slot.at > old.at + _EXACT else ""

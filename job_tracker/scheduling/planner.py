@@ -1,8 +1,11 @@
 """The planner: which waiting jobs start now, and when the next ones are to start."""
 
+from dataclasses import replace
+
 from job_tracker.scheduling.model import Plan, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.passes import Pass
+from job_tracker.scheduling.preemption import preemptions
 
 __all__ = ["PlannerOptions", "plan"]
 
@@ -12,6 +15,8 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
 
     The first `reservations` waiting jobs hold a reservation. A job starts before others only if it delays
     none of them. Where no start can be promised, since a job of unknown length runs, at most `overtake_limit`
-    jobs start before the first that waits.
+    jobs start before the first that waits. Running jobs are stopped for waiting ones as the rules of their
+    queues say.
     """
-    return Pass(snapshot, now, options or PlannerOptions()).run()
+    decided = Pass(snapshot, now, options or PlannerOptions()).run()
+    return replace(decided, preempted=preemptions(snapshot, decided, now))

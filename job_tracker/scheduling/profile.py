@@ -83,8 +83,10 @@ class Profile:
         )
 
     def take(self, need: Vector, start: float, end: float) -> None:
-        """Take the need between two times."""
+        """Take the need between two times. A negative one is given back: from now on, and for ever."""
         if start <= self._now:
+            if min(need, default=0) < 0:
+                self._first.clear()
             self._free = [free - amount for free, amount in zip(self._free, need, strict=True)]
             if end < math.inf:
                 self._begun.append((end, dict(zip(self._names, need, strict=True))))

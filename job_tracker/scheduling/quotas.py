@@ -163,6 +163,14 @@ class QuotaTree:
                     return False
         return is_any_needed
 
+    def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
+        """Return whether a node and those below it use more than is guaranteed to them, of what is needed."""
+        own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
+        return any(
+            needs.get(name) and self._held[flavor, name].get(node, 0) > own.get(name, 0)
+            for name in self._rules.kinds.get(flavor, ())
+        )
+
     def _add(self, queue: str, kind: Kind, amount: int) -> None:
         held, kept, usage = self._held[kind], self._rules.kept[kind], self._usage[kind]
         nodes = self._rules.path(queue)

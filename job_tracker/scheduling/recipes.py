@@ -1,17 +1,20 @@
 """How flavors and queues are declared: in files of the service, and queues by the API, too."""
 
+from datetime import timedelta
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
 from job_tracker.catalog.syntax import Quantity, amount, resource_name
-from job_tracker.common.config import Config
+from job_tracker.common.config import Config, Duration
 from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
-from job_tracker.scheduling.model import INSTANCES
+from job_tracker.scheduling.model import INSTANCES, PreemptionRules
 
 MOST_OF_A_QUEUE = 10_000_000
 MOST_PRIORITY = 1_000_000
+MOST_PREEMPTIONS = 1000
+_LONGEST_RUNTIME = timedelta(days=365)
 _HEAVIEST = 1_000_000.0
 _MOST_ENTRIES = 1000
 
@@ -95,6 +98,41 @@ class QuotaRecipe(Config):
         return self
 
 
+class PreemptionRecipe(Config):
+    """When jobs are stopped for others. What is unset is as in the parent."""
+
+    by_priority: bool | None = Field(
+        default=None,
+        description="Whether a waiting job stops running ones of its queue that have a lower priority. At "
+        "the top: no.",
+    )
+    reclaim: bool | None = Field(
+        default=None,
+        description="Whether a waiting job within the quota of its queue stops jobs of queues that use more "
+        "than theirs. At the top: yes.",
+    )
+    min_runtime: Duration | None = Field(
+        default=None,
+        ge=timedelta(0),
+        le=_LONGEST_RUNTIME,
+        description="How long attempts of the queue run before they may be stopped for others. At the top: "
+        "0.",
+    )
+    max_preemptions: int | None = Field(
+        default=None,
+        ge=0,
+        le=MOST_PREEMPTIONS,
+        description="How often a job of the queue may be stopped for others. 0: never. At the top: "
+        f"{PreemptionRules().max_preemptions}.",
+    )
+    protected: str | None = Field(
+        default=None,
+        max_length=64,
+        description="Class of `scheduling.priorities`. Jobs of the queue with this priority or a higher one "
+        "are never stopped for others. At the top: none.",
+    )
+
+
 class QueueRecipe(Config):
     """A queue, in which jobs wait; or a cohort, which is the parent of queues."""
 
@@ -132,6 +170,9 @@ class QueueRecipe(Config):
         max_length=64,
         description="Highest class of `scheduling.priorities` that jobs may have here, and in the "
         "queues below.",
+    )
+    preemption: PreemptionRecipe = Field(
+        default=PreemptionRecipe(), description="When its jobs are stopped for others."
     )
     projects: tuple[Annotated[str, AfterValidator(_project)], ...] = Field(
         default=(),

@@ -11,7 +11,14 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.naming import DEFAULT_QUEUE
 from job_tracker.scheduling.gangs import is_device, units, units_of
-from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Limit, Queue
+from job_tracker.scheduling.model import (
+    DEFAULT_FLAVOR,
+    INSTANCES,
+    Flavor,
+    Limit,
+    PreemptionRules,
+    Queue,
+)
 from job_tracker.scheduling.recipes import QueueRecipe
 
 DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"low": -100, "normal": 0, "high": 100}
@@ -152,7 +159,9 @@ def tree_of(
     except ValueError:
         _add_what_fits(pool, kept, later, problems)
     every = {**recipes, **later}
-    queues = {name: _queue(pool, name, recipe) for name, recipe in kept.items()}
+    queues = {
+        name: _queue(pool, name, recipe, _preemption(pool, name, kept)) for name, recipe in kept.items()
+    }
     for name in problems:
         queues[name] = Queue(name=name, weight=every[name].weight, max_running=every[name].max_running)
     if DEFAULT_QUEUE not in queues:
@@ -237,12 +246,13 @@ def _check_parents(name: str, recipe: QueueRecipe, recipes: Mapping[str, QueueRe
 
 
 def _check_class(name: str, recipe: QueueRecipe, pool: Pool) -> None:
-    wanted = recipe.max_priority
-    if wanted is not None and wanted not in pool.priorities:
-        raise ValueError(
-            f"{name}.max_priority: {quoted(wanted)} doesn't exist; allowed: {listed(pool.priorities)} "
-            "(scheduling.priorities)"
-        )
+    classes = {"max_priority": recipe.max_priority, "preemption.protected": recipe.preemption.protected}
+    for field_name, wanted in classes.items():
+        if wanted is not None and wanted not in pool.priorities:
+            raise ValueError(
+                f"{name}.{field_name}: {quoted(wanted)} doesn't exist; allowed: {listed(pool.priorities)} "
+                "(scheduling.priorities)"
+            )
 
 
 def _check_resources(name: str, recipe: QueueRecipe, pool: Pool) -> None:
@@ -304,7 +314,21 @@ def _shown(resource: str, number: int) -> str:
     return f"{number}m" if resource == "cpu" else str(number)
 
 
-def _queue(pool: Pool, name: str, recipe: QueueRecipe) -> Queue:
+def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> PreemptionRules:
+    """Return a queue's rules: what it does not set is as in its parent."""
+    recipe = recipes[name]
+    above = _preemption(pool, recipe.parent, recipes) if recipe.parent in recipes else PreemptionRules()
+    own = recipe.preemption
+    return PreemptionRules(
+        by_priority=above.by_priority if own.by_priority is None else own.by_priority,
+        reclaim=above.reclaim if own.reclaim is None else own.reclaim,
+        min_runtime=above.min_runtime if own.min_runtime is None else own.min_runtime.total_seconds(),
+        max_preemptions=above.max_preemptions if own.max_preemptions is None else own.max_preemptions,
+        protected=above.protected if own.protected is None else pool.priorities[own.protected],
+    )
+
+
+def _queue(pool: Pool, name: str, recipe: QueueRecipe, preemption: PreemptionRules) -> Queue:
     limits = {
         flavor: {
             resource: Limit(
@@ -324,6 +348,7 @@ def _queue(pool: Pool, name: str, recipe: QueueRecipe) -> Queue:
         max_running=recipe.max_running,
         max_queued=recipe.max_queued,
         max_priority=None if recipe.max_priority is None else pool.priorities[recipe.max_priority],
+        preemption=preemption,
     )
 
 

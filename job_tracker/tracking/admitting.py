@@ -11,10 +11,10 @@ from job_tracker.common.clock import boot_seconds
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, StaleJob
-from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.job import Ending, Job, JobState, Preemption
 from job_tracker.domain.observers import WaitingObserver
 from job_tracker.scheduling.board import Board
-from job_tracker.scheduling.model import Plan, Reason, Snapshot
+from job_tracker.scheduling.model import Plan, Preempt, Reason, Snapshot
 from job_tracker.scheduling.notes import NoteKeeper
 from job_tracker.scheduling.reasons import SENTENCES, binding_reasons, counts_by_reason
 from job_tracker.store.jobs import JobStore
@@ -31,6 +31,11 @@ _MOST_ANNOUNCED = 100
 _SHARE_OF_TIME = 0.05
 _SET_CLOCK = 1.0  # seconds
 """A clock that differs by more from what has passed was set."""
+
+
+def _ignore(job_id: int) -> None:
+    """Do nothing."""
+
 
 Planner = Callable[[Snapshot, float], Plan]
 """Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
@@ -59,11 +64,13 @@ class Admitting:
         clock: Callable[[], datetime],
         steady: Callable[[], float] = boot_seconds,
         on_waiting: WaitingObserver | None = None,
+        settle: Callable[[int], None] = _ignore,
     ) -> None:
         """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
 
         `steady` is a clock that is never set: it shows when `clock` was. `on_waiting` gets the first waiting
-        jobs whose reason has changed, about once a second.
+        jobs whose reason has changed, about once a second. `settle` makes the tracker look at a job whose
+        attempt is to be stopped.
         """
         self._store = store
         self._planner = planner
@@ -73,6 +80,7 @@ class Admitting:
         self._wake_after = wake
         self._keep_notes_soon = keep_notes_soon
         self._clock = clock
+        self._settle = settle
         self._steady = steady
         self._offset = clock().timestamp() - steady()
         self._on_waiting = on_waiting
@@ -108,7 +116,9 @@ class Admitting:
             plan = self._planner(self._board.snapshot(is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
             # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
-            if not await self._apply(plan) and len(plan.admitted) < _MANY:
+            was_stale = await self._apply(plan)
+            was_stale |= await self._preempt(plan)
+            if not was_stale and len(plan.admitted) < _MANY:
                 break
         self._notes.decided(plan, self._board)
         self._board.learn_waits(self._board.promises, now)
@@ -164,6 +174,11 @@ class Admitting:
                 return
         self._changed.add(job_id)
         self._wake()
+
+    def observed(self, job: Job) -> None:
+        """Follow a running job: what it would lose if it were stopped, and whether it is being stopped."""
+        if job.id in self._board.running:
+            self._board.preemption.observe(job)
 
     def may_have_changed(self, job_id: int) -> None:
         """Read the job again before the next pass: it is unknown whether a write has changed it."""
@@ -279,6 +294,41 @@ class Admitting:
         if errors := [error for error in failed.values() if not _is_stale(error)]:
             raise errors[0]
         return bool(failed)
+
+    async def _preempt(self, plan: Plan) -> bool:
+        """Write that attempts are to be stopped, before they are. Return whether a decision was stale."""
+        now = self._clock()
+        moves = (self._stop_for(each, now) for each in plan.preempted)
+        results = await asyncio.gather(*moves, return_exceptions=True)
+        failed = [each for each in results if each is not None]
+        self._changed.update(
+            job_id
+            for each, result in zip(plan.preempted, results, strict=True)
+            if result is not None
+            for job_id in (each.job_id, each.by_job)
+        )
+        if errors := [error for error in failed if not _is_stale(error)]:
+            raise errors[0]
+        if len(failed) < len(plan.preempted):
+            self._wake()  # the next plan says that others are being stopped for it
+        return bool(failed)
+
+    async def _stop_for(self, decision: Preempt, now: datetime) -> None:
+        """Write one preemption. Raises StaleJob if one of the jobs is no longer as the planner saw it."""
+        other, job = await self._find(decision.by_job), await self._find(decision.job_id)
+        if other is None or other.state is not JobState.QUEUED:
+            raise StaleJob(decision.by_job, other.version if other else 0)
+        if job is None or (job.attempt, job.ending) != (decision.attempt, None):
+            raise StaleJob(decision.job_id, job.version if job else 0)
+        preemption = Preemption(
+            by_job=other.id,
+            why=decision.why,
+            by_attempt=other.attempt,
+            by_project=other.spec.project,
+            trainers=decision.trainers,
+        )
+        self._board.read(await self._save(job, job.preempted(preemption, now)), self._now())
+        self._settle(job.id)
 
     async def _move(
         self, job_id: int, allocation: Allocation | None, diagnosis: Diagnosis | None, now: datetime

@@ -1,7 +1,7 @@
 """Decides the tracker's next step for a job: a pure function of the stored job and the observed group."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from job_tracker.backends.base import Observation
@@ -61,6 +61,8 @@ def next_step(
     """
     if job.ending is not None:
         current = job if seen is None else job.observed(seen.statuses)
+        if seen is not None and (own := ended_by_itself(current, seen, now)) is not None:
+            return Save(own)
         if seen is not None and (failure := _failed_after_success(job.ending, seen, now, finish_grace)):
             if (wait := _wait_for_root_cause(seen, now)) is not None:
                 return Rest(at_most=wait)
@@ -110,6 +112,34 @@ def next_step(
     if is_due:
         return Save(current.failed(_deadline_exceeded(current), now))
     return Rest() if current == job else Save(current)
+
+
+def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
+    """Return the next version of a preempted job whose attempt has ended by itself; None if it has not.
+
+    A success counts as one, also if the program has done all its steps during the notice. A failure does not
+    count if it came after the decision: a rank that lost its peers, or a save that failed, are consequences
+    of the notice.
+    """
+    if job.ending is None or job.ending.state is not JobState.QUEUED:
+        return None
+    master = seen.master.status
+    failure, failed_at = seen.first_failure, seen.failed_at
+    has_done_all = (
+        master.phase is Phase.STOPPED
+        and master.exit_code == 0
+        and job.progress is not None
+        and job.progress.has_all_steps
+    )
+    serves = job.spec.group.ends_with_master and master.phase is Phase.SUCCEEDED
+    if failure is not None and not serves:
+        came_before = failed_at is None or failed_at < job.ending.decided_at.timestamp()
+        return job.failed(failure, now) if came_before else None
+    if master.phase is not Phase.SUCCEEDED and not has_done_all:
+        return None
+    if job.state is JobState.LAUNCHING:
+        return replace(job.running(now), due_at=None)
+    return job.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.group.ends_with_master))
 
 
 def divergence(job: Job) -> Diagnosis | None:

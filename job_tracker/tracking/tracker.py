@@ -47,7 +47,7 @@ from job_tracker.store.queue import QueueView
 from job_tracker.store.scheduling import SchedulingStore
 from job_tracker.tracking.admitting import Admitting, Planner
 from job_tracker.tracking.cleaning import Cleaner
-from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, divergence, next_step
+from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, divergence, ended_by_itself, next_step
 from job_tracker.tracking.inspecting import inspect_by
 from job_tracker.tracking.leadership import Tenure
 from job_tracker.tracking.stops import Stops
@@ -188,6 +188,7 @@ class Tracker:
             lambda: self._queue.add_within(PeriodicTask.NOTES, _NOTES_PAUSE),
             clock,
             on_waiting=on_waiting,
+            settle=self._queue.add,
         )
 
     @property
@@ -359,6 +360,8 @@ class Tracker:
             log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
             if job is None or not job.state.is_live or job.ending is not None:
                 self._admitting.no_longer_waits(job_id)
+            if job is not None:
+                self._admitting.observed(job)
             if not self._strays_are_gone(job_id, job) or job is None or job.state.is_terminal:
                 return None
             stall = self.progress.stall_of(job.group)
@@ -425,7 +428,11 @@ class Tracker:
         seen = self._stops.outcome(job.group)
         if seen is not None:
             job = job.observed(seen.statuses, seen.program)
+            if (own := ended_by_itself(job, seen, self._clock())) is not None:
+                return await self._save(job, own)
         if ending.state is JobState.SUCCEEDED:
+            if self._models is not None and job.group not in self._has_model:
+                self._has_model[job.group] = await self._models.has_any(job)
             # The last reports were written during the stop.
             diverged = divergence(await self._store.get(job.id))
             ending = job.failure(diverged, ending.decided_at) if diverged else ending

@@ -46,6 +46,8 @@ def check_jobs(
             yield f"{name} ended as {pb.TrainingStatus.Name(job.status)} after {failures}: {job.message}"
         if job.status == pb.succeed and {rank.phase for rank in job.ranks} != {pb.RANK_PHASE_SUCCEEDED}:
             yield f"{name} succeeded, but its ranks did not: {job.ranks}"
+        if not failures and not is_excused and job.preemptions != plan.preemptions:
+            yield f"{name} was stopped {job.preemptions} times for other jobs: {job.moves}"
         if plan.restarts and job.status == pb.succeed and not failures:
             restarts = tuple(rank.restarts for rank in job.ranks)
             if restarts != plan.restarts:

@@ -15,7 +15,16 @@ import psutil
 
 from job_tracker.domain.naming import instance_name
 from tests.crash.faults import KILLS
-from tests.crash.scenario import CAPACITY, JOBS, LOSING, RANK_PARAMETERS, RUN, PlannedJob, write_user_folder
+from tests.crash.scenario import (
+    CAPACITY,
+    JOBS,
+    LOSING,
+    PREEMPTION,
+    RANK_PARAMETERS,
+    RUN,
+    PlannedJob,
+    write_user_folder,
+)
 from tests.crash.stored import LEASE_LEFT, problems_in_redis, problems_in_sqlite
 from tests.crash.sweep import hits_in
 from tests.support.parameters import declared
@@ -33,7 +42,7 @@ class LocalWorld:
 
     folder: Path
     redis: RedisServer | None = None
-    jobs: ClassVar[Sequence[PlannedJob]] = (*JOBS, LOSING)
+    jobs: ClassVar[Sequence[PlannedJob]] = (*JOBS, LOSING, *PREEMPTION)
     _prefix: str = ""
 
     @property
@@ -75,6 +84,8 @@ class LocalWorld:
             [scheduling]
             capacity = {CAPACITY}
             overtake_limit = 0
+            [scheduling.queues.default.preemption]
+            by_priority = true
             [jobs]
             stop_grace = 5
             [retry]

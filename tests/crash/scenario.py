@@ -35,6 +35,10 @@ class PlannedJob:
     """The restarts of each rank within an attempt, if known."""
     uploads: bool = False
     """True if it runs RUN in an uploaded folder, instead of an algorithm."""
+    priority: str = ""
+    """The class of its priority; empty: the usual one."""
+    preemptions: int = 0
+    """How often it is stopped for another job, unless an attempt failed before."""
     tolerated: tuple[str, ...] = ()
     """Further allowed categories of failed attempts, such as for a fault before the master ran."""
 
@@ -70,6 +74,15 @@ LOSING = PlannedJob(
 )
 
 
+GIVING_WAY = PlannedJob(
+    "gives-way", (pb.succeed,), instances=2, ranks={"DO": "hold once"}, preemptions=1, tolerated=("killed",)
+)
+URGENT = PlannedJob("urgent", (pb.succeed,), instances=2, priority="high")
+PREEMPTION = (GIVING_WAY, URGENT)
+"""The first runs after all others, until the second is submitted and stops it. Their order in a world's jobs
+is this, and nothing follows."""
+
+
 def write_user_folder(world: Path, files: Mapping[str, str]) -> None:
     """Write the folder that a job uploads."""
     folder = world / USER
@@ -82,11 +95,14 @@ def write_user_folder(world: Path, files: Mapping[str, str]) -> None:
 def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
     """Submit the jobs, which begin with JOBS, and bring them to their ends. Return their ids in order."""
     service.ask(declare)
-    ids = [submit(service, job) for job in jobs]
+    ids = [submit(service, job) for job in jobs if job is not URGENT]
     unwanted, held = ids[JOBS.index(UNWANTED)], ids[JOBS.index(HOLDING)]
     service.ask(lambda client: client.cancel(unwanted))
     await_output(service, held, HOLDING.instances)
     service.ask(lambda client: client.cancel(held))
+    if URGENT in jobs:
+        await_output(service, ids[-1], GIVING_WAY.instances)
+        ids.append(submit(service, URGENT))
     for job_id in ids:
         wait(service, job_id)
     return ids
@@ -114,6 +130,7 @@ def submit(service: KeptService, job: PlannedJob) -> int:
             name=job.name,
             instances=job.instances,
             parameters=dict(job.ranks),
+            priority=job.priority,
             request_key=job.name,
         )
 

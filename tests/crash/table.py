@@ -78,7 +78,10 @@ REDIS_READS: Final = frozenset(
 """The scripts that only read: a kill beside them changes nothing, so they get errors only."""
 
 ALWAYS: Final = frozenset(
-    {"delete", "update to launching", "keep_scheduling_notes", "notes_keep", "read scheduling_notes", "notes"}
+    {
+        *("delete", "update to launching", "update to preempted"),
+        *("keep_scheduling_notes", "notes_keep", "read scheduling_notes", "notes"),
+    }
 )
 """Calls whose points CI tries in each run, and does not leave to the sample."""
 

@@ -58,6 +58,7 @@ def test_every_change_of_the_scenario_is_a_point(calls: list[Call]) -> None:
     assert tried >= {
         ("commit", "delete"),
         ("commit", "update to launching"),
+        ("commit", "update to preempted"),
         ("commit", "keep_scheduling_notes"),
         ("write", "keep_scheduling_notes"),
         ("read", "read scheduling_notes"),

@@ -115,6 +115,7 @@ class Service:
             self.pool,
             programs,
         )
+        self.jobs, self.declarations = jobs, opened_catalog.operations
         callers = self.access.callers
         callers.on_change(lambda: jobs.streams.recheck(callers.remembering()))
         self.servicer = TrainingServicer(jobs, cancelled_as_failure=self.settings.server.cancelled_as_failure)

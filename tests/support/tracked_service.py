@@ -21,6 +21,7 @@ from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer
+from job_tracker.scheduling.board import Pool
 from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
@@ -39,6 +40,8 @@ class Service:
         self.world = FakeWorld()
         self.overtake_limit = 0
         """How many jobs may overtake the first that waits. 0: tests know which job is next."""
+        self.pool: Callable[[], Pool] | None = None
+        """The flavors and queues. None: one of each."""
         self.back_by = timedelta(0)
         """The time by which the tracker's clock is set back."""
         self.options: dict[str, Any] = {"capacity": 4, "stop_grace": timedelta(seconds=1)}
@@ -66,6 +69,7 @@ class Service:
             tenure,
             self.reports,
             planner=partial(plan, options=PlannerOptions(overtake_limit=self.overtake_limit)),
+            pool=self.pool,
             clock=lambda: utc_now() - self.back_by,
         )
         self._tasks = [asyncio.create_task(self.tracker.run()), asyncio.create_task(self.reports.run())]

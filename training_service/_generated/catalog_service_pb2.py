@@ -22,60 +22,63 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n1training_service/_generated/catalog_service.proto\x12\x08training\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa3\x01\n\x06Source\x12\x0e\n\x06origin\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12.\n\nchanged_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nchanged_by\x18\x05 \x01(\t\x12\x0f\n\x07problem\x18\x06 \x01(\t\x12\x12\n\ndefinition\x18\x07 \x01(\t\"\xc2\x02\n\tAlgorithm\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x06source\x18\x02 \x01(\x0b\x32\x10.training.Source\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x14\n\x0c\x63ode_version\x18\x04 \x01(\t\x12\x11\n\tframework\x18\x05 \x01(\t\x12\x30\n\nparameters\x18\x06 \x03(\x0b\x32\x1c.training.AlgorithmParameter\x12\x17\n\x0f\x66ree_parameters\x18\x07 \x01(\x08\x12&\n\x05roles\x18\x08 \x03(\x0b\x32\x17.training.AlgorithmRole\x12\x12\n\nis_elastic\x18\t \x01(\x08\x12\x15\n\rmax_instances\x18\n \x01(\x05\x12\x15\n\rneeds_dataset\x18\x0b \x01(\x08\x12\x12\n\nis_checked\x18\x0c \x01(\x08\"\xf2\x01\n\x12\x41lgorithmParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x14\n\x07\x64\x65\x66\x61ult\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07minimum\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x07maximum\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x1e\n\x11\x65xclusive_minimum\x18\x06 \x01(\x01H\x03\x88\x01\x01\x12\x0f\n\x07\x63hoices\x18\x07 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\x08 \x01(\tB\n\n\x08_defaultB\n\n\x08_minimumB\n\n\x08_maximumB\x14\n\x12_exclusive_minimum\"G\n\rAlgorithmRole\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tinstances\x18\x02 \x01(\x05\x12\x15\n\rmax_instances\x18\x03 \x01(\x05\"U\n\x07\x44\x61taset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x06source\x18\x02 \x01(\x0b\x32\x10.training.Source\x12\x0b\n\x03uri\x18\x03 \x01(\t\x12\r\n\x05\x66iles\x18\x04 \x03(\t\"]\n\x15ListAlgorithmsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"Z\n\x16ListAlgorithmsResponse\x12\'\n\nalgorithms\x18\x01 \x03(\x0b\x32\x13.training.Algorithm\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"[\n\x13ListDatasetsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"T\n\x14ListDatasetsResponse\x12#\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x11.training.Dataset\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"H\n\x13SetAlgorithmRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x12\n\ndefinition\x18\x03 \x01(\t\"7\n\x16RemoveAlgorithmRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"\x19\n\x17RemoveAlgorithmResponse\"F\n\x11SetDatasetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x12\n\ndefinition\x18\x03 \x01(\t\"5\n\x14RemoveDatasetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"\x17\n\x15RemoveDatasetResponse\"\x8d\x02\n\x05Queue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x06source\x18\x02 \x01(\x0b\x32\x10.training.Source\x12\x0e\n\x06parent\x18\x03 \x01(\t\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12$\n\x06quotas\x18\x05 \x03(\x0b\x32\x14.training.QueueQuota\x12\x18\n\x0bmax_running\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x17\n\nmax_queued\x18\x07 \x01(\x05H\x01\x88\x01\x01\x12\x14\n\x0cmax_priority\x18\x08 \x01(\t\x12\x12\n\ntakes_jobs\x18\t \x01(\x08\x12\x12\n\nis_default\x18\n \x01(\x08\x42\x0e\n\x0c_max_runningB\r\n\x0b_max_queued\"{\n\nQueueQuota\x12\x0e\n\x06\x66lavor\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x0f\n\x07nominal\x18\x03 \x01(\t\x12\x13\n\x06\x62orrow\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04lend\x18\x05 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_borrowB\x07\n\x05_lend\"Y\n\x11ListQueuesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x12ListQueuesResponse\x12\x1f\n\x06queues\x18\x01 \x03(\x0b\x32\x0f.training.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"3\n\x0fSetQueueRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ndefinition\x18\x02 \x01(\t\"\"\n\x12RemoveQueueRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13RemoveQueueResponse2\xad\x05\n\x0e\x43\x61talogService\x12S\n\x0eListAlgorithms\x12\x1f.training.ListAlgorithmsRequest\x1a .training.ListAlgorithmsResponse\x12M\n\x0cListDatasets\x12\x1d.training.ListDatasetsRequest\x1a\x1e.training.ListDatasetsResponse\x12\x42\n\x0cSetAlgorithm\x12\x1d.training.SetAlgorithmRequest\x1a\x13.training.Algorithm\x12V\n\x0fRemoveAlgorithm\x12 .training.RemoveAlgorithmRequest\x1a!.training.RemoveAlgorithmResponse\x12<\n\nSetDataset\x12\x1b.training.SetDatasetRequest\x1a\x11.training.Dataset\x12P\n\rRemoveDataset\x12\x1e.training.RemoveDatasetRequest\x1a\x1f.training.RemoveDatasetResponse\x12G\n\nListQueues\x12\x1b.training.ListQueuesRequest\x1a\x1c.training.ListQueuesResponse\x12\x36\n\x08SetQueue\x12\x19.training.SetQueueRequest\x1a\x0f.training.Queue\x12J\n\x0bRemoveQueue\x12\x1c.training.RemoveQueueRequest\x1a\x1d.training.RemoveQueueResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n1training_service/_generated/catalog_service.proto\x12\x08training\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa3\x01\n\x06Source\x12\x0e\n\x06origin\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\x03\x12.\n\nchanged_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nchanged_by\x18\x05 \x01(\t\x12\x0f\n\x07problem\x18\x06 \x01(\t\x12\x12\n\ndefinition\x18\x07 \x01(\t\"\xc2\x02\n\tAlgorithm\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x06source\x18\x02 \x01(\x0b\x32\x10.training.Source\x12\x13\n\x0b\x64\x65scription\x18\x03 \x01(\t\x12\x14\n\x0c\x63ode_version\x18\x04 \x01(\t\x12\x11\n\tframework\x18\x05 \x01(\t\x12\x30\n\nparameters\x18\x06 \x03(\x0b\x32\x1c.training.AlgorithmParameter\x12\x17\n\x0f\x66ree_parameters\x18\x07 \x01(\x08\x12&\n\x05roles\x18\x08 \x03(\x0b\x32\x17.training.AlgorithmRole\x12\x12\n\nis_elastic\x18\t \x01(\x08\x12\x15\n\rmax_instances\x18\n \x01(\x05\x12\x15\n\rneeds_dataset\x18\x0b \x01(\x08\x12\x12\n\nis_checked\x18\x0c \x01(\x08\"\xf2\x01\n\x12\x41lgorithmParameter\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04type\x18\x02 \x01(\t\x12\x14\n\x07\x64\x65\x66\x61ult\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07minimum\x18\x04 \x01(\x01H\x01\x88\x01\x01\x12\x14\n\x07maximum\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x1e\n\x11\x65xclusive_minimum\x18\x06 \x01(\x01H\x03\x88\x01\x01\x12\x0f\n\x07\x63hoices\x18\x07 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\x08 \x01(\tB\n\n\x08_defaultB\n\n\x08_minimumB\n\n\x08_maximumB\x14\n\x12_exclusive_minimum\"G\n\rAlgorithmRole\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tinstances\x18\x02 \x01(\x05\x12\x15\n\rmax_instances\x18\x03 \x01(\x05\"U\n\x07\x44\x61taset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x06source\x18\x02 \x01(\x0b\x32\x10.training.Source\x12\x0b\n\x03uri\x18\x03 \x01(\t\x12\r\n\x05\x66iles\x18\x04 \x03(\t\"]\n\x15ListAlgorithmsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"Z\n\x16ListAlgorithmsResponse\x12\'\n\nalgorithms\x18\x01 \x03(\x0b\x32\x13.training.Algorithm\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"[\n\x13ListDatasetsRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"T\n\x14ListDatasetsResponse\x12#\n\x08\x64\x61tasets\x18\x01 \x03(\x0b\x32\x11.training.Dataset\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"H\n\x13SetAlgorithmRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x12\n\ndefinition\x18\x03 \x01(\t\"7\n\x16RemoveAlgorithmRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"\x19\n\x17RemoveAlgorithmResponse\"F\n\x11SetDatasetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\x12\x12\n\ndefinition\x18\x03 \x01(\t\"5\n\x14RemoveDatasetRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07project\x18\x02 \x01(\t\"\x17\n\x15RemoveDatasetResponse\"\xbc\x02\n\x05Queue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x06source\x18\x02 \x01(\x0b\x32\x10.training.Source\x12\x0e\n\x06parent\x18\x03 \x01(\t\x12\x0e\n\x06weight\x18\x04 \x01(\x01\x12$\n\x06quotas\x18\x05 \x03(\x0b\x32\x14.training.QueueQuota\x12\x18\n\x0bmax_running\x18\x06 \x01(\x05H\x00\x88\x01\x01\x12\x17\n\nmax_queued\x18\x07 \x01(\x05H\x01\x88\x01\x01\x12\x14\n\x0cmax_priority\x18\x08 \x01(\t\x12\x12\n\ntakes_jobs\x18\t \x01(\x08\x12\x12\n\nis_default\x18\n \x01(\x08\x12-\n\npreemption\x18\x0b \x01(\x0b\x32\x19.training.QueuePreemptionB\x0e\n\x0c_max_runningB\r\n\x0b_max_queued\"\xd2\x01\n\x0fQueuePreemption\x12\x18\n\x0b\x62y_priority\x18\x01 \x01(\x08H\x00\x88\x01\x01\x12\x14\n\x07reclaim\x18\x02 \x01(\x08H\x01\x88\x01\x01\x12.\n\x0bmin_runtime\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1c\n\x0fmax_preemptions\x18\x04 \x01(\x05H\x02\x88\x01\x01\x12\x11\n\tprotected\x18\x05 \x01(\tB\x0e\n\x0c_by_priorityB\n\n\x08_reclaimB\x12\n\x10_max_preemptions\"{\n\nQueueQuota\x12\x0e\n\x06\x66lavor\x18\x01 \x01(\t\x12\x10\n\x08resource\x18\x02 \x01(\t\x12\x0f\n\x07nominal\x18\x03 \x01(\t\x12\x13\n\x06\x62orrow\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04lend\x18\x05 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_borrowB\x07\n\x05_lend\"Y\n\x11ListQueuesRequest\x12\x0f\n\x07project\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x12ListQueuesResponse\x12\x1f\n\x06queues\x18\x01 \x03(\x0b\x32\x0f.training.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"3\n\x0fSetQueueRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\ndefinition\x18\x02 \x01(\t\"\"\n\x12RemoveQueueRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13RemoveQueueResponse2\xad\x05\n\x0e\x43\x61talogService\x12S\n\x0eListAlgorithms\x12\x1f.training.ListAlgorithmsRequest\x1a .training.ListAlgorithmsResponse\x12M\n\x0cListDatasets\x12\x1d.training.ListDatasetsRequest\x1a\x1e.training.ListDatasetsResponse\x12\x42\n\x0cSetAlgorithm\x12\x1d.training.SetAlgorithmRequest\x1a\x13.training.Algorithm\x12V\n\x0fRemoveAlgorithm\x12 .training.RemoveAlgorithmRequest\x1a!.training.RemoveAlgorithmResponse\x12<\n\nSetDataset\x12\x1b.training.SetDatasetRequest\x1a\x11.training.Dataset\x12P\n\rRemoveDataset\x12\x1e.training.RemoveDatasetRequest\x1a\x1f.training.RemoveDatasetResponse\x12G\n\nListQueues\x12\x1b.training.ListQueuesRequest\x1a\x1c.training.ListQueuesResponse\x12\x36\n\x08SetQueue\x12\x19.training.SetQueueRequest\x1a\x0f.training.Queue\x12J\n\x0bRemoveQueue\x12\x1c.training.RemoveQueueRequest\x1a\x1d.training.RemoveQueueResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'training_service._generated.catalog_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SOURCE']._serialized_start=97
-  _globals['_SOURCE']._serialized_end=260
-  _globals['_ALGORITHM']._serialized_start=263
-  _globals['_ALGORITHM']._serialized_end=585
-  _globals['_ALGORITHMPARAMETER']._serialized_start=588
-  _globals['_ALGORITHMPARAMETER']._serialized_end=830
-  _globals['_ALGORITHMROLE']._serialized_start=832
-  _globals['_ALGORITHMROLE']._serialized_end=903
-  _globals['_DATASET']._serialized_start=905
-  _globals['_DATASET']._serialized_end=990
-  _globals['_LISTALGORITHMSREQUEST']._serialized_start=992
-  _globals['_LISTALGORITHMSREQUEST']._serialized_end=1085
-  _globals['_LISTALGORITHMSRESPONSE']._serialized_start=1087
-  _globals['_LISTALGORITHMSRESPONSE']._serialized_end=1177
-  _globals['_LISTDATASETSREQUEST']._serialized_start=1179
-  _globals['_LISTDATASETSREQUEST']._serialized_end=1270
-  _globals['_LISTDATASETSRESPONSE']._serialized_start=1272
-  _globals['_LISTDATASETSRESPONSE']._serialized_end=1356
-  _globals['_SETALGORITHMREQUEST']._serialized_start=1358
-  _globals['_SETALGORITHMREQUEST']._serialized_end=1430
-  _globals['_REMOVEALGORITHMREQUEST']._serialized_start=1432
-  _globals['_REMOVEALGORITHMREQUEST']._serialized_end=1487
-  _globals['_REMOVEALGORITHMRESPONSE']._serialized_start=1489
-  _globals['_REMOVEALGORITHMRESPONSE']._serialized_end=1514
-  _globals['_SETDATASETREQUEST']._serialized_start=1516
-  _globals['_SETDATASETREQUEST']._serialized_end=1586
-  _globals['_REMOVEDATASETREQUEST']._serialized_start=1588
-  _globals['_REMOVEDATASETREQUEST']._serialized_end=1641
-  _globals['_REMOVEDATASETRESPONSE']._serialized_start=1643
-  _globals['_REMOVEDATASETRESPONSE']._serialized_end=1666
-  _globals['_QUEUE']._serialized_start=1669
-  _globals['_QUEUE']._serialized_end=1938
-  _globals['_QUEUEQUOTA']._serialized_start=1940
-  _globals['_QUEUEQUOTA']._serialized_end=2063
-  _globals['_LISTQUEUESREQUEST']._serialized_start=2065
-  _globals['_LISTQUEUESREQUEST']._serialized_end=2154
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=2156
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=2234
-  _globals['_SETQUEUEREQUEST']._serialized_start=2236
-  _globals['_SETQUEUEREQUEST']._serialized_end=2287
-  _globals['_REMOVEQUEUEREQUEST']._serialized_start=2289
-  _globals['_REMOVEQUEUEREQUEST']._serialized_end=2323
-  _globals['_REMOVEQUEUERESPONSE']._serialized_start=2325
-  _globals['_REMOVEQUEUERESPONSE']._serialized_end=2346
-  _globals['_CATALOGSERVICE']._serialized_start=2349
-  _globals['_CATALOGSERVICE']._serialized_end=3034
+  _globals['_SOURCE']._serialized_start=129
+  _globals['_SOURCE']._serialized_end=292
+  _globals['_ALGORITHM']._serialized_start=295
+  _globals['_ALGORITHM']._serialized_end=617
+  _globals['_ALGORITHMPARAMETER']._serialized_start=620
+  _globals['_ALGORITHMPARAMETER']._serialized_end=862
+  _globals['_ALGORITHMROLE']._serialized_start=864
+  _globals['_ALGORITHMROLE']._serialized_end=935
+  _globals['_DATASET']._serialized_start=937
+  _globals['_DATASET']._serialized_end=1022
+  _globals['_LISTALGORITHMSREQUEST']._serialized_start=1024
+  _globals['_LISTALGORITHMSREQUEST']._serialized_end=1117
+  _globals['_LISTALGORITHMSRESPONSE']._serialized_start=1119
+  _globals['_LISTALGORITHMSRESPONSE']._serialized_end=1209
+  _globals['_LISTDATASETSREQUEST']._serialized_start=1211
+  _globals['_LISTDATASETSREQUEST']._serialized_end=1302
+  _globals['_LISTDATASETSRESPONSE']._serialized_start=1304
+  _globals['_LISTDATASETSRESPONSE']._serialized_end=1388
+  _globals['_SETALGORITHMREQUEST']._serialized_start=1390
+  _globals['_SETALGORITHMREQUEST']._serialized_end=1462
+  _globals['_REMOVEALGORITHMREQUEST']._serialized_start=1464
+  _globals['_REMOVEALGORITHMREQUEST']._serialized_end=1519
+  _globals['_REMOVEALGORITHMRESPONSE']._serialized_start=1521
+  _globals['_REMOVEALGORITHMRESPONSE']._serialized_end=1546
+  _globals['_SETDATASETREQUEST']._serialized_start=1548
+  _globals['_SETDATASETREQUEST']._serialized_end=1618
+  _globals['_REMOVEDATASETREQUEST']._serialized_start=1620
+  _globals['_REMOVEDATASETREQUEST']._serialized_end=1673
+  _globals['_REMOVEDATASETRESPONSE']._serialized_start=1675
+  _globals['_REMOVEDATASETRESPONSE']._serialized_end=1698
+  _globals['_QUEUE']._serialized_start=1701
+  _globals['_QUEUE']._serialized_end=2017
+  _globals['_QUEUEPREEMPTION']._serialized_start=2020
+  _globals['_QUEUEPREEMPTION']._serialized_end=2230
+  _globals['_QUEUEQUOTA']._serialized_start=2232
+  _globals['_QUEUEQUOTA']._serialized_end=2355
+  _globals['_LISTQUEUESREQUEST']._serialized_start=2357
+  _globals['_LISTQUEUESREQUEST']._serialized_end=2446
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=2448
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=2526
+  _globals['_SETQUEUEREQUEST']._serialized_start=2528
+  _globals['_SETQUEUEREQUEST']._serialized_end=2579
+  _globals['_REMOVEQUEUEREQUEST']._serialized_start=2581
+  _globals['_REMOVEQUEUEREQUEST']._serialized_end=2615
+  _globals['_REMOVEQUEUERESPONSE']._serialized_start=2617
+  _globals['_REMOVEQUEUERESPONSE']._serialized_end=2638
+  _globals['_CATALOGSERVICE']._serialized_start=2641
+  _globals['_CATALOGSERVICE']._serialized_end=3326
 # @@protoc_insertion_point(module_scope)

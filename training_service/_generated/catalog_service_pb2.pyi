@@ -9,6 +9,7 @@ has an entry of this name, or that another declaration has it, perhaps in anothe
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -568,6 +569,7 @@ class Queue(_message.Message):
     MAX_PRIORITY_FIELD_NUMBER: _builtins.int
     TAKES_JOBS_FIELD_NUMBER: _builtins.int
     IS_DEFAULT_FIELD_NUMBER: _builtins.int
+    PREEMPTION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name, as in TrainRequest.queue."""
     parent: _builtins.str
@@ -592,6 +594,10 @@ class Queue(_message.Message):
     def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueQuota]:
         """Its quotas."""
 
+    @_builtins.property
+    def preemption(self) -> Global___QueuePreemption:
+        """When its jobs are stopped for others. What is absent is as in the parent."""
+
     def __init__(
         self,
         *,
@@ -605,10 +611,11 @@ class Queue(_message.Message):
         max_priority: _builtins.str = ...,
         takes_jobs: _builtins.bool = ...,
         is_default: _builtins.bool = ...,
+        preemption: Global___QueuePreemption | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_queued", b"_max_queued", "_max_running", b"_max_running", "max_queued", b"max_queued", "max_running", b"max_running", "source", b"source"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_queued", b"_max_queued", "_max_running", b"_max_running", "max_queued", b"max_queued", "max_running", b"max_running", "preemption", b"preemption", "source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_queued", b"_max_queued", "_max_running", b"_max_running", "is_default", b"is_default", "max_priority", b"max_priority", "max_queued", b"max_queued", "max_running", b"max_running", "name", b"name", "parent", b"parent", "quotas", b"quotas", "source", b"source", "takes_jobs", b"takes_jobs", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_queued", b"_max_queued", "_max_running", b"_max_running", "is_default", b"is_default", "max_priority", b"max_priority", "max_queued", b"max_queued", "max_running", b"max_running", "name", b"name", "parent", b"parent", "preemption", b"preemption", "quotas", b"quotas", "source", b"source", "takes_jobs", b"takes_jobs", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_queued: _TypeAlias = _typing.Literal["max_queued"]  # noqa: Y015
     _WhichOneofArgType__max_queued: _TypeAlias = _typing.Literal["_max_queued", b"_max_queued"]  # noqa: Y015
@@ -620,6 +627,57 @@ class Queue(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_running) -> _WhichOneofReturnType__max_running | None: ...
 
 Global___Queue: _TypeAlias = Queue  # noqa: Y015
+
+@_typing.final
+class QueuePreemption(_message.Message):
+    """When running jobs of a queue are stopped for waiting ones."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BY_PRIORITY_FIELD_NUMBER: _builtins.int
+    RECLAIM_FIELD_NUMBER: _builtins.int
+    MIN_RUNTIME_FIELD_NUMBER: _builtins.int
+    MAX_PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    PROTECTED_FIELD_NUMBER: _builtins.int
+    by_priority: _builtins.bool
+    """Whether waiting jobs stop those of the same queue that have a lower priority."""
+    reclaim: _builtins.bool
+    """Whether waiting jobs within the quota stop those of queues that use more than theirs."""
+    max_preemptions: _builtins.int
+    """How often a job may be stopped. 0: never."""
+    protected: _builtins.str
+    """The class of priorities from which on jobs are never stopped. Empty: not set."""
+    @_builtins.property
+    def min_runtime(self) -> _duration_pb2.Duration:
+        """How long attempts run before they may be stopped."""
+
+    def __init__(
+        self,
+        *,
+        by_priority: _builtins.bool | None = ...,
+        reclaim: _builtins.bool | None = ...,
+        min_runtime: _duration_pb2.Duration | None = ...,
+        max_preemptions: _builtins.int | None = ...,
+        protected: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_by_priority", b"_by_priority", "_max_preemptions", b"_max_preemptions", "_reclaim", b"_reclaim", "by_priority", b"by_priority", "max_preemptions", b"max_preemptions", "min_runtime", b"min_runtime", "reclaim", b"reclaim"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_by_priority", b"_by_priority", "_max_preemptions", b"_max_preemptions", "_reclaim", b"_reclaim", "by_priority", b"by_priority", "max_preemptions", b"max_preemptions", "min_runtime", b"min_runtime", "protected", b"protected", "reclaim", b"reclaim"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__by_priority: _TypeAlias = _typing.Literal["by_priority"]  # noqa: Y015
+    _WhichOneofArgType__by_priority: _TypeAlias = _typing.Literal["_by_priority", b"_by_priority"]  # noqa: Y015
+    _WhichOneofReturnType__max_preemptions: _TypeAlias = _typing.Literal["max_preemptions"]  # noqa: Y015
+    _WhichOneofArgType__max_preemptions: _TypeAlias = _typing.Literal["_max_preemptions", b"_max_preemptions"]  # noqa: Y015
+    _WhichOneofReturnType__reclaim: _TypeAlias = _typing.Literal["reclaim"]  # noqa: Y015
+    _WhichOneofArgType__reclaim: _TypeAlias = _typing.Literal["_reclaim", b"_reclaim"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__by_priority) -> _WhichOneofReturnType__by_priority | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_preemptions) -> _WhichOneofReturnType__max_preemptions | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__reclaim) -> _WhichOneofReturnType__reclaim | None: ...
+
+Global___QueuePreemption: _TypeAlias = QueuePreemption  # noqa: Y015
 
 @_typing.final
 class QueueQuota(_message.Message):

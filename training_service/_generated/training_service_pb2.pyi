@@ -750,6 +750,7 @@ class GetTrainingStatusResponse(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
+    PREEMPTIONS_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -769,7 +770,7 @@ class GetTrainingStatusResponse(_message.Message):
     model_uri: _builtins.str
     """The URI of the folder for the trained model."""
     max_attempts: _builtins.int
-    """The number of attempts that the job may have, including the first."""
+    """The number of attempts that the job may have, including the first, and those that were preempted."""
     has_model: _builtins.bool
     """Whether there was a file at model_uri when the job succeeded. Absent before that, and if the storage did
     not answer.
@@ -790,6 +791,8 @@ class GetTrainingStatusResponse(_message.Message):
     """The queue in which the job waits, or waited."""
     priority: _builtins.int
     """Its priority within the queue."""
+    preemptions: _builtins.int
+    """How many attempts were stopped for other jobs. They do not count against the attempts of retry_policy."""
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -875,10 +878,11 @@ class GetTrainingStatusResponse(_message.Message):
         queue: _builtins.str = ...,
         priority: _builtins.int = ...,
         expected: _duration_pb2.Duration | None = ...,
+        preemptions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "program", b"program", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
@@ -896,6 +900,7 @@ class Move(_message.Message):
     AT_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
+    PREEMPTED_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The new state of the job. `queuing` with a diagnosis: an attempt failed, and another follows.
     `running` with a diagnosis: a rank of an elastic group failed and is restarted, while the others train
@@ -903,6 +908,8 @@ class Move(_message.Message):
     """
     attempt: _builtins.int
     """The number of the attempt at that time, from 1; 0 before the first launch."""
+    preempted: _builtins.str
+    """For `queuing`: why the attempt was stopped for another job, in a sentence. Empty: it was not."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """The time of the move."""
@@ -918,10 +925,11 @@ class Move(_message.Message):
         at: _timestamp_pb2.Timestamp | None = ...,
         attempt: _builtins.int = ...,
         diagnosis: Global___Diagnosis | None = ...,
+        preempted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "diagnosis", b"diagnosis"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "diagnosis", b"diagnosis", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "diagnosis", b"diagnosis", "preempted", b"preempted", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1190,6 +1198,7 @@ class Progress(_message.Message):
     STEPS_PER_SECOND_FIELD_NUMBER: _builtins.int
     SECONDS_LEFT_FIELD_NUMBER: _builtins.int
     NONFINITE_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """The number of training steps done."""
     total_steps: _builtins.int
@@ -1216,6 +1225,10 @@ class Progress(_message.Message):
     def nonfinite(self) -> _containers.RepeatedCompositeFieldContainer[Global___NonfiniteMetric]:
         """The first value of each metric in the attempt that is NaN or infinite, in the order of the reports."""
 
+    @_builtins.property
+    def checkpoint(self) -> Global___SavedCheckpoint:
+        """The last checkpoint of the attempt. Absent: it has reported none."""
+
     def __init__(
         self,
         *,
@@ -1228,16 +1241,45 @@ class Progress(_message.Message):
         steps_per_second: _builtins.float = ...,
         seconds_left: _builtins.float | None = ...,
         nonfinite: _abc.Iterable[Global___NonfiniteMetric] | None = ...,
+        checkpoint: Global___SavedCheckpoint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "reported_at", b"reported_at", "seconds_left", b"seconds_left"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "checkpoint", b"checkpoint", "reported_at", b"reported_at", "seconds_left", b"seconds_left"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "epoch", b"epoch", "metrics", b"metrics", "nonfinite", b"nonfinite", "reported_at", b"reported_at", "seconds_left", b"seconds_left", "step", b"step", "steps_per_second", b"steps_per_second", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left", "checkpoint", b"checkpoint", "epoch", b"epoch", "metrics", b"metrics", "nonfinite", b"nonfinite", "reported_at", b"reported_at", "seconds_left", b"seconds_left", "step", b"step", "steps_per_second", b"steps_per_second", "total_epochs", b"total_epochs", "total_steps", b"total_steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__seconds_left: _TypeAlias = _typing.Literal["seconds_left"]  # noqa: Y015
     _WhichOneofArgType__seconds_left: _TypeAlias = _typing.Literal["_seconds_left", b"_seconds_left"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seconds_left) -> _WhichOneofReturnType__seconds_left | None: ...
 
 Global___Progress: _TypeAlias = Progress  # noqa: Y015
+
+@_typing.final
+class SavedCheckpoint(_message.Message):
+    """A checkpoint that training has reported."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """The step after which it was saved."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """The time of the report."""
+
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SavedCheckpoint: _TypeAlias = SavedCheckpoint  # noqa: Y015
 
 @_typing.final
 class NonfiniteMetric(_message.Message):

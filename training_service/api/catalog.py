@@ -8,9 +8,11 @@ from typing import Any
 from job_tracker.catalog import Algorithm, Dataset, Entry, Parameter
 from job_tracker.declarations.operations import Declarations, ListedQueue
 from job_tracker.domain.caller import ALL_PROJECTS, Caller, Role
+from job_tracker.scheduling.recipes import PreemptionRecipe
 from training_service._generated import catalog_service_pb2 as pb
 from training_service._generated.catalog_service_pb2_grpc import CatalogServiceServicer
 from training_service.api.caller import Call
+from training_service.api.convert.times import duration_of
 from training_service.api.paging import page_of
 
 
@@ -145,6 +147,17 @@ def _queue(listed: ListedQueue, caller: Caller) -> pb.Queue:
         max_priority=recipe.max_priority or "",
         takes_jobs=listed.takes_jobs,
         is_default=listed.is_default,
+        preemption=_preemption(recipe.preemption),
+    )
+
+
+def _preemption(recipe: PreemptionRecipe) -> pb.QueuePreemption:
+    return pb.QueuePreemption(
+        by_priority=recipe.by_priority,
+        reclaim=recipe.reclaim,
+        min_runtime=duration_of(recipe.min_runtime) if recipe.min_runtime is not None else None,
+        max_preemptions=recipe.max_preemptions,
+        protected=recipe.protected or "",
     )
 
 

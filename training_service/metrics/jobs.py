@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from job_tracker.domain.diagnosis import Category
-from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job import Job, JobState, PreemptionReason
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _WAIT = (1, 5, 15, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 12 * _HOUR, _DAY, 3 * _DAY, 7 * _DAY)
@@ -62,11 +62,19 @@ class JobMetrics:
             "Restarts of lost ranks of elastic groups within an attempt",
             registry=registry,
         )
+        self._preemptions = Counter(
+            "training_service_preemptions",
+            "Attempts that were stopped for other jobs",
+            ["reason"],
+            registry=registry,
+        )
         # Counters start at 0, so that the first event of each kind is an increase.
         for state in _ENDS:
             self._ended.labels(state)
         for category in Category:
             self._failures.labels(category)
+        for reason in PreemptionReason:
+            self._preemptions.labels(reason)
 
     def saved(self, before: Job, after: Job) -> None:
         if after.state is before.state:
@@ -83,6 +91,8 @@ class JobMetrics:
                 self._launch.observe(_seconds(before.history[-1].at, now))
         elif before.state is JobState.RUNNING and before.started_at is not None:
             self._run.labels(_outcome(after)).observe(_seconds(before.started_at, now))
+        if before.state.is_live and after.preemption is not None:
+            self._preemptions.labels(after.preemption.why).inc()
         if after.state.is_terminal:
             self._ended.labels(after.state).inc()
         if after.state in (JobState.FAILED, JobState.BACKOFF):
@@ -92,7 +102,7 @@ class JobMetrics:
         failure = job.last_failure
         assert failure is not None
         self._failures.labels(failure.category).inc()
-        was_worth_a_retry = job.attempt > 1 and job.spec.retry.allows(1, failure)
+        was_worth_a_retry = job.counted_attempts > 1 and job.spec.retry.allows(1, failure)
         if job.state is JobState.FAILED and was_worth_a_retry:
             self._exhausted.inc()
 
@@ -102,7 +112,8 @@ def _restarts(job: Job) -> int:
 
 
 def _outcome(job: Job) -> str:
-    return "retried" if job.state is JobState.BACKOFF else job.state
+    others = {JobState.BACKOFF: "retried", JobState.QUEUED: "preempted"}
+    return others.get(job.state, str(job.state))
 
 
 def _seconds(since: datetime, until: datetime) -> float:

@@ -32,6 +32,14 @@ def is_open(settings: Settings) -> bool:
     return settings.auth.loopback == "open" and (server.insecure or is_loopback(server.address))
 
 
+def is_web_open(settings: Settings) -> bool:
+    """Whether visitors of the dashboard without a token are operators.
+
+    It asks for no client certificates. So if the API requires them, the dashboard requires tokens.
+    """
+    return is_open(settings) and settings.server.tls.client_certificates != "required"
+
+
 def may_send_code(settings: Settings) -> bool:
     """Whether callers may send code by default: if all of them are authenticated, or on this machine."""
     return is_authenticated(settings) or is_loopback(settings.server.address)
@@ -48,6 +56,22 @@ def unprotected(settings: Settings) -> Iterator[Problem]:
             "the service does not encrypt connections: anyone on the way can read the tokens of callers",
             "set server.tls",
         )
+    web = settings.web
+    if web.enabled is not False and web.address and not (server.insecure or is_loopback(web.address)):
+        if not encrypted:
+            yield _reachable(
+                ("web", "address"),
+                web.address,
+                "the dashboard is not encrypted: anyone on the way can read the tokens of callers",
+                "set server.tls",
+            )
+        elif is_web_open(settings):
+            yield _reachable(
+                ("web", "address"),
+                web.address,
+                "callers on loopback need no token, so every visitor would be an operator",
+                'set auth.loopback = "token"',
+            )
     # Tokens of reports identify their senders, so this port needs encryption only.
     if reports.listen and not (server.insecure or is_loopback(reports.listen) or encrypted):
         yield _reachable(

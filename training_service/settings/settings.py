@@ -38,6 +38,7 @@ from training_service.settings.service import (
     StoreSettings,
 )
 from training_service.settings.shipped import default_algorithms, default_datasets
+from training_service.settings.web import WebSettings
 
 ENVIRONMENT_PREFIX = "TRAINING_SERVICE_"
 
@@ -89,6 +90,7 @@ class Settings(BaseSettings):
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
+    web: WebSettings = WebSettings()
     catalog: CatalogSettings = CatalogSettings()
     algorithms: dict[str, Algorithm] = Field(
         default={},

@@ -56,7 +56,9 @@ def job_event(before: Job, after: Job) -> JobEvent | None:
         return JobEvent("Running", f"The master is running, {_attempt(after)}.")
     if before.state.is_live and after.state is JobState.CANCELLED:
         return JobEvent("Cancelled", "The job was cancelled on request.")
-    if after.state.is_live and after.ending is not None and before.ending is None:
+    # A job that was to give way to another may have ended before by itself.
+    is_new = before.ending is None or (before.ending.preemption is not None and after.preemption is None)
+    if after.state.is_live and after.ending is not None and is_new:
         return _decided(after, after.ending)
     return None
 
@@ -185,6 +187,9 @@ def _decided(job: Job, ending: Ending) -> JobEvent | None:
             return JobEvent("Failed", f"{reason} No attempt follows {_attempt(job)}.", "Warning")
         case JobState.BACKOFF:
             return JobEvent("Retrying", f"{reason} Another attempt follows {_attempt(job)}.", "Warning")
+        case JobState.QUEUED if ending.preemption is not None:
+            why = ending.preemption.sentence(job.spec.project)
+            return JobEvent("Preempted", f"{why} The job is queued again after {_attempt(job)}.")
         case _:
             return None  # a cancellation is reported when it is complete
 
@@ -194,7 +199,7 @@ def _instances(job: Job) -> str:
 
 
 def _attempt(job: Job) -> str:
-    return f"attempt {job.attempt} of at most {job.spec.retry.max_attempts}"
+    return f"attempt {job.attempt} of at most {job.max_attempts}"
 
 
 def _clipped(message: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LeadershipLost, QueueFull
-from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job import Job, JobState, Preemption, PreemptionReason
 from job_tracker.domain.policies import Elastic, RetryPolicy
 from job_tracker.store.base import Store
 from job_tracker.store.queue import Tally
@@ -140,3 +140,25 @@ async def test_a_former_leader_writes_no_notes(store: Store) -> None:
         await store.keep_scheduling_notes({("usage", "default"): "old"}, term=old)
     await store.keep_scheduling_notes({("usage", "default"): "new"}, term=new)
     assert await store.scheduling_notes("usage") == {"default": "new"}
+
+
+async def test_a_preempted_job_is_queued_where_it_stood(store: Store, reopen: Reopen) -> None:
+    first, second = await submit(store, instances=4), await submit(store)
+    admitted = await store.update(first.admitted(NOON, Allocation(trainers=2)))
+    assert (await store.tallies())[JobState.LAUNCHING] == Tally(1, 2)
+    running = await store.update(admitted.running(NOON))
+    why = Preemption(by_job=9, why=PreemptionReason.RECLAIM, by_attempt=1, by_project="other", trainers=1)
+    decided = await store.update(running.preempted(why, NOON))
+    store = await reopen()
+    assert await store.get(first.id) == decided
+    assert decided.ending is not None
+    await store.update(decided.ended(decided.ending, NOON))
+    store = await reopen()
+    back = await store.get(first.id)
+    assert (back.state, back.preemption, back.preemptions) == (JobState.QUEUED, why, 1)
+    assert [await store.queue_position(each) for each in (back, second)] == [0, 1]
+    assert [job.id for job in await store.first_queued(9)] == [first.id, second.id]
+    counts = await store.tallies()
+    assert (counts[JobState.QUEUED], counts[JobState.RUNNING]) == (Tally(2, 5), Tally(0, 0))
+    again = await store.update(back.admitted(NOON))
+    assert (again.attempt, again.preemptions, again.preemption) == (2, 1, None)

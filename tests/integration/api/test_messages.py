@@ -7,6 +7,7 @@ import pytest
 
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.job import Preemption, PreemptionReason
 from tests.support.api_service import Service
 from training_service._generated import training_service_pb2 as pb
 
@@ -83,3 +84,20 @@ async def test_the_message_says_if_the_model_is_unknown(
     ended = await service.seen(await service.train(), pb.succeed)
     assert not ended.HasField("has_model")
     assert ended.message == f"Training succeeded; its model, if it has written one, is at {ended.model_uri}."
+
+
+async def test_a_status_says_for_whom_a_job_gave_way(untracked: Service) -> None:
+    job = await untracked.store.get(await untracked.train())
+    launched = await untracked.store.update(job.admitted(utc_now()))
+    why = Preemption(by_job=9, why=PreemptionReason.PRIORITY, by_project=job.spec.project)
+    stopping = await untracked.store.update(launched.preempted(why, utc_now()))
+    status = await untracked.status(job.id)
+    sentence = "Preempted: job 9 has a higher priority."
+    assert (status.ending, status.preemptions) == (True, 0)
+    assert status.message == f"{sentence} The group is being stopped."
+    assert stopping.ending is not None
+    await untracked.store.update(stopping.ended(stopping.ending, utc_now()))
+    status = await untracked.status(job.id)
+    assert (status.status, status.preemptions, status.moves[-1].preempted) == (pb.queuing, 1, sentence)
+    assert sentence in status.message
+    assert status.max_attempts == job.spec.retry.max_attempts + 1

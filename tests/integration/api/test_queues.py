@@ -13,6 +13,7 @@ from tests.support.api_service import Serve, Service, metadata
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import AsyncTrainingClient, InvalidRequest, NotFound, ResourceExhausted
 from training_service.client.cli.app import app
+from training_service.client.cli.render import queues
 from training_service.client.errors import FailedPrecondition
 
 FILE = """
@@ -135,3 +136,25 @@ async def test_the_command_line_declares_lists_and_removes_queues(service: Servi
     code, output = await trainctl("queues", "set", str(file))
     assert code != 0
     assert "capacity: not allowed; allowed: tables scheduling.queues.NAME" in output
+
+
+async def test_the_rules_of_preemption_are_declared_listed_and_refused_by_field(service: Service) -> None:
+    async with client_of(service) as client:
+        rules = {"by_priority": True, "min_runtime": "PT10M", "max_preemptions": 0, "protected": "high"}
+        await client.catalog.set_queue("research", {"preemption": rules})
+        [listed] = [each async for each in client.catalog.queues(name="research")]
+        found = listed.preemption
+        assert (found.by_priority, found.HasField("reclaim"), found.min_runtime) == (
+            True,
+            False,
+            Duration(seconds=600),
+        )
+        assert (found.HasField("max_preemptions"), found.protected) == (True, "high")
+        limits = "preempts-by-priority=yes min-runtime=600s preemptions=0 protected=high"
+        assert limits in queues.queue(listed).split("\t")
+        with pytest.raises(InvalidRequest, match=r"definition\.preemption\.max_preemptions: .*1000"):
+            await client.catalog.set_queue("research", {"preemption": {"max_preemptions": 1001}})
+        with pytest.raises(
+            InvalidRequest, match=r"preemption\.protected: 'urgent' doesn't exist; allowed: high"
+        ):
+            await client.catalog.set_queue("research", {"preemption": {"protected": "urgent"}})

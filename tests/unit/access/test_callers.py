@@ -249,6 +249,13 @@ async def test_current_gives_the_roles_of_this_moment(desk: Desk) -> None:
             await remembering(caller)
 
 
+async def test_roles_that_are_remembered_for_a_second_are_looked_up_again(desk: Desk) -> None:
+    caller = await desk.caller(await desk.token())
+    await desk.store.put_project(Project(name="vision", members={"alice": Role.ADMIN}))
+    desk.monotonic.now += 1.1
+    assert (await desk.callers.current(caller)).roles == {"vision": Role.ADMIN}
+
+
 async def test_the_last_uses_are_written_together(desk: Desk) -> None:
     text = await desk.token()
     await desk.caller(text)

@@ -63,6 +63,29 @@ async def test_reading_starts_after_any_time_or_at_the_last_lines(root: str, num
     assert (await text(archive, after=time(1990), tail_lines=5)).splitlines() == LINES[-5:]
 
 
+async def test_the_end_of_a_large_log_is_read_without_its_beginning(tmp_path: Path) -> None:
+    archive, path = LogArchive(str(tmp_path)), tmp_path / "1" / "1" / "0.log.gz"
+    blocks = [records(*(f"{n} {'x' * 2000}" for n in range(first, first + 600)), first=first)
+              for first in range(0, 6000, 600)]  # fmt: skip
+    await archive.write(GROUP, 0, pieces_of(blocks))
+    content = bytearray(path.read_bytes())
+    content[20 : len(content) // 2] = bytes(len(content) // 2 - 20)  # it cannot be read
+    path.write_bytes(content)
+    found = (await text(archive, tail_lines=700)).splitlines()
+    assert [line.split()[0] for line in found] == [str(number) for number in range(5300, 6000)]
+    found = (await text(archive, after=time(5499))).splitlines()
+    assert [line.split()[0] for line in found] == [str(number) for number in range(5500, 6000)]
+
+
+async def test_a_log_of_an_earlier_version_is_read_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "1" / "1" / "0.log.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(gzip.compress(records(*LINES)))
+    archive = LogArchive(str(tmp_path))
+    assert (await text(archive, tail_lines=3)).splitlines() == LINES[-3:]
+    assert (await text(archive, after=time(1500))).splitlines() == LINES[1501:]
+
+
 async def test_a_log_that_was_never_stored_is_not_found(root: str) -> None:
     archive = LogArchive(root)
     await archive.write(GROUP, 0, whole())

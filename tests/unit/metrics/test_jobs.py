@@ -8,7 +8,7 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
-from job_tracker.domain.job import Ending, Job, JobState, new_job
+from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.policies import RetryPolicy
 from tests.support.jobs import NOON, spec
 from training_service.metrics import Metrics
@@ -158,3 +158,16 @@ def test_restarts_of_ranks_are_counted_within_their_attempt() -> None:
     assert history.value("rank_restarts_total") == 2
     history.fails(LOST)
     assert history.value("rank_restarts_total") == 2
+
+
+def test_a_preempted_attempt_is_neither_a_failure_nor_an_end() -> None:
+    history = History()
+    history.launches()
+    history.runs()
+    why = Preemption(by_job=2, why=PreemptionReason.RECLAIM)
+    history.moves(lambda job: job.preempted(why, history.at))
+    history.moves(lambda job: job.ended(job.ending, history.at))  # type: ignore[arg-type]
+    assert history.value("preemptions_total", reason="reclaim") == 1
+    assert history.value("preemptions_total", reason="priority") == 0
+    assert history.value("run_seconds_count", outcome="preempted") == 1
+    assert history.value("failures_total", category="node_lost") == 0

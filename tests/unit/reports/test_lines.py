@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from job_tracker.domain.progress import Progress
+from job_tracker.domain.progress import Progress, Saved
 from job_tracker.domain.telemetry import Artifact, MetricPoint
 from job_tracker.reports.lines import ARTIFACT, PROGRESS, parse
 from job_tracker.reports.report import MOST_METRICS, Report, advanced
@@ -20,6 +20,10 @@ LAST = Progress(step=1, total_steps=9, metrics={"loss": 1.0})
 
 def line(content: object) -> str:
     return PROGRESS + json.dumps(content)
+
+
+def artifact(content: object) -> str:
+    return ARTIFACT + json.dumps(content)
 
 
 def read(text: str, at: float = 0) -> Report:
@@ -175,3 +179,20 @@ def test_no_text_raises_an_error(text: str) -> None:
     for candidate in (text, PROGRESS + text, ARTIFACT + text, line({"metrics": {text: 1}, "step": text})):
         if report := parse(candidate, NOON, 1):
             advanced(LAST, report, NOON)
+
+
+def test_the_progress_keeps_the_first_step_and_the_last_checkpoint() -> None:
+    first = advanced(LAST, read(line({"step": 0}), 1), LATER)
+    assert (first.first_step_at, first.saved) == (None, None)
+    begun = advanced(first, read(line({"step": 40}), 5), LATER)
+    assert begun.first_step_at == NOON + timedelta(seconds=5)
+    kit = {"name": "checkpoint", "kind": "checkpoint", "uri": "/c/attempt-1.1.ab.step-000000000038"}
+    saved = advanced(begun, read(artifact(kit), 7), LATER)
+    assert saved.saved == Saved(38, NOON + timedelta(seconds=7))
+    assert saved.first_step_at == begun.first_step_at
+    another = advanced(
+        saved, read(artifact({"name": "mine", "kind": "checkpoint", "uri": "/m.pt"}), 9), LATER
+    )
+    assert another.saved == Saved(40, NOON + timedelta(seconds=9)), "its own step is not in its location"
+    model = advanced(another, read(artifact({"name": "m", "kind": "model", "uri": "/m/step-7"}), 9), LATER)
+    assert model.saved == another.saved

@@ -1,10 +1,12 @@
 """The tree of queues: what is refused, and what the planner gets."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from job_tracker.scheduling.model import Flavor, Limit, Queue
+from job_tracker.scheduling.model import Flavor, Limit, PreemptionRules, Queue
 from job_tracker.scheduling.recipes import QueueRecipe
 from job_tracker.scheduling.tree import Tree, changed, pool_of, tree_of
 
@@ -179,3 +181,39 @@ def test_a_cohort_with_queues_cannot_be_removed() -> None:
     with pytest.raises(ValueError, match=r"^a\.parent: 'top' doesn't exist"):
         changed(found, "top", None)
     assert changed(found, "a", None).queues.keys() == {"default", "top"}
+
+
+def test_a_queue_has_the_rules_of_preemption_of_its_parent_unless_it_sets_its_own() -> None:
+    found = tree(
+        top={"preemption": {"by_priority": True, "min_runtime": "PT5M", "protected": "high"}},
+        below={"parent": "top", "preemption": {"reclaim": False, "max_preemptions": 0, "min_runtime": 60}},
+    )
+    top = PreemptionRules(by_priority=True, min_runtime=300.0, protected=100)
+    assert found.queues["top"].preemption == top
+    assert found.queues["below"].preemption == replace(
+        top, reclaim=False, max_preemptions=0, min_runtime=60.0
+    )
+
+
+def test_a_class_that_protects_must_exist() -> None:
+    with pytest.raises(
+        ValueError, match=r"^a.preemption.protected: 'urgent' doesn't exist; allowed: high, low, normal"
+    ):
+        tree(a={"preemption": {"protected": "urgent"}})
+
+
+@pytest.mark.parametrize(
+    ("table", "field"),
+    [
+        ({"min_runtime": "-PT1S"}, "preemption.min_runtime"),
+        ({"min_runtime": "P400D"}, "preemption.min_runtime"),
+        ({"max_preemptions": -1}, "preemption.max_preemptions"),
+        ({"max_preemptions": 1001}, "preemption.max_preemptions"),
+        ({"by_priority": "sometimes"}, "preemption.by_priority"),
+        ({"within": True}, "preemption.within"),
+    ],
+)
+def test_rules_of_preemption_that_are_not_allowed_are_refused(table: dict[str, Any], field: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        QueueRecipe.model_validate({"preemption": table})
+    assert ".".join(map(str, refused.value.errors()[0]["loc"])) == field

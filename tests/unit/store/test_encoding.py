@@ -9,7 +9,7 @@ import pytest
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
-from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Program, ProgramChanges
+from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Preemption, Program, ProgramChanges
 from job_tracker.domain.pace import RankPace
 from job_tracker.domain.policies import Deadlines, Elastic, NumberPolicy, RetryPolicy
 from job_tracker.domain.progress import Nonfinite, Progress
@@ -90,9 +90,10 @@ RELEASED: dict[type, dict[str, Any]] = {
     Deadlines: {"queue": None, "start": None, "run": None, "progress": None},
     Elastic: {"max_restarts": 10},
     RankStatus: {"exit_code": None, "note": "", "restarts": 0},
-    Ending: {"diagnosis": None, "at_once": False, "has_model": None},
+    Ending: {"diagnosis": None, "at_once": False, "has_model": None, "preemption": None},
     Diagnosis: {"detail": "", "retryable": False, "rank": None, "cause": ""},
-    Move: {"diagnosis": None, "note": ""},
+    Move: {"diagnosis": None, "note": "", "preemption": None},
+    Preemption: {"by_attempt": 0, "by_project": "", "trainers": 0},
     Progress: {
         "step": 0,
         "total_steps": 0,
@@ -105,6 +106,8 @@ RELEASED: dict[type, dict[str, Any]] = {
         "measured_step": 0,
         "nonfinite": (),
         "ranks": (),
+        "first_step_at": None,
+        "saved": None,
     },
     RankPace: {
         "step": None,

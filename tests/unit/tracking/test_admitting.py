@@ -12,10 +12,20 @@ import pytest
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import StoreUnavailable
-from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason
 from job_tracker.domain.policies import Elastic
 from job_tracker.scheduling.board import Board
-from job_tracker.scheduling.model import Admit, Flavor, Plan, Promise, Queue, Reason, Refuse, Snapshot
+from job_tracker.scheduling.model import (
+    Admit,
+    Flavor,
+    Plan,
+    Preempt,
+    Promise,
+    Queue,
+    Reason,
+    Refuse,
+    Snapshot,
+)
 from job_tracker.scheduling.notes import NoteKeeper, reservation_of
 from job_tracker.scheduling.planner import plan
 from job_tracker.store.sqlite import SqliteStore
@@ -48,6 +58,7 @@ class Cluster:
         self.expected: timedelta | None = None
         self.answer: Plan | None = None
         self.now = NOON
+        self.settled: list[int] = []
         self.passed = 0.0
         self.news: list[tuple[int, str, str]] = []
         self.lead()
@@ -58,7 +69,7 @@ class Cluster:
         self.notes = NoteKeeper(self.store, None)
         self.admitting = Admitting(
             *(self.store, self._plan, self.board, self.notes, self._save, self._wake),
-            *(lambda: None, self._clock, lambda: self.passed, self._waits),
+            *(lambda: None, self._clock, lambda: self.passed, self._waits, self.settled.append),
         )
 
     def _waits(self, job: Job, code: str, sentence: str) -> None:
@@ -109,7 +120,8 @@ class Cluster:
         waiting = [gang.job_id for queue in queues for gang in snapshot.waiting.in_order(queue)]
         self.passes.append(Seen(waiting, set(snapshot.running), snapshot.is_open))
         if self.answer is not None:
-            return self.answer
+            answer, self.answer = self.answer, None
+            return answer
         if self.elastic_size:
             return Plan(tuple(Admit(job_id, Allocation(trainers=self.elastic_size)) for job_id in waiting))
         return plan(snapshot, now)
@@ -378,6 +390,70 @@ async def test_a_queue_that_was_removed_while_jobs_waited_there_still_runs_them(
     await cluster.end(running)
     await cluster.admitting.run()
     assert await cluster.states(waiting) == [LAUNCHING]
+
+
+FOR_PRIORITY = PreemptionReason.PRIORITY
+
+
+def stops(victim: int, preemptor: int) -> Plan:
+    return Plan(preempted=(Preempt(job_id=victim, attempt=1, by_job=preemptor, why=FOR_PRIORITY),))
+
+
+async def test_a_preemption_is_stored_before_the_tracker_looks_at_the_job(cluster: Cluster) -> None:
+    victim, preemptor = await cluster.submit(CAPACITY, 1)
+    await cluster.admitting.run()
+    cluster.answer = stops(victim, preemptor)
+    await cluster.admitting.run()
+    job = await cluster.store.get(victim)
+    assert (job.state, cluster.settled) == (LAUNCHING, [victim])
+    assert job.preemption == Preemption(by_job=preemptor, why=FOR_PRIORITY, by_project="default")
+    stake = cluster.board.preemption.stakes[victim]
+    assert (stake.is_leaving, stake.leaves_for) == (True, preemptor)
+
+
+async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(cluster: Cluster) -> None:
+    victim, preemptor = await cluster.submit(CAPACITY, 1)
+    await cluster.admitting.run()
+    job = await cluster.store.get(preemptor)
+    await cluster.store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
+    cluster.answer = stops(victim, preemptor)
+    await cluster.admitting.run()
+    assert (await cluster.store.get(victim)).ending is None
+    assert (cluster.settled, cluster.passes[-1].waiting) == ([], []), "it was read again, and planned anew"
+
+
+async def test_a_later_attempt_is_not_stopped_by_an_old_decision(cluster: Cluster) -> None:
+    victim, preemptor = await cluster.submit(CAPACITY, 1)
+    await cluster.admitting.run()
+    first = await cluster.store.get(victim)
+    back = await cluster.store.update(first.ended(Ending(JobState.BACKOFF, NOON), NOON))
+    await cluster.store.update((await cluster.store.update(back.queued_again(NOON))).admitted(NOON))
+    cluster.answer = stops(victim, preemptor)
+    await cluster.admitting.run()
+    assert (await cluster.store.get(victim)).ending is None
+
+
+async def test_a_preemption_that_could_not_be_written_is_decided_again(cluster: Cluster) -> None:
+    victim, preemptor = await cluster.submit(CAPACITY, 1)
+    await cluster.admitting.run()
+    cluster.answer, cluster.refuses[victim] = stops(victim, preemptor), StoreUnavailable("away")
+    with pytest.raises(StoreUnavailable):
+        await cluster.admitting.run()
+    assert cluster.settled == []
+    cluster.answer = stops(victim, preemptor)
+    await cluster.admitting.run()
+    assert cluster.settled == [victim]
+
+
+async def test_a_later_leader_finds_who_is_being_stopped_and_for_whom(cluster: Cluster) -> None:
+    victim, preemptor = await cluster.submit(CAPACITY, 1)
+    await cluster.admitting.run()
+    cluster.answer = stops(victim, preemptor)
+    await cluster.admitting.run()
+    cluster.lead()
+    await cluster.admitting.run()
+    snapshot = cluster.board.snapshot(is_open=True)
+    assert (list(snapshot.claims), snapshot.stakes[victim].leaves_for) == ([preemptor], preemptor)
 
 
 async def test_the_reasons_of_waiting_jobs_are_counted_and_changes_announced_once(cluster: Cluster) -> None:

@@ -80,13 +80,15 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         ending=job.ending is not None and not job.state.is_terminal,
         model_uri=job.model_uri,
         has_model=job.has_model,
-        max_attempts=spec.retry.max_attempts,
+        max_attempts=job.max_attempts,
+        preemptions=job.preemptions,
         moves=[
             pb.Move(
                 status=STATUSES[move.state],
                 at=timestamp(move.at),
                 attempt=move.attempt,
                 diagnosis=_diagnosis(move.diagnosis),
+                preempted=move.preemption.sentence(spec.project) if move.preemption else "",
             )
             for move in job.history
         ],
@@ -175,4 +177,7 @@ def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None
             )
             for each in progress.nonfinite
         ],
+        checkpoint=pb.SavedCheckpoint(step=progress.saved.step, at=timestamp(progress.saved.at))
+        if progress.saved
+        else None,
     )

@@ -23,11 +23,14 @@ def message_of(view: JobView) -> str:
     if job.ending is not None and not job.state.is_terminal:
         if job.ending.state is JobState.BACKOFF:
             return f"Attempt {_of_attempts(job)} failed, and its group is being stopped. {_why(job)}"
+        if job.ending.preemption is not None:
+            return f"{job.ending.preemption.sentence(job.spec.project)} The group is being stopped."
         return f"Ending as {job.ending.state}: the group is being stopped."
     match job.state:
         case JobState.QUEUED:
             before = f"Queueing, there are {view.position} training jobs waiting before this."
-            return before + _outlook(view.outlook)
+            why = f" {job.preemption.sentence(job.spec.project)}" if job.preemption else ""
+            return before + why + _outlook(view.outlook)
         case JobState.BACKOFF:
             return f"Attempt {_of_attempts(job)} failed; the next one follows after a pause. {_why(job)}"
         case JobState.LAUNCHING:
@@ -41,7 +44,7 @@ def message_of(view: JobView) -> str:
         case JobState.FAILED:
             if not job.diagnosis:
                 return "Training failed."
-            tries = f" Given up after {job.attempt} attempts." if job.attempt > 1 else ""
+            tries = f" Given up after {job.counted_attempts} attempts." if job.counted_attempts > 1 else ""
             return f"{_what_happened(job.diagnosis)} {job.diagnosis.resolution}{tries}"
 
 
@@ -96,7 +99,7 @@ def _what_happened(why: Diagnosis) -> str:
 
 
 def _of_attempts(job: Job) -> str:
-    return f"{job.attempt} of {job.spec.retry.max_attempts}"
+    return f"{job.attempt} of {job.max_attempts}"
 
 
 def _waiting(job: Job) -> str:

@@ -13,7 +13,7 @@ from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import plan
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.domain.diagnosis import Category, Diagnosis
-from job_tracker.domain.job import Ending, Job, JobState, new_job
+from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.policies import RetryPolicy
 from tests.support import schemas
 from tests.support.catalog import algorithm_of, pod_resolver
@@ -147,6 +147,25 @@ async def test_a_cancellation_is_reported_when_it_is_complete(server: Scripted, 
     history.has_ended()
     await history.recorder.flush()
     assert sent(server)[-1] == ("Cancelled", "Normal", "uid-of-program-1-master")
+
+
+async def test_a_preemption_is_reported_and_so_is_an_end_that_came_before(
+    server: Scripted, history: History
+) -> None:
+    server.answers = [CREATED] * 10
+    history.launches()
+    history.has_pods()
+    history.saves(history.job.running(NOON))
+    why = Preemption(by_job=2, why=PreemptionReason.PRIORITY, by_project="default")
+    history.saves(history.job.preempted(why, NOON))
+    await history.recorder.flush()
+    assert sent(server)[-1] == ("Preempted", "Normal", "uid-of-program-1-master")
+    assert server.bodies[-1]["message"] == (
+        "Preempted: job 2 has a higher priority. The job is queued again after attempt 1 of at most 2."
+    )
+    history.ends(JobState.SUCCEEDED)
+    await history.recorder.flush()
+    assert sent(server)[-1] == ("Succeeded", "Normal", "uid-of-program-1-master")
 
 
 async def test_success_is_reported_once(server: Scripted, history: History) -> None:

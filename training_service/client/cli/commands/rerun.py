@@ -4,12 +4,11 @@ from typing import Annotated
 
 import typer
 
-from training_service.client import requests
+from training_service.client import requests, submissions
 from training_service.client.cli.commands import submission
 from training_service.client.cli.commands.arguments import Job
 from training_service.client.cli.commands.assignments import parsed
 from training_service.client.cli.output import remark
-from training_service.client.cli.render import submissions
 from training_service.client.cli.session import session_of
 
 Changes = Annotated[

@@ -51,6 +51,21 @@ def _limits(found: Queue) -> Iterator[str]:
         yield f"queued={found.max_queued}"
     if found.max_priority:
         yield f"priority={found.max_priority}"
+    rules = found.preemption
+    if rules.HasField("by_priority"):
+        yield f"preempts-by-priority={_yes(rules.by_priority)}"
+    if rules.HasField("reclaim"):
+        yield f"reclaims={_yes(rules.reclaim)}"
+    if rules.HasField("min_runtime"):
+        yield f"min-runtime={rules.min_runtime.ToSeconds()}s"
+    if rules.HasField("max_preemptions"):
+        yield f"preemptions={rules.max_preemptions}"
+    if rules.protected:
+        yield f"protected={rules.protected}"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _quota(quota: QueueQuota) -> str:

@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from tests.support.trainctl import SUBMIT
 from training_service._generated import training_service_pb2 as pb
-from training_service.client.cli.render import submissions
+from training_service.client import submissions
 
 if TYPE_CHECKING:
     from tests.support.fake_service import ServerInThread

@@ -1,0 +1,82 @@
+"""The history of a job: its moves, decided endings, and preemptions."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.states import LIVE_STATES, JobState
+
+
+class PreemptionReason(StrEnum):
+    """Why an attempt is stopped for another job. The values are stable."""
+
+    PRIORITY = "priority"
+    """The other job has a higher priority in the same queue."""
+    RECLAIM = "reclaim"
+    """The queue of the other job takes back what is guaranteed to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """The stop of an attempt for a waiting job. The preempted job is queued again, and loses no attempt."""
+
+    by_job: int
+    """The waiting job."""
+    why: PreemptionReason
+    by_attempt: int = 0
+    """The number of attempts that the waiting job had made."""
+    by_project: str = ""
+    trainers: int = 0
+    """The number of trainers with which an elastic job goes on at once. 0: it waits for its turn."""
+
+    def sentence(self, project: str) -> str:
+        """Return the reason for members of a project, who see no jobs of others."""
+        other = f"job {self.by_job}" if self.by_project == project else "another job"
+        why = {
+            PreemptionReason.PRIORITY: f"{other} has a higher priority",
+            PreemptionReason.RECLAIM: f"the queue of {other} takes back its guaranteed quota",
+        }[self.why]
+        return f"Preempted: {why}." if not self.trainers else f"Made smaller: {why}."
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A decided outcome whose group is still to be stopped. It is written before the stop begins.
+
+    With state BACKOFF it is the outcome of an attempt that another attempt follows, with state QUEUED the
+    preemption of an attempt, and otherwise the outcome of the job.
+    """
+
+    state: JobState
+    decided_at: datetime
+    diagnosis: Diagnosis | None = None
+    at_once: bool = False
+    """Whether workers are stopped at once after their master has succeeded, without time to end by
+    themselves."""
+    has_model: bool | None = None
+    """Whether there are files at the job's `model_uri` after a success; None if unknown."""
+    preemption: Preemption | None = None
+    """For whom and why the attempt is stopped; only with state QUEUED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An entry of a job's history: the new state, the time, the attempt, and the diagnosis of a failure.
+
+    A live state with a diagnosis is the restart of a failed rank of an elastic group.
+    """
+
+    state: JobState
+    at: datetime
+    attempt: int
+    diagnosis: Diagnosis | None = None
+    note: str = ""
+    """The reason why the job waited in that state."""
+    preemption: Preemption | None = None
+    """For whom and why the attempt was stopped, if the job is queued again for that reason."""
+
+    @property
+    def is_restart(self) -> bool:
+        """Return whether this entry is the restart of a rank instead of a new state."""
+        return self.state in LIVE_STATES and self.diagnosis is not None

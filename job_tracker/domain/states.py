@@ -1,0 +1,53 @@
+"""The states of a job, and the moves between them."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class JobState(StrEnum):
+    """The states of a job.
+
+    A submitted job is QUEUED until there is capacity for it. It is LAUNCHING while its group is being
+    started; that state is written *before* the first call to the backend. It is RUNNING once its master
+    runs. It ends as SUCCEEDED when the master exits with 0, as FAILED when a rank fails or the group cannot
+    be launched, and as CANCELLED when a caller cancels it before that. A job that has ended never changes.
+
+    If the retry policy allows another attempt, a failed attempt leads to BACKOFF instead, once its group is
+    gone. After the back-off the job is QUEUED again, at its old position. So is a preempted job, once its
+    group is gone.
+    """
+
+    QUEUED = "queued"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    BACKOFF = "backoff"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return whether the job has ended."""
+        return not TRANSITIONS[self]
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether the job has a group at its backend, or is about to."""
+        return self in LIVE_STATES
+
+
+TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset({JobState.LAUNCHING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.LAUNCHING: frozenset(
+        {JobState.RUNNING, JobState.QUEUED, JobState.BACKOFF, JobState.FAILED, JobState.CANCELLED}
+    ),
+    JobState.RUNNING: frozenset(
+        {JobState.SUCCEEDED, JobState.QUEUED, JobState.BACKOFF, JobState.FAILED, JobState.CANCELLED}
+    ),
+    JobState.BACKOFF: frozenset({JobState.QUEUED, JobState.CANCELLED}),
+    JobState.SUCCEEDED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.CANCELLED: frozenset(),
+}
+
+LIVE_STATES = frozenset({JobState.LAUNCHING, JobState.RUNNING})

@@ -1,0 +1,32 @@
+"""Running gangs that are being stopped: what they hold gets free soon."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from job_tracker.scheduling.model import Expected, Running, Snapshot
+from job_tracker.scheduling.running import RunningGangs
+
+_SECONDS: Final = 1.0
+"""How long a gang that is being stopped is planned to hold its resources."""
+
+
+def leaving_of(snapshot: Snapshot) -> list[Running]:
+    """Return the gangs that are being stopped."""
+    return [
+        snapshot.running[job_id]
+        for job_id, stake in snapshot.stakes.items()
+        if stake.is_leaving and job_id in snapshot.running
+    ]
+
+
+def soon_gone(snapshot: Snapshot, now: float) -> Mapping[int, Running]:
+    """Return the running gangs, of which those that are being stopped are planned to end at once."""
+    leaving = leaving_of(snapshot) if snapshot.claims else []
+    if not leaving:
+        return snapshot.running
+    running = RunningGangs(snapshot.running.values())
+    for run in leaving:
+        left = max(0.0, now - run.started_at) + _SECONDS
+        running.add(replace(run, gang=replace(run.gang, expected=Expected(median=left, high=left))))
+    return running

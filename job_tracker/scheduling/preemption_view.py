@@ -1,0 +1,117 @@
+"""What the planner needs to know of jobs in order to stop some for others. It follows from stored jobs."""
+
+from dataclasses import replace
+
+from job_tracker.domain.history import Preemption
+from job_tracker.domain.job import Job, JobState
+from job_tracker.scheduling.model import Stake, Waiting
+from job_tracker.scheduling.startups import Startups
+
+
+class PreemptionView:
+    """The stakes of running jobs, and the claims of waiting ones. A later leader finds the same.
+
+    A claim is not stored: it follows from the preempted jobs, which name the job for which they were stopped.
+    """
+
+    def __init__(self) -> None:
+        self.stakes: dict[int, Stake] = {}
+        """Of running jobs."""
+        self.preempted: set[int] = set()
+        """Waiting jobs that were preempted."""
+        self._startups = Startups()
+        self._versions: dict[int, int] = {}
+        """The versions of the running jobs that were taken in."""
+        self._given_way: dict[int, Preemption] = {}
+        """The preemptions of jobs that are being stopped, or have not run again since."""
+        self._attempts: dict[int, int] = {}
+        """How many attempts a waiting job has made, if it has made any."""
+
+    def clear(self) -> None:
+        """Forget all jobs. What was learned of startups stays."""
+        self.stakes.clear()
+        self._versions.clear()
+        self.preempted.clear()
+        self._given_way.clear()
+        self._attempts.clear()
+
+    def shift(self, seconds: float) -> None:
+        """Move all times by this much, since the clock was set by it."""
+        for job_id, stake in self.stakes.items():
+            self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds)
+
+    def read(self, job: Job) -> None:
+        """Take in a job as it is stored."""
+        if job.state is JobState.QUEUED:
+            self.stakes.pop(job.id, None)
+            self._versions.pop(job.id, None)
+            if job.attempt:
+                self._attempts[job.id] = job.attempt
+            if job.preemptions:
+                self.preempted.add(job.id)
+        elif job.state.is_live:
+            self._attempts.pop(job.id, None)
+            self.preempted.discard(job.id)
+            self._startups.learn(job)
+            self._versions[job.id] = job.version
+            self.stakes[job.id] = self._stake_of(job)
+        else:
+            self.remove(job.id)
+            return
+        if (preemption := job.preemption) is not None:
+            self._given_way[job.id] = preemption
+        else:
+            self._given_way.pop(job.id, None)
+
+    def observe(self, job: Job) -> None:
+        """Take in a version of a running job, perhaps with newer progress. An older one is ignored."""
+        known = self._versions.get(job.id)
+        if job.state.is_live and known is not None and job.version >= known:
+            self.read(job)
+
+    def remove(self, job_id: int) -> None:
+        """Forget a job that neither waits nor runs."""
+        self.stakes.pop(job_id, None)
+        self._versions.pop(job_id, None)
+        self.preempted.discard(job_id)
+        self._given_way.pop(job_id, None)
+        self._attempts.pop(job_id, None)
+        self._startups.forget(job_id)
+
+    def claims(self, waiting: Waiting) -> list[int]:
+        """Return the waiting jobs that start before all others, in this order.
+
+        These are the jobs for which others were stopped, and then those others that go on with fewer
+        instances.
+        """
+        if not self._given_way:
+            return []
+        first = {
+            each.by_job: -gang.priority
+            for each in self._given_way.values()
+            if (gang := waiting.get(each.by_job)) is not None
+            and self._attempts.get(each.by_job, 0) == each.by_attempt
+        }
+        smaller = {
+            job_id
+            for job_id, each in self._given_way.items()
+            if each.trainers and waiting.get(job_id) is not None
+        }
+        return [*sorted(first, key=lambda job_id: (first[job_id], job_id)), *sorted(smaller - first.keys())]
+
+    def attempt_of(self, job_id: int) -> int:
+        """Return how many attempts a waiting job has made."""
+        return self._attempts.get(job_id, 0)
+
+    def _stake_of(self, job: Job) -> Stake:
+        admitted = job.admitted_at or job.submitted_at
+        saved = job.progress.saved if job.progress is not None else None
+        preemption = job.preemption
+        return Stake(
+            attempt=job.attempt,
+            saved_at=(saved.at if saved is not None else admitted).timestamp(),
+            startup=self._startups.usual(job),
+            preemptions=job.preemptions,
+            is_leaving=job.ending is not None,
+            leaves_for=preemption.by_job if preemption is not None else None,
+        )

@@ -1,0 +1,128 @@
+"""What runs once all that are being stopped are gone, and whether a waiting gang then fits."""
+
+from collections.abc import Collection, Iterable
+
+from job_tracker.scheduling.capacity import FlavorCapacity
+from job_tracker.scheduling.model import Allocation, Gang, Part, Plan, Resources, Running, Snapshot
+from job_tracker.scheduling.quotas import QuotaTree, quota_rules
+from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, with_trainers
+
+
+class Standing:
+    """The capacity and the quotas that are in use, without time: what holds something holds it for ever.
+
+    Jobs that are being stopped hold nothing. Jobs with claims and those that the plan admits hold what they
+    need.
+    """
+
+    def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
+        """Count what runs and is about to run."""
+        self._snapshot, self._now = snapshot, now
+        self._rules = quota_rules(snapshot.queues, snapshot.flavors)
+        self._tree = QuotaTree(self._rules)
+        self._capacity = {each.name: FlavorCapacity(each, now) for each in snapshot.flavors}
+        self._running: dict[str, int] = {}
+        """The number of running jobs of each queue and its parents."""
+        self.started: set[int] = set()
+        """Waiting jobs that count as started."""
+        self._stoppable: dict[str, dict[int, Running]] = {name: {} for name in self._capacity}
+        for job_id, run in snapshot.running.items():
+            stake = snapshot.stakes.get(job_id)
+            if stake is not None and stake.is_leaving:
+                continue
+            self.count(run)
+            if stake is not None and run.allocation.flavor in self._stoppable:
+                self._stoppable[run.allocation.flavor][job_id] = run
+        admitted = {each.job_id: each.allocation for each in plan.admitted}
+        for job_id, allocation in admitted.items():
+            if (gang := snapshot.waiting.get(job_id)) is not None:
+                self.count(Running(gang, allocation, now))
+        for job_id in snapshot.claims:
+            gang = snapshot.waiting.get(job_id)
+            if gang is not None and job_id not in admitted:
+                self._start_if_it_fits(gang)
+
+    @property
+    def flavors(self) -> Collection[str]:
+        """The names of the flavors."""
+        return self._capacity.keys()
+
+    def stoppable(self, flavors: Iterable[str]) -> Iterable[Running]:
+        """Return the running gangs of some flavors that are not being stopped."""
+        return [run for flavor in flavors for run in self._stoppable[flavor].values()]
+
+    def fits(self, queue: str, flavor: str, parts: tuple[Part, ...], needs: Resources) -> bool:
+        """Return whether a gang of a queue could start."""
+        return (
+            self._tree.blocker(queue, flavor, needs) is None
+            and not self.is_full(queue)
+            and self._capacity[flavor].fits_at(parts, 0.0, self._now) is not None
+        )
+
+    def first_fit(
+        self, queue: str, flavors: Iterable[str], parts: tuple[Part, ...], needs: Resources
+    ) -> str | None:
+        """Return the first of the flavors on which a gang of a queue could start, if there is one."""
+        return next((each for each in flavors if self.fits(queue, each, parts, needs)), None)
+
+    def is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
+        """Return whether what is guaranteed to the queue or to a parent of it is enough for it, too."""
+        return any(self._tree.is_guaranteed(node, flavor, needs) for node in self._rules.path(queue))
+
+    def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
+        """Return whether a queue uses what is guaranteed to the other or to a parent of it.
+
+        Then the queue, and each of its parents that is not a parent of the other's, too, use more than is
+        guaranteed to them.
+        """
+        path = self._rules.path(queue)
+        for node in self._rules.path(other):
+            if node in path:
+                return False  # from here on, the guarantee is that of the queue, too
+            if self._tree.is_guaranteed(node, flavor, needs):
+                shared = self._rules.path(node)
+                apart = [each for each in path if each not in shared]
+                if all(self._tree.exceeds(each, flavor, needs) for each in apart):
+                    return True
+        return False
+
+    def count(self, run: Running, sign: int = 1) -> None:
+        """Count a running gang. Sign -1 takes it back."""
+        flavor = run.allocation.flavor
+        self._tree.use(run.gang.queue, flavor, total(held_parts(run.gang, run.allocation)), sign)
+        for node in self._rules.path(run.gang.queue):
+            self._running[node] = self._running.get(node, 0) + sign
+        if flavor in self._capacity:
+            self._capacity[flavor].count(run, self._now, sign)
+
+    def leave(self, run: Running, shrunk: Running | None) -> None:
+        """Count a gang as stopped, except for what it goes on with."""
+        self.count(run, -1)
+        if shrunk is not None:
+            self.count(shrunk)
+        del self._stoppable[run.allocation.flavor][run.gang.job_id]
+
+    def start(self, gang: Gang, flavor: str, trainers: int) -> None:
+        """Count a waiting gang as started, if it fits."""
+        parts = with_trainers(gang.parts, trainers)
+        slot = self._capacity[flavor].fits_at(parts, 0.0, self._now)
+        if slot is not None:
+            self.started.add(gang.job_id)
+            allocation = Allocation(flavor=flavor, trainers=trainers, nodes=slot.nodes)
+            self.count(Running(gang, allocation, self._now))
+
+    def _start_if_it_fits(self, gang: Gang) -> None:
+        trainers = fewest_trainers(gang)
+        parts = with_trainers(gang.parts, trainers)
+        flavors = [name for name in gang.flavors or self._capacity if name in self._capacity]
+        if (flavor := self.first_fit(gang.queue, flavors, parts, total(parts))) is not None:
+            self.start(gang, flavor, trainers)
+
+    def is_full(self, queue: str) -> bool:
+        """Return whether a queue, or a parent of it, runs as many jobs as it may."""
+        for node in self._rules.path(queue):
+            known = self._snapshot.queues.get(node)
+            limit = known.max_running if known is not None else None
+            if limit is not None and self._running.get(node, 0) >= limit:
+                return True
+        return False

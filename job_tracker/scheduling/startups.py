@@ -1,0 +1,54 @@
+"""How long attempts take from their admission until they train: learned from those that run."""
+
+from datetime import datetime
+
+from job_tracker.domain.job import Job, JobState
+from job_tracker.scheduling.durations import RunTimes
+from job_tracker.scheduling.experience import kind_of
+
+
+class Startups:
+    """The time of a job to get going, by its own attempts; else what is usual for its algorithm.
+
+    An attempt gets going with the first step that it reports. For programs that report no steps, it is when
+    their master runs. Another leader learns it again from the attempts that run.
+    """
+
+    def __init__(self) -> None:
+        self._times = RunTimes()
+        self._own: dict[int, tuple[int, float]] = {}
+        """The last attempt of a job that got going, and its time."""
+
+    def learn(self, job: Job) -> None:
+        """Learn from a running job, once for each attempt."""
+        known = self._own.get(job.id)
+        if (known is None or known[0] != job.attempt) and (seconds := _until_first_step(job)) is not None:
+            self._own[job.id] = (job.attempt, seconds)
+            self._times.add(kind_of(job.spec), seconds)
+
+    def usual(self, job: Job) -> float:
+        """Return the seconds that an attempt of the job usually takes to get going; 0 if nothing is known."""
+        own = self._own.get(job.id)
+        if own is not None:
+            return own[1]
+        learned = self._times.expected(kind_of(job.spec))
+        return learned.median if learned is not None else _until_running(job) or 0.0
+
+    def forget(self, job_id: int) -> None:
+        """Forget the attempts of a job that has ended."""
+        self._own.pop(job_id, None)
+
+
+def _until_first_step(job: Job) -> float | None:
+    progress = job.progress
+    return _since_admission(job, progress.first_step_at if progress else None)
+
+
+def _until_running(job: Job) -> float | None:
+    return _since_admission(job, job.started_at)
+
+
+def _since_admission(job: Job, at: datetime | None) -> float | None:
+    if job.state is not JobState.RUNNING or job.admitted_at is None or at is None:
+        return None
+    return max(0.0, (at - job.admitted_at).total_seconds())

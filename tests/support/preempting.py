@@ -1,0 +1,183 @@
+"""A simulated service that stops running jobs for waiting ones, for tests of the planner."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from job_tracker.scheduling.model import (
+    Allocation,
+    Expected,
+    Flavor,
+    Gang,
+    Part,
+    Plan,
+    Preempt,
+    PreemptionRules,
+    Promise,
+    Queue,
+    Running,
+    Snapshot,
+    Stake,
+)
+from job_tracker.scheduling.planner import plan
+from job_tracker.scheduling.waiting import WaitingGangs
+from tests.support.random_queues import gangs_of, random_state
+
+NOW = 10_000.0
+NO_RULES = PreemptionRules()
+
+
+def gang(
+    job_id: int, queue: str = "a", count: int = 1, *, priority: int = 0, least: int = 0, each: int = 0
+) -> Gang:
+    resources = {"instances": 1, "gpu": each} if each else {"instances": 1}
+    return Gang(
+        job_id=job_id,
+        queue=queue,
+        priority=priority,
+        parts=(Part(count, resources),),
+        least=least,
+        expected=Expected(median=1000.0, high=1000.0),
+    )
+
+
+class World:
+    """Waiting and running gangs, and plans that are carried out."""
+
+    def __init__(self, *queues: Queue, capacity: int = 8, flavors: Sequence[Flavor] = ()) -> None:
+        self.flavors = tuple(flavors) or (Flavor(name="default", capacity={"instances": capacity}),)
+        self.queues: Mapping[str, Queue] = {each.name: each for each in queues}
+        self.waiting = WaitingGangs()
+        self.running: dict[int, Running] = {}
+        self.stakes: dict[int, Stake] = {}
+        self.promises: dict[int, Promise] = {}
+        self.counts: dict[int, int] = {}
+        """How often each job was preempted."""
+        self.given_way: dict[int, Preempt] = {}
+        self.is_open = True
+        self.now = NOW
+
+    @staticmethod
+    def of(state: Snapshot, chance: random.Random) -> "World":
+        """Return a world that begins with a random state, with random rules and stakes."""
+        queues = [
+            replace(
+                queue,
+                preemption=PreemptionRules(
+                    by_priority=chance.random() < 0.6,
+                    reclaim=chance.random() < 0.8,
+                    min_runtime=chance.choice([0.0, 0.0, 1e6]),
+                    max_preemptions=chance.choice([0, 1, 3, 10]),
+                    protected=chance.choice([None, None, 100]),
+                ),
+            )
+            for queue in state.queues.values()
+        ]
+        world = World(*queues, flavors=state.flavors)
+        priorities = [-100, 0, 0, 100]
+        for each in gangs_of(state):
+            world.submit(replace(each, priority=chance.choice(priorities)))
+        for run in state.running.values():
+            changed = replace(run.gang, priority=chance.choice(priorities))
+            world.begin(replace(run, gang=changed, started_at=NOW - chance.uniform(1, 9000)))
+            saved = chance.choice([0.0, chance.uniform(0, 9000)])
+            world.stake(run.gang.job_id, since=saved, startup=chance.choice([0.0, 60.0]))
+        world.is_open = state.is_open
+        return world
+
+    def submit(self, *gangs: Gang) -> None:
+        for each in gangs:
+            self.waiting.add(each)
+
+    def run(self, each: Gang, *, since: float = 100.0, trainers: int = 0, startup: float = 0.0) -> None:
+        """Let a gang run, whose last checkpoint was reported some seconds ago."""
+        self.begin(Running(each, Allocation(trainers=trainers), NOW - 5000.0))
+        self.stake(each.job_id, since=since, startup=startup)
+
+    def begin(self, run: Running) -> None:
+        self.running[run.gang.job_id] = run
+        self.stake(run.gang.job_id, since=0.0)
+
+    def stake(self, job_id: int, *, since: float, startup: float = 0.0) -> None:
+        self.stakes[job_id] = Stake(
+            attempt=1,
+            saved_at=self.now - since,
+            startup=startup,
+            preemptions=self.counts.get(job_id, 0),
+        )
+
+    def snapshot(self) -> Snapshot:
+        first = {each.by_job for each in self.given_way.values() if self.waiting.get(each.by_job) is not None}
+        smaller = {
+            job_id
+            for job_id, each in self.given_way.items()
+            if each.trainers and self.waiting.get(job_id) is not None
+        }
+        return Snapshot(
+            flavors=self.flavors,
+            queues=self.queues,
+            waiting=self.waiting,
+            running=self.running,
+            promises=self.promises,
+            stakes=self.stakes,
+            claims=[*sorted(first), *sorted(smaller - first)],
+            preempted={job_id for job_id in self.counts if self.waiting.get(job_id) is not None},
+            is_open=self.is_open,
+        )
+
+    def decide(self) -> Plan:
+        """Plan, and change nothing."""
+        return plan(self.snapshot(), self.now)
+
+    def turn(self) -> Plan:
+        """Plan, start what is admitted, and begin to stop what is preempted."""
+        decided = self.decide()
+        for admit in decided.admitted:
+            each = self.waiting.get(admit.job_id)
+            assert each is not None
+            self.waiting.remove(admit.job_id)
+            self.given_way.pop(admit.job_id, None)
+            self.given_way = {k: v for k, v in self.given_way.items() if v.by_job != admit.job_id}
+            self.begin(Running(each, admit.allocation, self.now))
+        for each_victim in decided.preempted:
+            self.given_way[each_victim.job_id] = each_victim
+            stake = self.stakes[each_victim.job_id]
+            self.stakes[each_victim.job_id] = replace(stake, is_leaving=True, leaves_for=each_victim.by_job)
+        self.promises = {each.job_id: each.promise for each in decided.reserved}
+        return decided
+
+    def leave(self) -> None:
+        """Let all that are being stopped return to the queue."""
+        for job_id in [job_id for job_id, stake in self.stakes.items() if stake.is_leaving]:
+            self.waiting.add(self.running.pop(job_id).gang)
+            del self.stakes[job_id]
+            self.counts[job_id] = self.counts.get(job_id, 0) + 1
+
+    def end(self, job_id: int) -> None:
+        del self.running[job_id]
+        del self.stakes[job_id]
+        self.given_way.pop(job_id, None)
+
+
+def random_world(seed: int) -> World:
+    """Return a world with random queues, rules, and running and waiting gangs."""
+    return World.of(random_state(seed), random.Random(seed))
+
+
+def without(world: World, victims: Sequence[Preempt]) -> Snapshot:
+    """Return the snapshot after these victims are gone, or smaller; what waits is the preemptor alone."""
+    running = dict(world.running)
+    for victim in victims:
+        run = running.pop(victim.job_id)
+        if victim.trainers:
+            held = run.allocation.trainers or run.gang.parts[0].count
+            nodes = run.allocation.nodes
+            kept = nodes[: victim.trainers] + nodes[held:]
+            running[victim.job_id] = replace(
+                run, allocation=replace(run.allocation, trainers=victim.trainers, nodes=kept)
+            )
+    preemptor = world.waiting.get(victims[0].by_job)
+    assert preemptor is not None
+    return replace(
+        world.snapshot(), running=running, stakes={}, waiting=WaitingGangs([preemptor]), promises={}
+    )

@@ -1,0 +1,126 @@
+"""The dashboard of a running service, and browsers that visit it."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from job_tracker.access import tokens
+from job_tracker.store.sqlite import SqliteStore
+from tests.support.api_service import Serve, Service
+from training_service import main
+from training_service.web_opening import Dashboard, open_dashboard
+
+_PROOF = re.compile(r'name="proof" value="([0-9a-f]{64})"')
+
+
+class Browser:
+    """A client that keeps cookies, as a browser does."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.client = httpx.AsyncClient(base_url=url, timeout=30)
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        """Load a page, without following where it leads."""
+        return await self.client.get(path, headers=headers)
+
+    async def page(self, path: str, status: int = 200) -> str:
+        """Load a page, and return its text."""
+        answer = await self.get(path)
+        assert answer.status_code == status, answer.text
+        assert "Traceback" not in answer.text
+        return answer.text
+
+    async def post(self, path: str, fields: dict[str, Any], **headers: str) -> httpx.Response:
+        """Send a form of the page /login, unless the fields have another proof."""
+        if "proof" not in fields:
+            fields = {**fields, "proof": await self.proof()}
+        return await self.client.post(path, data=fields, headers={"origin": self.url.rstrip("/"), **headers})
+
+    async def proof(self) -> str:
+        """Return the proof of this session."""
+        found = _PROOF.search(await self.page("/login"))
+        assert found is not None
+        return found[1]
+
+    async def log_in(self, token: str) -> None:
+        """Log in with a token."""
+        answer = await self.post("/login", {"token": token, "next": "/jobs"})
+        assert answer.status_code == 303, answer.text
+
+    @asynccontextmanager
+    async def events(self, path: str) -> AsyncIterator[AsyncIterator[tuple[str, str]]]:
+        """Open a stream of events: yields names with data."""
+        async with self.client.stream("GET", path, timeout=30) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            yield _events(answer.aiter_lines())
+
+
+async def _events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, str]]:
+    name, data = "", list[str]()
+    async for line in lines:
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            data.append(line.removeprefix("data: "))
+        elif not line and name:
+            yield name, "\n".join(data)
+            name, data = "", []
+
+
+class Site:
+    """A service with its dashboard."""
+
+    def __init__(self, service: Service, dashboard: Dashboard, stack: AsyncExitStack) -> None:
+        self.service = service
+        self.dashboard = dashboard
+        self._stack = stack
+
+    def browser(self) -> Browser:
+        """A new browser, without cookies."""
+        made = Browser(self.dashboard.url)
+        self._stack.push_async_callback(made.client.aclose)
+        return made
+
+    def operator_token(self) -> str:
+        """Return the token of the operator of this machine."""
+        made = tokens.new_token(tokens.OPERATOR_ID)
+        self.service.access.callers.accept_operator(made.digest)
+        return made.text
+
+
+Visit = Callable[..., Awaitable[Site]]
+
+
+@pytest.fixture
+async def visit(serve: Serve) -> AsyncIterator[Visit]:
+    """Starts services with their dashboards."""
+    async with AsyncExitStack() as stack:
+
+        async def start(store: Any = SqliteStore, *, tracked: bool = False, **changes: Any) -> Site:
+            service = await serve(store, tracked=tracked, **{"web": {"address": "127.0.0.1:0"}, **changes})
+            metrics = service.metrics
+            dashboard = open_dashboard(
+                service.settings,
+                service.store,
+                await service.store.store_id(),
+                service.jobs,
+                service.access,
+                service.declarations,
+                service.keys,
+                main.call_limits(service.settings),
+                51001,
+                None,
+                metrics.observe_call,
+                metrics.observe_refusal,
+            )
+            assert dashboard is not None
+            await dashboard.start()
+            stack.push_async_callback(dashboard.stop)
+            return Site(service, dashboard, stack)
+
+        yield start

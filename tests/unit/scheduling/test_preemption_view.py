@@ -1,0 +1,105 @@
+"""What the planner knows of victims and claims: it follows from the stored jobs alone."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
+from job_tracker.domain.progress import Progress, Saved
+from job_tracker.scheduling.gangs import gang_of
+from job_tracker.scheduling.model import Stake
+from job_tracker.scheduling.preemption_view import PreemptionView
+from job_tracker.scheduling.waiting import WaitingGangs
+from tests.support.jobs import NOON, spec
+
+AT = NOON.timestamp()
+
+
+def queued(job_id: int, priority: int = 0) -> Job:
+    return new_job(job_id, spec(priority=priority), NOON)
+
+
+def running(job_id: int) -> Job:
+    return queued(job_id).admitted(NOON).running(NOON + timedelta(seconds=3))
+
+
+def gives_way(job: Job, by: int, *, trainers: int = 0, by_attempt: int = 0) -> Job:
+    why = Preemption(by_job=by, why=PreemptionReason.PRIORITY, trainers=trainers, by_attempt=by_attempt)
+    return job.preempted(why, NOON)
+
+
+def back(job: Job) -> Job:
+    assert job.ending is not None
+    return job.ended(job.ending, NOON)
+
+
+def waiting(*jobs: Job) -> WaitingGangs:
+    return WaitingGangs(gang_of(job.id, job.spec, None) for job in jobs)
+
+
+def view_of(*jobs: Job) -> PreemptionView:
+    view = PreemptionView()
+    for job in jobs:
+        view.read(job)
+    return view
+
+
+def test_a_running_job_loses_what_it_did_since_its_last_checkpoint() -> None:
+    job = running(1)
+    view = view_of(job)
+    assert view.stakes == {1: Stake(attempt=1, saved_at=AT, startup=3.0)}
+    saved = Progress(
+        step=9, first_step_at=NOON + timedelta(seconds=8), saved=Saved(9, NOON + timedelta(seconds=50))
+    )
+    view.observe(replace(job, progress=saved))
+    assert view.stakes == {1: Stake(attempt=1, saved_at=AT + 50, startup=8.0)}
+    view.shift(3600.0)
+    assert view.stakes[1].saved_at == AT + 3650
+
+
+def test_an_older_version_of_a_job_changes_nothing() -> None:
+    job = running(1)
+    view = view_of(replace(gives_way(job, 2), version=5))
+    view.observe(replace(job, version=4))
+    assert view.stakes[1].is_leaving
+    view.observe(replace(job, version=6))
+    assert not view.stakes[1].is_leaving
+
+
+def test_a_job_that_ends_for_any_reason_is_leaving_but_for_nobody() -> None:
+    cancelled = running(1).decided(Ending(JobState.CANCELLED, NOON))
+    stake = view_of(cancelled).stakes[1]
+    assert (stake.is_leaving, stake.leaves_for) == (True, None)
+
+
+def test_a_claim_lasts_from_the_decision_until_the_job_starts() -> None:
+    preemptor, victim = queued(2), gives_way(running(1), 2)
+    view = view_of(preemptor, victim)
+    assert view.claims(waiting(preemptor)) == [2]
+    view.read(back(victim))
+    assert (view.claims(waiting(preemptor, victim)), view.stakes) == ([2], {})
+    assert view.preempted == {1}
+    view.read(preemptor.admitted(NOON))
+    assert view.claims(waiting(victim)) == []
+
+
+def test_a_job_that_waits_again_after_its_own_attempt_has_no_claim_left() -> None:
+    victim = back(gives_way(running(1), 2))
+    again = running(2).ended(Ending(JobState.BACKOFF, NOON), NOON).queued_again(NOON)
+    assert view_of(victim, again).claims(waiting(victim, again)) == []
+    later = back(gives_way(running(1), 2, by_attempt=1))
+    assert view_of(later, again).claims(waiting(later, again)) == [2]
+
+
+def test_the_highest_priority_claims_first_and_smaller_groups_last() -> None:
+    low, high = queued(7), queued(8, priority=100)
+    smaller, other = back(gives_way(running(1), 7, trainers=2)), back(gives_way(running(2), 8))
+    assert view_of(low, high, smaller, other).claims(waiting(low, high, smaller, other)) == [8, 7, 1]
+
+
+def test_a_removed_job_leaves_nothing_behind() -> None:
+    victim, preemptor = back(gives_way(running(1), 2)), queued(2)
+    view = view_of(victim, preemptor)
+    view.remove(1)
+    assert (view.claims(waiting(preemptor)), view.preempted) == ([], set())
+    view.clear()
+    assert view.stakes == {}

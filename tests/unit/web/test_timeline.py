@@ -1,0 +1,66 @@
+"""A job's history is one picture, from its submission to its end or to now."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.domain.job import Ending, Job, JobState, new_job
+from job_tracker.domain.policies import RetryPolicy
+from tests.support.jobs import NOON, spec
+from training_service.web.timeline import WIDTH, timeline_of
+
+CRASH = Diagnosis(category=Category.CRASHED, summary="Rank 0 crashed.", resolution="Read its log.")
+
+
+def after(minutes: float) -> timedelta:
+    return timedelta(minutes=minutes)
+
+
+def failed_once() -> Job:
+    job = new_job(1, spec(retry=RetryPolicy(max_attempts=2)), NOON)
+    job = job.admitted(NOON + after(10)).running(NOON + after(11))
+    job = replace(job, ranks=(RankStatus(0, Phase.FAILED, exit_code=1),))
+    job = job.ended(Ending(JobState.BACKOFF, NOON + after(20), CRASH), NOON + after(20))
+    return job.queued_again(NOON + after(21)).admitted(NOON + after(25)).running(NOON + after(26))
+
+
+def test_states_lie_beside_each_other_in_the_order_of_time() -> None:
+    line = timeline_of(failed_once(), NOON + after(40))
+    assert [span.state for span in line.spans] == [
+        "queued", "launching", "running", "backoff", "queued", "launching", "running"
+    ]  # fmt: skip
+    assert line.spans[0].left == 0
+    for before, following in zip(line.spans, line.spans[1:], strict=False):
+        assert abs(before.left + before.width - following.left) < 3
+    assert line.spans[-1].left + line.spans[-1].width == WIDTH
+    assert line.spans[0].width == WIDTH / 4
+    assert (line.begin, line.end) == (NOON, NOON + after(40))
+
+
+def test_a_failed_attempt_is_a_mark_and_the_picture_has_words() -> None:
+    line = timeline_of(failed_once(), NOON + after(40))
+    [mark] = line.marks
+    assert mark.place == WIDTH / 2
+    assert "Rank 0 crashed." in mark.label
+    assert line.text.startswith("queued 10 min, then launching 1 min, then running 9 min")
+    assert "running (attempt 2) 14 min" in line.text
+
+
+def test_a_job_that_was_just_submitted_has_a_picture() -> None:
+    line = timeline_of(new_job(1, spec(), NOON), NOON)
+    assert len(line.spans) == 1
+    assert 0 <= line.spans[0].left <= WIDTH
+
+
+def test_a_clock_that_is_behind_makes_no_negative_width() -> None:
+    line = timeline_of(failed_once(), NOON - after(5))
+    assert all(span.width > 0 and 0 <= span.left <= WIDTH for span in line.spans)
+
+
+def test_an_ended_job_ends_with_its_state() -> None:
+    job = failed_once()
+    job = job.ended(Ending(JobState.SUCCEEDED, NOON + after(30)), NOON + after(30))
+    line = timeline_of(job, NOON + after(99))
+    assert line.end == NOON + after(30)
+    assert line.text.endswith("succeeded")

@@ -1,0 +1,29 @@
+"""The same as on a page, as command lines to copy."""
+
+import json
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from training_service._generated import training_service_pb2 as pb
+from training_service.client.submissions import joined, words_of
+
+
+def trainctl(*words: str) -> str:
+    """Return a command line of trainctl."""
+    return joined(["trainctl", *words])
+
+
+def submit_line(request: pb.TrainRequest, project: str) -> str:
+    """Return the command of trainctl that makes the same request."""
+    words, _ = words_of(request, project)
+    return trainctl(*words)
+
+
+def grpcurl_line(call: str, message: Any, address: str, project: str = "") -> str:
+    """Return the command that makes a call of the API with grpcurl."""
+    content = json.dumps(MessageToDict(message, preserving_proto_field_name=True))
+    header = ["-H", f"x-project: {project}"] if project else []
+    return joined(
+        ["grpcurl", "-plaintext", *header, "-d", content, address, f"training.TrainingService/{call}"]
+    )

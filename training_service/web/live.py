@@ -1,0 +1,111 @@
+"""Pages that change by themselves: streams of server-sent events."""
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from contextlib import aclosing
+from typing import Any, Final, TypeVar, cast
+
+from starlette.responses import Response, StreamingResponse
+
+from job_tracker.common.tasks import end
+from job_tracker.domain.errors import LimitExceeded
+
+T = TypeVar("T")
+
+_QUIET_SECONDS: Final = 15.0
+"""After this time without an event, a comment shows browsers and proxies that the stream is alive."""
+_RETRY_SECONDS: Final = 3
+_END: Final = object()
+
+
+class Closing(Exception):
+    """The service stops."""
+
+
+class LivePages:
+    """The open streams of pages. `close` ends them, so that browsers connect to another replica."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open = 0
+        self._waiting: set[asyncio.Timeout] = set()
+        self._closing = False
+
+    def response(self, events: AsyncGenerator[str, None]) -> Response:
+        """Return the answer with a stream of events. Raises LimitExceeded."""
+        if self._open >= self._most:
+            raise LimitExceeded(
+                f"{self._open} pages are kept up to date, which is the limit (web.streams); close some",
+                limit="web.streams",
+                retry_after=_QUIET_SECONDS,
+            )
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._read(events), headers=headers, media_type="text/event-stream")
+
+    def close(self) -> None:
+        """End all streams."""
+        self._closing = True
+        for waiting in self._waiting:
+            waiting.reschedule(asyncio.get_running_loop().time())
+
+    async def wait(self, awaited: Awaitable[T], seconds: float = _QUIET_SECONDS) -> T | None:
+        """Return the result, or None after this time. Raises Closing when the service stops."""
+        try:
+            async with asyncio.timeout(0 if self._closing else seconds) as waiting:
+                self._waiting.add(waiting)
+                try:
+                    return await awaited
+                finally:
+                    self._waiting.discard(waiting)
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            if self._closing:
+                raise Closing from None
+            return None
+
+    async def each(self, items: AsyncGenerator[T, None], pause: float) -> AsyncGenerator[T | None, None]:
+        """Yield the items, at most one in `pause` seconds, and None after a quiet time. Closes `items`."""
+        loop = asyncio.get_running_loop()
+        coming: asyncio.Future[Any] | None = None
+        try:
+            while True:
+                coming = coming or asyncio.ensure_future(anext(items, _END))
+                at = loop.time()
+                # Shielded, since a generator that is cancelled would end.
+                item = await self.wait(asyncio.shield(coming))
+                if item is _END:
+                    return
+                if item is not None:
+                    coming = None
+                yield cast(T | None, item)
+                if item is not None:
+                    await self.wait(asyncio.sleep(max(0.0, at + pause - loop.time())))
+        finally:
+            if coming is not None:
+                await end(coming)
+            await items.aclose()
+
+    async def _read(self, events: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+        self._open += 1
+        try:
+            yield f"retry: {_RETRY_SECONDS * 1000}\n\n"
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+        except Closing:
+            return
+        finally:
+            self._open -= 1
+
+
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+QUIET: Final = ": quiet\n\n"
+"""A comment, which browsers ignore."""
+
+
+def event(name: str, data: str) -> str:
+    """Return an event with its data, which may have several lines."""
+    lines = "".join(f"data: {line}\n" for line in _LINE_END.split(data))
+    return f"event: {name}\n{lines}\n"

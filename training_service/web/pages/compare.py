@@ -1,0 +1,40 @@
+"""Several jobs beside each other: their parameters with differences marked, and their curves."""
+
+from starlette.responses import Response
+
+from job_tracker.domain.errors import InvalidField
+from training_service.web.pages.jobs import job_ids, row_of
+from training_service.web.visits import Visit
+
+MOST = 20
+
+
+async def compare(visit: Visit) -> Response:
+    """Show the chosen jobs."""
+    texts = [part for text in visit.request.query_params.getlist("job") for part in text.split(",") if part]
+    chosen = job_ids(texts)
+    if len(chosen) > MOST:
+        raise InvalidField("job", f"{len(chosen)} jobs are selected; at most {MOST} can be compared")
+    views = [await visit.jobs.get(visit.who, job_id) for job_id in chosen]
+    values = [
+        {
+            "algorithm": view.job.spec.algorithm,
+            "dataset": f"{view.job.spec.dataset_id} {view.job.spec.dataset_version}".strip(),
+            "code version": view.job.spec.code_version,
+            "instances": str(view.job.instances),
+            **view.job.spec.environment,
+            **view.job.spec.parameters,
+        }
+        for view in views
+    ]
+    names = list(dict.fromkeys(name for each in values for name in each))
+    rows = [(name, [each.get(name, "") for each in values]) for name in names]
+    metrics = [view.job.progress.metrics if view.job.progress else {} for view in views]
+    measured = sorted({name for each in metrics for name in each})
+    return visit.page(
+        "compare.html",
+        rows=[row_of(view) for view in views],
+        jobs=[view.job for view in views],
+        parameters=[(name, found, len(set(found)) > 1) for name, found in rows if any(found)],
+        metrics=[(name, [each.get(name) for each in metrics]) for name in measured],
+    )

@@ -1,0 +1,160 @@
+"""The list of jobs."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from starlette.responses import Response
+
+from job_tracker.domain.errors import InvalidField, StoreUnavailable, TrackerError
+from job_tracker.domain.job import Job, JobState
+from job_tracker.jobs import JobView, Page
+from job_tracker.store.jobs import Changes
+from training_service.web import live as streams
+from training_service.web.filters import Wanted, wanted
+from training_service.web.pages.account import local
+from training_service.web.visits import Parts, Visit, see
+
+SHORTEST_PAUSE: Final = 1.0
+"""Seconds between two versions of a list."""
+_AWAY_SECONDS: Final = 3.0
+MOST_SELECTED: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A job in a list."""
+
+    job: Job
+    position: int
+    began: datetime | None
+    """When it began to wait or to run."""
+    lasted: timedelta | None
+    """How long it ran, if it has ended."""
+
+    @property
+    def share(self) -> float | None:
+        """The part of its steps that is done; None if it is not known."""
+        progress = self.job.progress
+        if progress is None or not progress.total_steps:
+            return None
+        return min(1.0, progress.step / progress.total_steps)
+
+
+def row_of(view: JobView) -> Row:
+    """Return the row of a job."""
+    job = view.job
+    began = job.started_at or job.submitted_at
+    return Row(job, view.position, began, job.finished_at - began if job.finished_at else None)
+
+
+async def home(_visit: Visit) -> Response:
+    """Lead to the list of jobs."""
+    return see("/jobs")
+
+
+async def table(visit: Visit) -> Response:
+    """Show a page of jobs, newest first, and the filter."""
+    filtered = wanted(visit.request.query_params)
+    page = await _page(visit, filtered)
+    projects = await visit.parts.access.list_projects(visit.who)
+    rows = _rows(visit, page)
+    return visit.page(
+        "jobs.html",
+        wanted=filtered,
+        states=list(JobState),
+        projects=[view.project.name for view in projects],
+        rows=rows,
+        next=filtered.query(before=page.next_before) if page.next_before else "",
+        live=_live_query(filtered, _digest(rows)),
+        is_empty=not page.jobs,
+    )
+
+
+async def live(visit: Visit) -> Response:
+    """Send the rows of a page again whenever one of them changes, or a new job comes."""
+    filtered = wanted(visit.request.query_params)
+    filtered.where(visit.who)  # before the stream begins, so that its errors are answers
+    return visit.parts.live.response(_versions(visit, filtered, visit.query.get("seen", "")))
+
+
+async def cancel(visit: Visit) -> Response:
+    """Cancel the selected jobs, each as far as the caller may."""
+    chosen = job_ids(visit.lists.get("job", []))
+    problems: list[tuple[int, str]] = []
+    for job_id in chosen:
+        try:
+            await visit.jobs.cancel(visit.who, job_id)
+        except StoreUnavailable:
+            raise
+        except TrackerError as error:
+            problems.append((job_id, str(error)))
+    if problems:
+        return visit.page("problems.html", 409, title="Not all jobs were cancelled", problems=problems)
+    return see(local(visit.form.get("next", "")))
+
+
+def job_ids(texts: Sequence[str]) -> list[int]:
+    """Return the ids of the selected jobs. Raises InvalidField."""
+    if not 0 < len(texts) <= MOST_SELECTED:
+        raise InvalidField("job", f"{len(texts)} jobs are selected; select 1 to {MOST_SELECTED}")
+    for text in texts:
+        if not (text.isascii() and text.isdecimal() and len(text) < 19):
+            raise InvalidField("job", f"{text[:40]!r} is not the id of a job")
+    return list(dict.fromkeys(map(int, texts)))
+
+
+async def _versions(visit: Visit, filtered: Wanted, seen: str) -> AsyncGenerator[str, None]:
+    parts = visit.parts
+    loop = asyncio.get_running_loop()
+    with parts.changes(None) as changes:
+        while True:
+            at = loop.time()
+            try:
+                visit.caller = await parts.visitors.still(visit.who)
+                page = await _page(visit, filtered)
+            except StoreUnavailable as error:
+                yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
+                await parts.live.wait(asyncio.sleep(_AWAY_SECONDS))
+                seen = ""
+                continue
+            except TrackerError as error:
+                yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
+                return
+            rows = _rows(visit, page)
+            if (digest := _digest(rows)) != seen:
+                if not seen:
+                    yield streams.event("problem", "")
+                yield streams.event("rows", rows)
+                seen = digest
+            shown = {view.job.id for view in page.jobs}
+            newest = max(shown, default=0) if filtered.before is None else 10**18
+            while not any(job_id in shown or job_id > newest for job_id in await _batch(parts, changes)):
+                yield streams.QUIET
+            await parts.live.wait(asyncio.sleep(max(0.0, at + SHORTEST_PAUSE - loop.time())))
+
+
+async def _batch(parts: Parts, changes: Changes) -> dict[int, JobState]:
+    return await parts.live.wait(changes.batch()) or {}
+
+
+async def _page(visit: Visit, filtered: Wanted) -> Page:
+    return await visit.jobs.list(
+        visit.who, filtered.where(visit.who), limit=filtered.size, before=filtered.before
+    )
+
+
+def _rows(visit: Visit, page: Page) -> str:
+    return visit.rendered("jobs_rows.html", rows=[row_of(view) for view in page.jobs])
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _live_query(filtered: Wanted, digest: str) -> str:
+    query = filtered.query(before=filtered.before)
+    return f"{query}&seen={digest}" if query else f"seen={digest}"

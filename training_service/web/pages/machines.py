@@ -1,0 +1,103 @@
+"""The machines: how much there is of each flavor, what runs where, and which project uses how much."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.responses import Response
+
+from job_tracker.scheduling.gangs import quantity_of
+from job_tracker.scheduling.model import INSTANCES, Flavor
+from job_tracker.scheduling.queue_snapshot import QueueSnapshot, SeenJob
+from job_tracker.scheduling.shapes import held_parts, total
+from training_service.web.visits import Visit
+
+_MOST_NODES: Final = 500
+_MOST_PROJECTS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much of a resource is used."""
+
+    resource: str
+    used: str
+    capacity: str
+    """Empty: it is not limited."""
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """A machine, and the jobs on it."""
+
+    name: str
+    capacity: str
+    is_open: bool
+    jobs: Sequence[SeenJob]
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorRow:
+    """A kind of machine."""
+
+    flavor: Flavor
+    amounts: Sequence[Amount]
+    nodes: Sequence[NodeRow]
+    hidden_nodes: int
+
+
+async def machines(visit: Visit) -> Response:
+    """Show the capacity and its use."""
+    snapshot = await visit.jobs.snapshot(visit.who)
+    return visit.page(
+        "machines.html",
+        flavors=[_row(flavor, snapshot) for flavor in snapshot.flavors],
+        projects=_projects(snapshot),
+        taken_at=snapshot.taken_at,
+    )
+
+
+def _row(flavor: Flavor, snapshot: QueueSnapshot) -> FlavorRow:
+    used = Counter[str]()
+    on_node = defaultdict[str, list[SeenJob]](list)
+    for job in snapshot.jobs:
+        if job.allocation is not None and job.allocation.flavor == flavor.name:
+            used.update(total(held_parts(job.gang, job.allocation)))
+            for node in dict.fromkeys(job.allocation.nodes):
+                on_node[node].append(job)
+    nodes = [
+        NodeRow(node.name, _listed(node.capacity), node.is_open, on_node[node.name])
+        for node in flavor.nodes[:_MOST_NODES]
+    ]
+    names = dict.fromkeys((*flavor.capacity, *used))
+    amounts = [_amount(name, used[name], flavor.capacity) for name in names]
+    return FlavorRow(flavor, amounts, nodes, max(0, len(flavor.nodes) - _MOST_NODES))
+
+
+def _amount(resource: str, used: int, capacity: Mapping[str, int]) -> Amount:
+    limit = capacity.get(resource)
+    return Amount(
+        resource,
+        quantity_of(resource, used),
+        quantity_of(resource, limit) if limit is not None else "",
+        min(1.0, used / limit) if limit else 0.0,
+    )
+
+
+def _listed(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{quantity_of(name, number)} {name}" for name, number in amounts.items())
+
+
+def _projects(snapshot: QueueSnapshot) -> list[tuple[str, int, int, int]]:
+    """Return each project with its running jobs, their instances, and its waiting jobs."""
+    running, instances, waiting = Counter[str](), Counter[str](), Counter[str]()
+    for job in snapshot.jobs:
+        if job.allocation is None:
+            waiting[job.project] += 1
+            continue
+        running[job.project] += 1
+        instances[job.project] += total(held_parts(job.gang, job.allocation))[INSTANCES]
+    names = sorted({*running, *waiting}, key=lambda name: (-instances[name], name))
+    return [(name, running[name], instances[name], waiting[name]) for name in names[:_MOST_PROJECTS]]

@@ -1,0 +1,67 @@
+"""The queue: which jobs wait for what and until when, and what each queue uses."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from job_tracker.domain.errors import TrackerError
+from training_service._generated import training_service_pb2 as pb
+from training_service.api.convert.waiting import queue_request_of
+from training_service.web import live as streams
+from training_service.web.visits import Visit
+
+_PAGE: Final = 100
+_PAUSE: Final = 2.0
+"""Seconds between two versions at least."""
+
+
+async def queue(visit: Visit) -> Response:
+    """Show the waiting jobs by queue and place."""
+    shown = await _shown(visit)
+    return visit.page("queue.html", **shown, live=_query(visit, visit.query.get("after", "")))
+
+
+async def live(visit: Visit) -> Response:
+    """Send the page again whenever it has changed."""
+    await _shown(visit)  # so that its errors are answers
+    return visit.parts.live.response(_versions(visit))
+
+
+async def _versions(visit: Visit) -> AsyncGenerator[str, None]:
+    seen = ""
+    with visit.parts.changes(None) as changes:
+        while True:
+            try:
+                visit.caller = await visit.parts.visitors.still(visit.who)
+                text = visit.rendered("queue_part.html", **await _shown(visit))
+            except TrackerError as error:
+                yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
+                return
+            yield streams.event("queue", text) if text != seen else streams.QUIET
+            seen = text
+            await visit.parts.live.wait(asyncio.sleep(_PAUSE))
+            await visit.parts.live.wait(changes.batch())
+
+
+async def _shown(visit: Visit) -> dict[str, Any]:
+    request = pb.GetQueueRequest(
+        project=visit.query.get("project", ""),
+        queue=visit.query.get("queue", ""),
+        page_size=_PAGE,
+        page_token=visit.query.get("after", ""),
+    )
+    where, limit, after = queue_request_of(request)
+    page = await visit.jobs.queue(visit.who, where, limit=limit, after=after)
+    return {
+        "page": page,
+        "where": where,
+        "next": _query(visit, "/".join(map(str, page.after))) if page.after is not None else "",
+    }
+
+
+def _query(visit: Visit, after: str) -> str:
+    fields = {name: visit.query.get(name, "") for name in ("project", "queue")} | {"after": after}
+    return urlencode({name: value for name, value in fields.items() if value})

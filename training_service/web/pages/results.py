@@ -1,0 +1,102 @@
+"""What a job has made: artifacts to download, and its metrics as curves."""
+
+import csv
+import io
+import math
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from job_tracker.domain.telemetry import MetricSeries
+from training_service.web import live as streams
+from training_service.web.visits import Visit
+
+MOST_COMPARED: Final = 20
+_PAUSE: Final = 2.0
+
+
+async def artifacts(visit: Visit) -> Response:
+    """List what the job has made."""
+    job, made = await visit.jobs.artifacts(visit.who, visit.job_id)
+    return visit.page("artifacts.html", job=job, artifacts=made, tab="artifacts")
+
+
+async def fetch(visit: Visit) -> Response:
+    """Send an artifact as a file to keep: a browser never shows it, since training code has written it."""
+    name = visit.request.path_params["name"]
+    pieces = visit.jobs.fetch(visit.who, visit.job_id, name)
+    first = await anext(pieces, b"")  # so that its errors are answers
+
+    async def content() -> AsyncGenerator[bytes, None]:
+        async with aclosing(pieces):
+            yield first
+            async for piece in pieces:
+                yield piece
+
+    file = quote(name.rpartition("/")[2] or "artifact", safe="")
+    headers = {"content-disposition": f"attachment; filename*=utf-8''{file}"}
+    return StreamingResponse(content(), headers=headers, media_type="application/octet-stream")
+
+
+async def curves(visit: Visit) -> Response:
+    """Show the metrics of the job over steps or time."""
+    job = (await visit.jobs.get(visit.who, visit.job_id)).job
+    return visit.page("curves.html", job=job, tab="curves")
+
+
+async def series(visit: Visit) -> Response:
+    """Return the metrics as JSON for the page."""
+    found = await visit.jobs.metrics(visit.who, visit.job_id, _names(visit))
+    return JSONResponse([series_of(each) for each in found])
+
+
+async def table(visit: Visit) -> Response:
+    """Send the metrics as a file of comma-separated values."""
+    found = await visit.jobs.metrics(visit.who, visit.job_id, _names(visit))
+    text = io.StringIO()
+    rows = csv.writer(text)
+    rows.writerow(("metric", "attempt", "step", "time", "value"))
+    for each in found:
+        # A spreadsheet would compute a name that begins like a formula.
+        name = f"'{each.name}" if each.name.startswith(("=", "+", "-", "@")) else each.name
+        rows.writerows((name, p.attempt, p.step, p.at.isoformat(), repr(p.value)) for p in each.points)
+    headers = {"content-disposition": f'attachment; filename="job-{visit.job_id}.csv"'}
+    return Response(text.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
+
+
+async def fresh(visit: Visit) -> Response:
+    """Send an event whenever the job has reported something, so that the page reads the metrics again."""
+    await visit.jobs.get(visit.who, visit.job_id)
+    return visit.parts.live.response(_reports(visit))
+
+
+async def _reports(visit: Visit) -> AsyncGenerator[str, None]:
+    last = None
+    async for view in visit.parts.live.each(visit.jobs.watch(visit.who, visit.job_id), _PAUSE):
+        at = view.job.progress.reported_at if view and view.job.progress else None
+        if at != last and view is not None:
+            last = at
+            yield streams.event("report", "")
+        else:
+            yield streams.QUIET
+    yield streams.event("report", "")
+    yield streams.event("end", "")
+
+
+def series_of(series: MetricSeries) -> dict[str, Any]:
+    """Return a series for JSON, which has neither NaN nor infinity: they are gaps, with their number."""
+    values = [point.value for point in series.points]
+    return {
+        "name": series.name,
+        "steps": [point.step for point in series.points],
+        "times": [round(point.at.timestamp(), 3) for point in series.points],
+        "values": [value if math.isfinite(value) else None for value in values],
+        "gaps": sum(not math.isfinite(value) for value in values),
+    }
+
+
+def _names(visit: Visit) -> frozenset[str]:
+    return frozenset(visit.request.query_params.getlist("name"))

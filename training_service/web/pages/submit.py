@@ -1,0 +1,175 @@
+"""A form that submits a job, made from the parameters of its algorithm."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from starlette.responses import HTMLResponse, Response
+
+from job_tracker.catalog import Algorithm, Parameter
+from job_tracker.catalog.entries import Entry
+from job_tracker.catalog.parameters import INSTANCES_PARAMETER
+from job_tracker.domain.errors import InvalidField, RequestKeyConflict, TrackerError
+from job_tracker.domain.tags import checked_tags
+from training_service._generated import training_service_pb2 as pb
+from training_service.api.caller import project_of
+from training_service.api.convert.requests import request_for, request_of
+from training_service.web import commands
+from training_service.web.visits import LONGEST_KEY, Visit, see
+
+_PARAMETER: Final = "parameters."
+_TEXTS: Final = {
+    "dataset_id": "dataset_id",
+    "dataset_version": "train_data_version_hash",
+    "name": "name",
+    "model": "output_model_name",
+}
+"""The fields of metadata, by their inputs."""
+_NAMES_IN_ERRORS: Final = {
+    "train_data_version_hash": "dataset_version",
+    "output_model_name": "model",
+    f"{_PARAMETER}{INSTANCES_PARAMETER}": "instances",
+}
+"""The inputs of fields that errors name otherwise."""
+_FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A form as it is filled in."""
+
+    algorithm: str
+    project: str
+    values: Mapping[str, str]
+    """By input. Empty ones are left out of the request."""
+    key: str
+    """The request key: a form that is sent twice makes one job."""
+
+
+async def form(visit: Visit) -> Response:
+    """Show the form, empty or with the values of another job."""
+    filled = await _begun(visit)
+    return await _shown(visit, filled)
+
+
+async def submit(visit: Visit) -> Response:
+    """Queue the job of the form, or show it again with what is wrong beside the field."""
+    filled = _sent(visit)
+    caller = visit.who.using(project_of("project", filled.project))
+    try:
+        job = await visit.jobs.submit(caller, request_of(_request(filled)))
+    except RequestKeyConflict as error:
+        again = replace(filled, key=visit.new_key())
+        problem = f"this form was job {error.job_id} already; submit it again for another job"
+        return await _shown(visit, again, problem=problem)
+    except InvalidField as error:
+        name = _NAMES_IN_ERRORS.get(error.field, error.field)
+        return await _shown(visit, filled, problem=str(error), field=name)
+    return see(f"/jobs/{job.id}")
+
+
+async def lines(visit: Visit) -> Response:
+    """Return the request of the form as command lines."""
+    return HTMLResponse(visit.rendered("submit_lines.html", **_lines(visit, _sent(visit))))
+
+
+async def _shown(visit: Visit, filled: Filled, problem: str = "", field: str = "") -> Response:
+    project = project_of("project", filled.project)
+    found = await visit.parts.catalog.list_algorithms(visit.who, project)
+    entries = {entry.name: entry for entry in found if entry.value is not None}
+    chosen = entries.get(filled.algorithm)
+    algorithm = chosen.value if chosen else None
+    inputs = set(_FIELDS) | {f"{_PARAMETER}{name}" for name in (algorithm.parameters if algorithm else ())}
+    return visit.page(
+        "submit.html",
+        400 if problem else 200,
+        filled=filled,
+        entries=sorted(entries.values(), key=lambda entry: entry.name),
+        chosen=chosen,
+        parameters=_parameters(chosen),
+        datasets=await _datasets(visit, project) if algorithm and algorithm.dataset else [],
+        queues=await visit.parts.catalog.list_queues(visit.who, project),
+        projects=[view.project.name for view in await visit.parts.access.list_projects(visit.who)],
+        problem=problem,
+        field=field if field in inputs else "",
+        **_lines(visit, filled),
+    )
+
+
+async def _datasets(visit: Visit, project: str) -> list[str]:
+    return [entry.name for entry in await visit.parts.catalog.list_datasets(visit.who, project)]
+
+
+async def _begun(visit: Visit) -> Filled:
+    """Return the form of a URL: an algorithm, a project, or a job to begin from."""
+    if source := visit.whole_number("from", 0, 1, 2**63 - 1):
+        job = (await visit.jobs.get(visit.who, source)).job
+        request = request_for(job)
+        values = {name: getattr(request.metadata, field) for name, field in _TEXTS.items()}
+        parameters = dict(request.metadata.parameters)
+        values["instances"] = parameters.pop(INSTANCES_PARAMETER, "")
+        values |= {f"{_PARAMETER}{name}": value for name, value in parameters.items()}
+        values |= {"tags": " ".join(job.tags), "queue": request.queue, "priority": request.priority}
+        return Filled(
+            algorithm=job.spec.algorithm, project=job.spec.project, values=values, key=visit.new_key()
+        )
+    return Filled(
+        algorithm=visit.query.get("algorithm", ""),
+        project=visit.query.get("project", "") or visit.who.default_project,
+        values={},
+        key=visit.new_key(),
+    )
+
+
+def _sent(visit: Visit) -> Filled:
+    values = {
+        name: value.strip() if name in _FIELDS else value
+        for name, value in visit.form.items()
+        if name in _FIELDS or name.startswith(_PARAMETER)
+    }
+    return Filled(
+        algorithm=visit.form.get("algorithm", ""),
+        project=visit.form.get("project", "") or visit.who.default_project,
+        values=values,
+        key=visit.form.get("key", "")[:LONGEST_KEY],
+    )
+
+
+def _request(filled: Filled) -> pb.TrainRequest:
+    values = filled.values
+    parameters = {
+        name.removeprefix(_PARAMETER): value
+        for name, value in values.items()
+        if name.startswith(_PARAMETER) and value
+    }
+    if values.get("instances"):
+        parameters[INSTANCES_PARAMETER] = values["instances"]
+    texts = {field: values.get(name, "") for name, field in _TEXTS.items()}
+    return pb.TrainRequest(
+        metadata=pb.TrainingJobMetadata(algorithm=filled.algorithm, parameters=parameters, **texts),
+        request_key=filled.key,
+        tags=checked_tags("tags", values.get("tags", "").replace(",", " ").split()),
+        queue=values.get("queue", ""),
+        priority=values.get("priority", ""),
+    )
+
+
+def _lines(visit: Visit, filled: Filled) -> dict[str, Any]:
+    """Return the command lines; none while the form is not a request."""
+    if not filled.algorithm:
+        return {"trainctl": "", "grpcurl": ""}
+    try:
+        request = _request(filled)
+    except TrackerError:
+        return {"trainctl": "", "grpcurl": ""}
+    request.ClearField("request_key")
+    return {
+        "trainctl": commands.submit_line(request, filled.project),
+        "grpcurl": commands.grpcurl_line("Train", request, visit.parts.api_address, filled.project),
+    }
+
+
+def _parameters(entry: Entry[Algorithm] | None) -> list[tuple[str, Parameter]]:
+    if entry is None or entry.value is None:
+        return []
+    return [item for item in entry.value.parameters.items() if item[0] != INSTANCES_PARAMETER]

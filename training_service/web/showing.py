@@ -1,0 +1,66 @@
+"""Shows times, durations, sizes and numbers with their units. All text is escaped by the templates."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from markupsafe import Markup
+
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+_THOUSAND: Final = 1000
+
+
+def time(moment: datetime | None) -> Markup:
+    """Return a time as an element that the page shows in its reader's zone."""
+    if moment is None:
+        return Markup("–")
+    at = moment.astimezone(UTC)
+    return Markup('<time datetime="{}">{} UTC</time>').format(
+        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"), at.strftime("%Y-%m-%d %H:%M:%S")
+    )
+
+
+def duration(length: timedelta | float | None) -> str:
+    """Return a duration in at most two units, such as 3 h 20 min."""
+    if length is None:
+        return "–"
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 1:
+        return f"{max(0.0, seconds) * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    parts = [(whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s")]
+    first = next((place for place, (number, _) in enumerate(parts) if number), len(parts) - 1)
+    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number) or "0 s"
+
+
+def size(number: int | None) -> str:
+    """Return a number of bytes with its unit."""
+    if not number:
+        return "–"
+    value, unit = float(number), 0
+    while value >= _THOUSAND and unit < len(_UNITS) - 1:
+        value /= _THOUSAND
+        unit += 1
+    return f"{value:.0f} {_UNITS[unit]}" if unit == 0 else f"{value:.3g} {_UNITS[unit]}"
+
+
+def number(value: float | None) -> str:
+    """Return a number with four digits, or as it is if it is whole. NaN and infinity have names."""
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}".replace(",", "\u202f")
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    return f"{value:.4g}"
+
+
+def share(part: float, whole: float) -> str:
+    """Return a part of a whole in percent."""
+    return f"{100 * part / whole:.0f} %" if whole else "–"

@@ -1,0 +1,217 @@
+"""The dashboard as an application: its addresses, and what happens around each page."""
+
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+from urllib.parse import urlencode
+
+import grpc
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from job_tracker.common.log_context import request_id
+from job_tracker.common.printable import printable, without_secrets
+from job_tracker.domain.call_kinds import CHANGING
+from job_tracker.domain.errors import LimitExceeded
+from training_service.api.limits import CallLimits
+from training_service.web import files
+from training_service.web.answers import Failure, FormTooOld, PageNotFound, failure_of, internal
+from training_service.web.sessions import Session
+from training_service.web.shield import Shield
+from training_service.web.templates import render
+from training_service.web.visitors import LoginNeeded
+from training_service.web.visits import SEE_OTHER, Parts, Visit, read_form
+
+log = logging.getLogger("training_service.access")
+
+PROOF: Final = "proof"
+"""The field of forms that carries the proof of the session."""
+_LONGEST_NAME: Final = 100
+
+View = Callable[[Visit], Awaitable[Response]]
+
+
+class CallObserver(Protocol):
+    """Counts requests, as calls of the API; see metrics.py."""
+
+    def __call__(self, method: str, code: grpc.StatusCode, seconds: float) -> None:
+        """`method` is "web " and the name of the page."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An address, its view, and the calls of the API that it counts as."""
+
+    path: str
+    view: View
+    calls: tuple[str, ...] = ()
+    is_form: bool = False
+    """Whether it is the target of a form, which needs the proof of its session."""
+    is_public: bool = False
+    """Whether it needs no caller."""
+
+    @property
+    def name(self) -> str:
+        """The name in metrics and in the log."""
+        return f"{self.view.__module__.rpartition('.')[2]}.{self.view.__name__}"
+
+
+def make_site(
+    parts: Parts,
+    pages: Sequence[Page],
+    limits: CallLimits,
+    observe: CallObserver,
+    observe_refusal: Callable[[str], None] = lambda _: None,
+    hosts: Collection[str] = (),
+) -> ASGIApp:
+    """Return the application."""
+    site = _Site(parts, limits, observe, observe_refusal)
+    routes = [
+        Route(page.path, site.endpoint(page), methods=["POST" if page.is_form else "GET"]) for page in pages
+    ]
+    routes.append(Route("/static/{name:path}", files.serve))
+    app = Starlette(routes=routes, exception_handlers={404: _unknown, 405: _unknown, PageNotFound: _unknown})
+    return Shield(app, hosts=hosts, is_encrypted=parts.visitors.is_encrypted)
+
+
+async def _unknown(request: Request, _error: Exception) -> Response:
+    failure = failure_of(PageNotFound("no page of the dashboard has this address"))
+    assert failure is not None
+    return _error_page(request, failure, "")
+
+
+class _Site:
+    def __init__(
+        self,
+        parts: Parts,
+        limits: CallLimits,
+        observe: CallObserver,
+        observe_refusal: Callable[[str], None],
+    ) -> None:
+        self._parts = parts
+        self._limits = limits
+        self._observe = observe
+        self._observe_refusal = observe_refusal
+
+    def endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
+        """Return the view with everything around it: caller, limits, proof, errors, log and metrics."""
+
+        async def answer(request: Request) -> Response:
+            started = time.perf_counter()
+            identity = random.randbytes(16).hex()  # noqa: S311  # not a secret
+            token = request_id.set(identity)
+            visitors = self._parts.visitors
+            found = visitors.session_of(request)
+            visit = Visit(
+                request=request,
+                parts=self._parts,
+                session=found or visitors.sessions.begin(),
+                caller=None,
+            )
+            code, message = grpc.StatusCode.CANCELLED, ""
+            is_link = found is None and not page.is_form and _is_from_elsewhere(request)
+            try:
+                # A browser holds the cookie back if a link of another site leads here. A page of ours that
+                # loads itself again gets it.
+                response = (
+                    HTMLResponse(render("again.html")) if is_link else await self._answer(page, visit, found)
+                )
+                code = grpc.StatusCode.OK
+            except Exception as error:
+                failure = failure_of(error)
+                if failure is None:
+                    log.exception("%s failed", page.name)
+                    failure = internal(identity)
+                code, message = failure.code, without_secrets(failure.message)
+                if isinstance(error, LimitExceeded):
+                    self._observe_refusal(error.limit)
+                response = self._error(page, visit, error, failure)
+            finally:
+                self._end(page, request, visit, code, message, time.perf_counter() - started)
+                with suppress(ValueError):
+                    request_id.reset(token)
+            response.headers["x-request-id"] = identity
+            if found is None and not is_link and "set-cookie" not in response.headers:
+                set_cookie(response, visit, visit.session)
+            return response
+
+        answer.__name__ = page.name
+        return answer
+
+    async def _answer(self, page: Page, visit: Visit, found: Session | None) -> Response:
+        visitors = self._parts.visitors
+        if page.is_form:
+            await read_form(visit)
+            if found is None or not visitors.sessions.proves(found, visit.form.get(PROOF, "")):
+                raise FormTooOld(
+                    "your session has ended, or another login has replaced it; load the page again"
+                )
+        if not page.is_public:
+            visit.caller = await visitors.caller_of(visit.request, found)
+            for call in page.calls:
+                self._limits.check(call, visit.caller)
+        return await page.view(visit)
+
+    def _error(self, page: Page, visit: Visit, error: Exception, failure: Failure) -> Response:
+        request = visit.request
+        if isinstance(error, LoginNeeded) and not page.is_form and "hx-request" not in request.headers:
+            there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            response = RedirectResponse("/login?" + urlencode({"next": there}), SEE_OTHER)
+            if visit.session.credential:
+                response.delete_cookie(self._parts.visitors.cookie, path="/")
+            return response
+        return _error_page(request, failure, visit.caller.name if visit.caller else "")
+
+    def _end(
+        self,
+        page: Page,
+        request: Request,
+        visit: Visit,
+        code: grpc.StatusCode,
+        message: str,
+        seconds: float,
+    ) -> None:
+        """Count the request. Log it if it failed or changed something, as calls of the API."""
+        self._observe(f"web {page.name}", code, seconds)
+        if code is grpc.StatusCode.OK and CHANGING.isdisjoint(page.calls):
+            return
+        by = f" by {printable(visit.caller.name[:_LONGEST_NAME])}" if visit.caller else ""
+        reason = f": {printable(message)}" if message else ""
+        path = printable(request.url.path[:_LONGEST_NAME])
+        log.info("%s %s %s %.1f ms%s%s", request.method, path, code.name, seconds * 1000, by, reason)
+
+
+def set_cookie(response: Response, visit: Visit, session: Session) -> None:
+    """Let the browser keep the session. No script can read it, and no other site can use it."""
+    visitors = visit.parts.visitors
+    response.set_cookie(
+        visitors.cookie,
+        visitors.sessions.cookie_of(session),
+        max_age=int(visitors.sessions.seconds),
+        path="/",
+        secure=visitors.is_encrypted,
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def _is_from_elsewhere(request: Request) -> bool:
+    """Return whether a link of another site leads here: the browser then sends no cookie."""
+    return request.headers.get("sec-fetch-site") == "cross-site"
+
+
+def _error_page(request: Request, failure: Failure, who: str) -> Response:
+    is_fragment = "hx-request" in request.headers
+    text = render("error_part.html" if is_fragment else "error.html", failure=failure, who=who)
+    response = HTMLResponse(text, failure.status)
+    if failure.retry_after is not None:
+        response.headers["retry-after"] = str(max(1, round(failure.retry_after)))
+    return response

@@ -1,0 +1,90 @@
+// Small improvements of pages that work without them: times in the reader's zone, running durations, selections.
+"use strict";
+
+(() => {
+  const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+
+  function duration(seconds) {
+    let rest = Math.max(0, Math.round(seconds));
+    const parts = [];
+    for (const [unit, size] of UNITS) {
+      const number = Math.floor(rest / size);
+      rest -= number * size;
+      if (number || parts.length) parts.push(`${number} ${unit}`);
+      if (parts.length === 2) break;
+    }
+    return parts.join(" ") || "0 s";
+  }
+
+  function showTimes(root) {
+    for (const element of root.querySelectorAll("time[datetime]:not([data-shown])")) {
+      const at = new Date(element.dateTime);
+      element.dataset.shown = "";
+      element.title = element.textContent;
+      element.textContent = exact.format(at);
+    }
+    tick(root);
+  }
+
+  function tick(root = document) {
+    for (const element of root.querySelectorAll("[data-since]")) {
+      const text = duration((Date.now() - new Date(element.dataset.since)) / 1000);
+      if (element.textContent !== text) element.textContent = text;
+    }
+  }
+
+  // Selections survive a new version of the list.
+  const chosen = new Set();
+  function showSelection() {
+    const form = document.getElementById("selection");
+    if (!form) return;
+    for (const box of form.querySelectorAll("input[name=job]")) box.checked = chosen.has(box.value);
+    const number = form.querySelectorAll("input[name=job]:checked").length;
+    const text = document.getElementById("selected");
+    if (text && (number || text.dataset.used)) {
+      text.dataset.used = "1";
+      text.textContent = number === 1 ? "1 job selected" : `${number} jobs selected`;
+    }
+    for (const button of form.querySelectorAll(".needs-selection")) button.disabled = !number;
+  }
+
+  document.addEventListener("change", (event) => {
+    const box = event.target;
+    if (box.name === "job" && box.type === "checkbox") {
+      if (box.checked) chosen.add(box.value);
+      else chosen.delete(box.value);
+      showSelection();
+    }
+    if (box.matches("[data-submits]")) box.form.requestSubmit();
+  });
+
+  document.addEventListener("submit", (event) => {
+    const question = event.submitter?.dataset.confirm;
+    if (question && !window.confirm(question)) event.preventDefault();
+  });
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    const source = document.getElementById(button.dataset.copy);
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+      button.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(source);
+    }
+  });
+
+  document.addEventListener("htmx:afterSwap", (event) => {
+    showTimes(event.target);
+    showSelection();
+  });
+  // A job has ended: its buttons and links are others now.
+  document.addEventListener("htmx:sseClose", (event) => event.detail.type === "message" && location.reload());
+  for (const box of document.querySelectorAll("input[name=job]:checked")) chosen.add(box.value);
+  showTimes(document);
+  showSelection();
+  setInterval(tick, 1000);
+  document.addEventListener("visibilitychange", () => document.hidden || tick());
+})();

@@ -1,0 +1,136 @@
+// Draws the metrics of jobs with uPlot: one picture for each name, and one line for each job.
+"use strict";
+
+(() => {
+  const root = document.getElementById("curves");
+  const controls = document.getElementById("curve-controls");
+  const jobs = root.dataset.jobs.split(",");
+  const fixed = ["#2059a8", "#b4552d", "#1e7a5a", "#8a4fb0", "#a07a00", "#0f8296", "#b03a6e", "#5c6b2f", "#5b6570", "#7a3b1d"];
+  const dark = ["#7db1f0", "#f0a27d", "#7dd3b0", "#c9a0e6", "#e3c069", "#74d0de", "#ee9bbf", "#b8c98a", "#b3bcc5", "#d3a184"];
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  const plots = new Map();
+  const MOST = 48;
+  let data = new Map();
+
+  const text = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  function smoothed(values, weight) {
+    if (!weight) return values;
+    let last = 0, whole = 0;
+    return values.map((value) => {
+      if (value === null) return null;
+      last = last * weight + value * (1 - weight);
+      whole = whole * weight + (1 - weight);
+      return last / whole;
+    });
+  }
+
+  function places(series, over) {
+    if (over === "step") return series.steps;
+    if (over === "time") return series.times;
+    return series.times.map((at) => at - series.times[0]);
+  }
+
+  // uPlot wants one list of places for all lines. Of an attempt that went back, the later points count.
+  function ordered(series, over, weight) {
+    const points = new Map();
+    const at = places(series, over);
+    for (let i = 0; i < at.length; i++) points.set(at[i], series.values[i]);
+    const keys = [...points.keys()].sort((a, b) => a - b);
+    return [keys, smoothed(keys.map((key) => points.get(key)), weight)];
+  }
+
+  function options(name, labels, over, isLog, width) {
+    const colors = scheme.matches ? dark : fixed;
+    const axis = { stroke: text("--muted"), grid: { stroke: text("--line"), width: 1 }, ticks: { stroke: text("--line"), width: 1 } };
+    return {
+      width, height: 220, legend: { live: true }, cursor: { sync: { key: "curves" }, drag: { x: true, y: false } },
+      scales: { x: { time: over === "time" }, y: { distr: isLog ? 3 : 1 } },
+      axes: [{ ...axis }, { ...axis, size: 60 }],
+      series: [
+        { label: over === "since" ? "seconds" : over },
+        ...labels.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 1.5, spanGaps: false, points: { show: false } })),
+      ],
+    };
+  }
+
+  function draw() {
+    const fields = new FormData(controls);
+    const over = fields.get("over"), weight = Number(fields.get("smooth")), isLog = fields.get("log") !== null;
+    const find = (fields.get("find") || "").toLowerCase();
+    const names = new Set();
+    for (const list of data.values()) for (const series of list) names.add(series.name);
+    root.setAttribute("aria-busy", "false");
+    for (const plot of plots.values()) plot.destroy();
+    plots.clear();
+    root.replaceChildren();
+    for (const name of [...names].sort()) {
+      if (!name.toLowerCase().includes(find)) continue;
+      if (plots.size === MOST) {
+        const rest = document.createElement("p");
+        rest.className = "muted";
+        rest.textContent = `There are more than ${MOST}. Enter a part of their names to see others.`;
+        root.append(rest);
+        break;
+      }
+      const lines = [], labels = [];
+      let gaps = 0;
+      for (const [job, list] of data) {
+        const series = list.find((each) => each.name === name);
+        if (!series) continue;
+        gaps += series.gaps;
+        const [at, values] = ordered(series, over, weight);
+        lines.push([at, isLog ? values.map((value) => (value > 0 ? value : null)) : values]);
+        labels.push(jobs.length > 1 ? `job ${job}` : name);
+      }
+      const figure = document.createElement("section");
+      figure.className = "curve";
+      const title = document.createElement("h3");
+      title.textContent = name;
+      const place = document.createElement("div");
+      place.className = "plot";
+      place.setAttribute("role", "img");
+      const last = lines.map(([, values], i) => `${labels[i]} ends at ${values.findLast((value) => value !== null)}`);
+      place.setAttribute("aria-label", `${name}: ${last.join(", ")}`);
+      figure.append(title, place);
+      if (gaps) {
+        const note = document.createElement("p");
+        note.className = "hint";
+        note.textContent = `${gaps} values are not finite, and are left out.`;
+        figure.append(note);
+      }
+      root.append(figure);
+      const width = Math.max(260, place.clientWidth);
+      const joined = lines.length === 1 ? lines[0] : uPlot.join(lines);
+      plots.set(name, new uPlot(options(name, labels, over, isLog, width), joined, place));
+    }
+    if (!root.childElementCount) {
+      const empty = document.createElement("p");
+      empty.className = "muted";
+      empty.textContent = names.size ? "No metric has such a name." : "No metrics were reported yet.";
+      root.append(empty);
+    }
+  }
+
+  async function load() {
+    const answers = await Promise.all(jobs.map(async (job) => {
+      const answer = await fetch(`/jobs/${job}/series`, { headers: { accept: "application/json" } });
+      return [job, answer.ok ? await answer.json() : []];
+    }));
+    data = new Map(answers);
+    draw();
+  }
+
+  let waiting = 0;
+  const later = (work, ms) => { clearTimeout(waiting); waiting = setTimeout(work, ms); };
+  controls.addEventListener("input", () => later(draw, 50));
+  controls.addEventListener("submit", (event) => event.preventDefault());
+  scheme.addEventListener("change", draw);
+  addEventListener("resize", () => later(draw, 150));
+  if (root.dataset.live) {
+    const source = new EventSource(root.dataset.live);
+    source.addEventListener("report", () => { load(); });
+    source.addEventListener("end", () => source.close());
+  }
+  load();
+})();

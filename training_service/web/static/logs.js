@@ -1,0 +1,54 @@
+// Follows a log, keeps its end in sight, and bounds what the page holds.
+"use strict";
+
+(() => {
+  const log = document.getElementById("log");
+  const follow = document.getElementById("follow");
+  const MOST = 20000;
+
+  function toEnd() {
+    log.scrollTop = log.scrollHeight;
+  }
+
+  function line([time, rank, text]) {
+    const element = document.createElement("span");
+    element.className = "line";
+    element.id = `t${time}`;
+    const link = document.createElement("a");
+    link.href = `${log.dataset.here}&at=${encodeURIComponent(time)}#t${time}`;
+    link.title = time;
+    link.textContent = time.slice(11, 23) + ("all" in log.dataset ? ` ${rank}` : "");
+    element.append(link, text + "\n");
+    return element;
+  }
+
+  document.getElementById("wrap").addEventListener("change", (event) => log.classList.toggle("wrap", event.target.checked));
+
+  const target = log.dataset.at && document.getElementById(log.dataset.at);
+  if (target) {
+    target.classList.add("found");
+    target.scrollIntoView({ block: "center" });
+  } else if (!location.search.includes("at=")) {
+    toEnd();
+  }
+
+  if (log.dataset.follow) {
+    // The browser connects again by itself, and says which line it had last.
+    const source = new EventSource(log.dataset.follow);
+    source.addEventListener("lines", (event) => {
+      log.append(...JSON.parse(event.data).map(line));
+      for (let extra = log.childElementCount - MOST; extra > 0; extra--) log.firstElementChild.remove();
+      if (follow.checked) toEnd();
+    });
+    source.addEventListener("problem", (event) => {
+      document.getElementById("log-status").textContent = JSON.parse(event.data);
+      source.close();
+    });
+    source.addEventListener("end", () => {
+      document.getElementById("log-status").textContent = "The attempt has ended; the log is complete.";
+      source.close();
+    });
+    log.addEventListener("wheel", (event) => event.deltaY < 0 && (follow.checked = false), { passive: true });
+    follow.addEventListener("change", () => follow.checked && toEnd());
+  }
+})();

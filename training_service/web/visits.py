@@ -1,0 +1,128 @@
+"""A visit: one request of a caller for a page, and what the page may use."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from secrets import token_urlsafe
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from job_tracker.access.operations import Access
+from job_tracker.common.clock import utc_now
+from job_tracker.declarations.operations import Declarations
+from job_tracker.domain.caller import Caller
+from job_tracker.domain.errors import InvalidField, JobNotFound
+from job_tracker.jobs import Jobs
+from job_tracker.store.jobs import Changes
+from training_service.web.live import LivePages
+from training_service.web.sessions import Session
+from training_service.web.templates import render
+from training_service.web.visitors import Visitors
+
+_MOST_FIELDS = 2000
+_LARGEST_ID = 2**63 - 1
+SEE_OTHER = 303
+LONGEST_KEY = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What pages use: the operations of callers, and nothing below them."""
+
+    jobs: Jobs
+    access: Access
+    catalog: Declarations
+    visitors: Visitors
+    changes: Callable[[int | None], AbstractContextManager[Changes]]
+    """Follows changes of one job, or of all. They are hints to read again, by an operation with a caller."""
+    live: LivePages
+    api_address: str = ""
+    """The address of the API, for commands to copy."""
+    clock: Callable[[], datetime] = utc_now
+
+
+@dataclass(slots=True, kw_only=True)
+class Visit:
+    """One request, its caller and its session."""
+
+    request: Request
+    parts: Parts
+    session: Session
+    caller: Caller | None
+    form: Mapping[str, str] = field(default_factory=dict)
+    """The last value of each field of a form that was sent."""
+    lists: Mapping[str, list[str]] = field(default_factory=dict)
+    """All values of each field."""
+
+    @property
+    def who(self) -> Caller:
+        """The caller of a page that needs one."""
+        assert self.caller is not None
+        return self.caller
+
+    @property
+    def jobs(self) -> Jobs:
+        """The operations on jobs."""
+        return self.parts.jobs
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of the URL."""
+        return self.request.query_params
+
+    @property
+    def job_id(self) -> int:
+        """The job in the path."""
+        job_id: int = self.request.path_params["job_id"]
+        if job_id > _LARGEST_ID:
+            raise JobNotFound(job_id)
+        return job_id
+
+    def new_key(self) -> str:
+        """Return a request key for a form, so that sending it twice makes one job."""
+        return token_urlsafe(16)
+
+    def whole_number(self, name: str, default: int, least: int, most: int) -> int:
+        """Return a number of the URL. Raises InvalidField."""
+        text = self.query.get(name, "")
+        if not text:
+            return default
+        value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
+        if not least <= value <= most:
+            raise InvalidField(name, f"{text[:40]!r} is not allowed; allowed: {least} to {most}")
+        return value
+
+    def page(self, template: str, status: int = 200, /, **values: Any) -> Response:
+        """Return a page."""
+        return HTMLResponse(self.rendered(template, **values), status)
+
+    def rendered(self, template: str, /, **values: Any) -> str:
+        """Return the text of a template, with this visit as `visit`."""
+        proof = self.parts.visitors.sessions.proof_of(self.session)
+        return render(template, visit=self, proof=proof, **values)
+
+
+async def read_form(visit: Visit) -> None:
+    """Read the form of the request. Raises InvalidField and TooLarge."""
+    body = await visit.request.body()
+    kind = visit.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise InvalidField("content-type", "it must be application/x-www-form-urlencoded")
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+    except ValueError:
+        raise InvalidField("form", f"it is not a form of at most {_MOST_FIELDS} fields in UTF-8") from None
+    lists: dict[str, list[str]] = {}
+    for name, value in pairs:
+        lists.setdefault(name, []).append(value)
+    visit.lists = lists
+    visit.form = {name: values[-1] for name, values in lists.items()}
+
+
+def see(path: str) -> Response:
+    """Return an answer that leads to another page, after a form."""
+    return RedirectResponse(path, SEE_OTHER)

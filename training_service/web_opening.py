@@ -1,0 +1,140 @@
+"""Opens the dashboard, as the settings want it."""
+
+import logging
+import socket
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from job_tracker.declarations.operations import Declarations
+from job_tracker.jobs import Jobs
+from job_tracker.reports import ReportKeys
+from job_tracker.store.base import Store
+from training_service.access_opening import OpenedAccess
+from training_service.api.limits import CallLimits
+from training_service.auth.live import Live
+from training_service.auth.tls import ServerTls
+from training_service.settings import Settings
+from training_service.settings.addresses import host_of, is_loopback, split
+from training_service.settings.protection import is_web_open
+
+if TYPE_CHECKING:
+    from training_service.web.server import WebServer
+    from training_service.web.site import CallObserver
+
+log = logging.getLogger(__name__)
+
+_EXTRA = ("starlette", "uvicorn", "jinja2")
+
+
+class CannotOpenDashboard(Exception):
+    """The dashboard cannot be served as the settings want it. The message is one line."""
+
+
+class Dashboard:
+    """The dashboard of this replica. It answers after `start`."""
+
+    def __init__(self, server: "WebServer", close_streams: Callable[[], None], url: str) -> None:
+        self._server = server
+        self._close_streams = close_streams
+        self.url = url
+
+    async def start(self) -> None:
+        """Answer requests, and log the URL."""
+        await self._server.start()
+        log.info("dashboard at %s", self.url)
+
+    async def stop(self) -> None:
+        """End the streams of pages, so that browsers connect again, and stop. May be repeated."""
+        self._close_streams()
+        await self._server.stop()
+
+
+def is_wanted(settings: Settings) -> bool:
+    """Return whether the dashboard is to be served. Raises CannotOpenDashboard if a library is missing."""
+    wanted = settings.web.enabled
+    if wanted is False or (wanted is None and not is_loopback(settings.server.address)):
+        return False
+    if all(find_spec(name) for name in _EXTRA):
+        return True
+    if wanted:
+        raise CannotOpenDashboard(
+            "web.enabled: the dashboard needs more libraries; install training-service[web]"
+        )
+    log.info("no dashboard: install training-service[web] for it")
+    return False
+
+
+def open_dashboard(
+    settings: Settings,
+    store: Store,
+    store_id: str,
+    jobs: Jobs,
+    access: OpenedAccess,
+    catalog: Declarations,
+    keys: ReportKeys,
+    limits: CallLimits,
+    api_port: int,
+    tls: Live[ServerTls] | None,
+    observe: "CallObserver",
+    observe_refusal: Callable[[str], None],
+) -> Dashboard | None:
+    """Listen, and return the dashboard; None if the settings do not want it. Raises CannotOpenDashboard."""
+    if not is_wanted(settings):
+        return None
+    # Only here, since the libraries are an extra, and take a moment to import.
+    from training_service.web.live import LivePages
+    from training_service.web.routes import PAGES
+    from training_service.web.server import WebServer
+    from training_service.web.sessions import Sessions
+    from training_service.web.site import make_site
+    from training_service.web.visitors import Visitors
+    from training_service.web.visits import Parts
+
+    is_encrypted = tls is not None
+    live = LivePages(settings.web.streams)
+    parts = Parts(
+        jobs=jobs,
+        access=access.operations,
+        catalog=catalog,
+        visitors=Visitors(
+            authenticator=access.authenticator,
+            callers=access.callers,
+            sessions=Sessions(lambda: keys.current, settings.web.session),
+            is_open=is_web_open(settings),
+            # Browsers send the cookies of all services on a machine to each of them.
+            cookie=f"{'__Host-' if is_encrypted else ''}training-{store_id}",
+            is_encrypted=is_encrypted,
+        ),
+        changes=store.changes,
+        live=live,
+        api_address=f"{split(settings.server.address)[0]}:{api_port}",
+    )
+    site = make_site(parts, PAGES, limits, observe, observe_refusal, _names(settings))
+    listening = _listen(settings, api_port)
+    server = WebServer(site, listening, tls, settings.server.shutdown_seconds)
+    shown = split(settings.web.address)[0] if settings.web.address else "127.0.0.1"
+    return Dashboard(server, live.close, f"http{'s' if is_encrypted else ''}://{shown}:{server.port}/")
+
+
+def _names(settings: Settings) -> frozenset[str]:
+    own = {host_of(settings.web.address)} if settings.web.address else set()
+    return settings.web.hosts | own
+
+
+def _listen(settings: Settings, api_port: int) -> socket.socket:
+    from training_service.web.server import listen
+
+    address = settings.web.address
+    if address is None:
+        wanted = 0 if split(settings.server.address)[1] == "0" else api_port + 1
+        try:
+            return listen("127.0.0.1", wanted)
+        except (OSError, OverflowError):  # another program uses the port, or there is none above the last one
+            return listen("127.0.0.1", 0)
+    try:
+        return listen(host_of(address), int(split(address)[1]))
+    except OSError as error:
+        raise CannotOpenDashboard(
+            f"web.address: cannot listen at {address}: {error.strerror}. Choose another one"
+        ) from error
