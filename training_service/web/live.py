@@ -32,7 +32,7 @@ class LivePages:
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
 
-    def response(self, events: AsyncGenerator[str, None]) -> Response:
+    def response(self, events: AsyncGenerator[str | bytes, None]) -> Response:
         """Return the answer with a stream of events. Raises LimitExceeded."""
         if self._open >= self._most:
             raise LimitExceeded(
@@ -65,7 +65,9 @@ class LivePages:
                 raise Closing from None
             return None
 
-    async def each(self, items: AsyncGenerator[T, None], pause: float) -> AsyncGenerator[T | None, None]:
+    async def each(
+        self, items: AsyncGenerator[T, None], pause: float = 0.0
+    ) -> AsyncGenerator[T | None, None]:
         """Yield the items, at most one in `pause` seconds, and None after a quiet time. Closes `items`."""
         loop = asyncio.get_running_loop()
         coming: asyncio.Future[Any] | None = None
@@ -80,14 +82,14 @@ class LivePages:
                 if item is not None:
                     coming = None
                 yield cast(T | None, item)
-                if item is not None:
-                    await self.wait(asyncio.sleep(max(0.0, at + pause - loop.time())))
+                if item is not None and (rest := at + pause - loop.time()) > 0:
+                    await self.wait(asyncio.sleep(rest))
         finally:
             if coming is not None:
                 await end(coming)
             await items.aclose()
 
-    async def _read(self, events: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+    async def _read(self, events: AsyncGenerator[str | bytes, None]) -> AsyncIterator[str | bytes]:
         self._open += 1
         try:
             yield f"retry: {_RETRY_SECONDS * 1000}\n\n"

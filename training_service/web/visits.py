@@ -20,6 +20,7 @@ from job_tracker.jobs import Jobs
 from job_tracker.store.jobs import Changes
 from training_service.web.live import LivePages
 from training_service.web.sessions import Session
+from training_service.web.shared import SharedParts
 from training_service.web.templates import render
 from training_service.web.visitors import Visitors
 
@@ -40,6 +41,7 @@ class Parts:
     changes: Callable[[int | None], AbstractContextManager[Changes]]
     """Follows changes of one job, or of all. They are hints to read again, by an operation with a caller."""
     live: LivePages
+    shared: SharedParts
     api_address: str = ""
     """The address of the API, for commands to copy."""
     clock: Callable[[], datetime] = utc_now
