@@ -81,8 +81,8 @@ def fill(data_dir: Path, filled: Filled) -> None:
 
 def _jobs(filled: Filled) -> Iterator[Job]:
     pick = random.Random(_SEED)
-    begin = datetime.now(UTC) - timedelta(days=90)
-    step = timedelta(days=90) / filled.jobs
+    begin = datetime.now(UTC) - timedelta(days=20)
+    step = timedelta(days=20) / filled.jobs
     specs = [_spec(number) for number in range(200)]
     for job_id in range(1, filled.jobs + 1):
         at = begin + job_id * step

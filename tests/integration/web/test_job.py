@@ -162,9 +162,6 @@ async def test_metrics_are_series_with_gaps_for_values_that_are_not_finite(
     assert series["gaps"] == 2
     assert series["steps"] == [0, 1, 2, 3]
     assert json.loads(await browser.page(f"/jobs/{job_id}/series?name=other")) == []
-    rows = (await browser.page(f"/jobs/{job_id}/series.csv")).splitlines()
-    assert rows[0] == "metric,attempt,step,time,value"
-    assert rows[1:3] == [f"loss,1,0,{at.isoformat()},1.0", f"loss,1,1,{at.isoformat()},nan"]
 
 
 async def test_an_artifact_is_a_file_to_keep_and_never_a_page(running: Site) -> None:

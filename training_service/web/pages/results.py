@@ -1,7 +1,5 @@
 """What a job has made: artifacts to download, and its metrics as curves."""
 
-import csv
-import io
 import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -14,7 +12,6 @@ from job_tracker.domain.telemetry import MetricSeries
 from training_service.web import live as streams
 from training_service.web.visits import Visit
 
-MOST_COMPARED: Final = 20
 _PAUSE: Final = 2.0
 
 
@@ -51,20 +48,6 @@ async def series(visit: Visit) -> Response:
     """Return the metrics as JSON for the page."""
     found = await visit.jobs.metrics(visit.who, visit.job_id, _names(visit))
     return JSONResponse([series_of(each) for each in found])
-
-
-async def table(visit: Visit) -> Response:
-    """Send the metrics as a file of comma-separated values."""
-    found = await visit.jobs.metrics(visit.who, visit.job_id, _names(visit))
-    text = io.StringIO()
-    rows = csv.writer(text)
-    rows.writerow(("metric", "attempt", "step", "time", "value"))
-    for each in found:
-        # A spreadsheet would compute a name that begins like a formula.
-        name = f"'{each.name}" if each.name.startswith(("=", "+", "-", "@")) else each.name
-        rows.writerows((name, p.attempt, p.step, p.at.isoformat(), repr(p.value)) for p in each.points)
-    headers = {"content-disposition": f'attachment; filename="job-{visit.job_id}.csv"'}
-    return Response(text.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
 
 
 async def fresh(visit: Visit) -> Response:

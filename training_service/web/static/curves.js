@@ -33,8 +33,9 @@
 
   // uPlot wants one list of places for all lines. Of an attempt that went back, the later points count.
   function ordered(series, over, weight) {
-    const points = new Map();
     const at = places(series, over);
+    if (at.every((place, i) => i === 0 || at[i - 1] < place)) return [at, smoothed(series.values, weight)];
+    const points = new Map();
     for (let i = 0; i < at.length; i++) points.set(at[i], series.values[i]);
     const keys = [...points.keys()].sort((a, b) => a - b);
     return [keys, smoothed(keys.map((key) => points.get(key)), weight)];
@@ -55,6 +56,7 @@
   }
 
   function draw() {
+    performance.mark("draw");
     const fields = new FormData(controls);
     const over = fields.get("over"), weight = Number(fields.get("smooth")), isLog = fields.get("log") !== null;
     const find = (fields.get("find") || "").toLowerCase();
@@ -104,6 +106,13 @@
       const joined = lines.length === 1 ? lines[0] : uPlot.join(lines);
       plots.set(name, new uPlot(options(name, labels, over, isLog, width), joined, place));
     }
+    for (const link of document.querySelectorAll("[data-export]")) {
+      const to = new URL(link.href);
+      to.searchParams.set("find", find);
+      link.href = to;
+    }
+    // After the frame in which the browser has painted them.
+    requestAnimationFrame(() => setTimeout(() => performance.measure("curves", "draw")));
     if (!root.childElementCount) {
       const empty = document.createElement("p");
       empty.className = "muted";
