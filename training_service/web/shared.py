@@ -87,8 +87,12 @@ class SharedParts:
 
 
 def version(name: str, text: str) -> Version:
-    """Return the version of a part with this text, sent as the event `name`."""
-    return Version(streams.event(name, text).encode(), digest_of(text))
+    """Return the version of a part with this text, sent as the event `name`.
+
+    The digest is its id: a browser that connects again says what it shows.
+    """
+    digest = digest_of(text)
+    return Version(f"id: {digest}\n{streams.event(name, text)}".encode(), digest)
 
 
 def digest_of(text: str) -> str:

@@ -102,4 +102,5 @@ def test_callers_with_the_same_roles_see_the_same() -> None:
 
 def test_the_digest_tells_texts_apart() -> None:
     assert version("rows", "a").digest == version("rows", "a").digest != version("rows", "b").digest
-    assert version("rows", "a\nb").event == b"event: rows\ndata: a\ndata: b\n\n"
+    made = version("rows", "a\nb")
+    assert made.event == f"id: {made.digest}\nevent: rows\ndata: a\ndata: b\n\n".encode()

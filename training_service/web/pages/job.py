@@ -41,7 +41,7 @@ async def overview(visit: Visit) -> Response:
 async def live(visit: Visit) -> Response:
     """Send the changing part of the page again whenever the job changes."""
     await visit.jobs.get(visit.who, visit.job_id)  # so that its errors are answers
-    return visit.parts.live.response(_versions(visit))
+    return visit.stream(_versions(visit))
 
 
 async def cancel(visit: Visit) -> Response:
@@ -63,7 +63,7 @@ async def rerun(visit: Visit) -> Response:
 async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
     parts, job_id = visit.parts, visit.job_id
     loop = asyncio.get_running_loop()
-    seen = ""
+    seen = visit.shown_before
     try:
         async for view in parts.live.each(visit.jobs.watch(visit.who, job_id)):
             if view is None:

@@ -78,7 +78,7 @@ async def live(visit: Visit) -> Response:
     """Send the rows of a page again whenever one of them changes, or a new job comes."""
     filtered = wanted(visit.request.query_params)
     filtered.where(visit.who)  # before the stream begins, so that its errors are answers
-    return visit.parts.live.response(_versions(visit, filtered, visit.query.get("seen", "")))
+    return visit.stream(_versions(visit, filtered, visit.shown_before))
 
 
 async def cancel(visit: Visit) -> Response:

@@ -29,13 +29,13 @@ async def queue(visit: Visit) -> Response:
 async def live(visit: Visit) -> Response:
     """Send the page again whenever it has changed."""
     await _shown(visit, visit.who)  # so that its errors are answers
-    return visit.parts.live.response(_versions(visit))
+    return visit.stream(_versions(visit))
 
 
 async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
     parts = visit.parts
     loop = asyncio.get_running_loop()
-    seen = ""
+    seen = visit.shown_before
     with parts.changes(None) as changes:
         while True:
             since = loop.time()

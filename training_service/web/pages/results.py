@@ -53,7 +53,7 @@ async def series(visit: Visit) -> Response:
 async def fresh(visit: Visit) -> Response:
     """Send an event whenever the job has reported something, so that the page reads the metrics again."""
     await visit.jobs.get(visit.who, visit.job_id)
-    return visit.parts.live.response(_reports(visit))
+    return visit.stream(_reports(visit))
 
 
 async def _reports(visit: Visit) -> AsyncGenerator[str, None]:

@@ -121,13 +121,23 @@
     }
   }
 
+  async function read(job) {
+    const answer = await fetch(`/jobs/${job}/series`, { headers: { "hx-request": "true" } });
+    if (answer.ok) return [job, await answer.json()];
+    const text = new DOMParser().parseFromString(await answer.text(), "text/html").body.textContent.trim();
+    throw new Error(text || `HTTP ${answer.status}`);
+  }
+
   async function load() {
-    const answers = await Promise.all(jobs.map(async (job) => {
-      const answer = await fetch(`/jobs/${job}/series`, { headers: { accept: "application/json" } });
-      return [job, answer.ok ? await answer.json() : []];
-    }));
-    data = new Map(answers);
-    draw();
+    let problem = "";
+    try {
+      data = new Map(await Promise.all(jobs.map(read)));
+    } catch (error) {
+      problem = error instanceof TypeError ? "The service does not answer." : error.message;
+    }
+    document.getElementById("curves-problem").textContent = problem;
+    if (!problem || data.size) draw();
+    else root.replaceChildren();
   }
 
   let waiting = 0;
@@ -138,7 +148,8 @@
   addEventListener("resize", () => later(draw, 150));
   if (root.dataset.live) {
     const source = new EventSource(root.dataset.live);
-    source.addEventListener("report", () => { load(); });
+    source.addEventListener("report", load);
+    source.addEventListener("open", () => data.size || load());
     source.addEventListener("end", () => source.close());
   }
   load();
