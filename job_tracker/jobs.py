@@ -296,11 +296,27 @@ class Jobs:
 
         return self._stream(caller, "logs", job_id, read)
 
-    async def metrics(self, caller: Caller, job_id: int, names: Collection[str]) -> Sequence[MetricSeries]:
-        """Return the job's series of these names, or all if there are none. Raises JobNotFound."""
+    async def metrics(
+        self,
+        caller: Caller,
+        job_id: int,
+        names: Collection[str],
+        *,
+        containing: str = "",
+        most: int | None = None,
+    ) -> Sequence[MetricSeries]:
+        """Return the job's series of these names, or all if there are none; the first `most` of them.
+
+        With `containing`, only those with this text in their names, however it is capitalised. Raises
+        JobNotFound.
+        """
         await self._visible(caller, "metrics", job_id)
-        found = await self._store.metrics(job_id)
-        return [series for series in found if not names or series.name in names]
+        wanted = names or None
+        if containing or most is not None:
+            text = containing.casefold()
+            known = await self._store.metric_names(job_id)
+            wanted = [each for each in known if text in each.casefold() and (not names or each in names)][:most]
+        return await self._store.metrics(job_id, wanted)
 
     async def artifacts(self, caller: Caller, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:
         """Return the job and its artifacts, each with whether `fetch` can read it.

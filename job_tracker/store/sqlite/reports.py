@@ -51,10 +51,16 @@ def series_of(found: Iterable[sqlite3.Row]) -> list[MetricSeries]:
     ]
 
 
+def names_of(found: Iterable[sqlite3.Row]) -> list[str]:
+    """Return the names in rows of NAMES."""
+    return [str(row["name"]) for row in found]
+
+
 SERIES = (
     "SELECT name, attempt, step, at, value FROM metric_series JOIN metric_points ON series = id"
-    " WHERE job_id = ? ORDER BY name, number"
+    " WHERE job_id = ?1 AND (?2 IS NULL OR name IN (SELECT value FROM json_each(?2))) ORDER BY name, number"
 )
+NAMES = "SELECT name FROM metric_series WHERE job_id = ? ORDER BY name"
 ARTIFACTS = "SELECT content FROM artifacts WHERE job_id = ? ORDER BY name"
 
 

@@ -1,17 +1,21 @@
 """What a job has made: artifacts to download, and its metrics as curves."""
 
+import asyncio
+import json
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 from urllib.parse import quote
 
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from job_tracker.domain.telemetry import MetricSeries
 from training_service.web import live as streams
 from training_service.web.visits import Visit
 
+MOST_SERIES: Final = 49
+"""One more than a page draws, so that it knows that there are more."""
 _PAUSE: Final = 2.0
 
 
@@ -45,9 +49,12 @@ async def curves(visit: Visit) -> Response:
 
 
 async def series(visit: Visit) -> Response:
-    """Return the metrics as JSON for the page."""
-    found = await visit.jobs.metrics(visit.who, visit.job_id, _names(visit))
-    return JSONResponse([series_of(each) for each in found])
+    """Return the metrics as JSON for the page: the first ones of those that it asks for."""
+    names = frozenset(visit.request.query_params.getlist("name"))
+    find = visit.query.get("find", "")
+    found = await visit.jobs.metrics(visit.who, visit.job_id, names, containing=find, most=MOST_SERIES)
+    text = await asyncio.to_thread(json_of, found)  # there may be many points
+    return Response(text, media_type="application/json")
 
 
 async def fresh(visit: Visit) -> Response:
@@ -69,6 +76,11 @@ async def _reports(visit: Visit) -> AsyncGenerator[str, None]:
     yield streams.event("end", "")
 
 
+def json_of(found: Sequence[MetricSeries]) -> str:
+    """Return series as JSON."""
+    return json.dumps([series_of(each) for each in found], separators=(",", ":"))
+
+
 def series_of(series: MetricSeries) -> dict[str, Any]:
     """Return a series for JSON, which has neither NaN nor infinity: they are gaps, with their number."""
     values = [point.value for point in series.points]
@@ -79,7 +91,3 @@ def series_of(series: MetricSeries) -> dict[str, Any]:
         "values": [value if math.isfinite(value) else None for value in values],
         "gaps": sum(not math.isfinite(value) for value in values),
     }
-
-
-def _names(visit: Visit) -> frozenset[str]:
-    return frozenset(visit.request.query_params.getlist("name"))

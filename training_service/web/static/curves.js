@@ -121,8 +121,11 @@
     }
   }
 
+  // The service sends at most one series more than fit on the page. Then others have to be asked for by name.
+  let asked = "", isWhole = false;
+
   async function read(job) {
-    const answer = await fetch(`/jobs/${job}/series`, { headers: { "hx-request": "true" } });
+    const answer = await fetch(`/jobs/${job}/series?find=${encodeURIComponent(asked)}`, { headers: { "hx-request": "true" } });
     if (answer.ok) return [job, await answer.json()];
     const text = new DOMParser().parseFromString(await answer.text(), "text/html").body.textContent.trim();
     throw new Error(text || `HTTP ${answer.status}`);
@@ -130,8 +133,10 @@
 
   async function load() {
     let problem = "";
+    asked = new FormData(controls).get("find") || "";
     try {
       data = new Map(await Promise.all(jobs.map(read)));
+      isWhole = !asked && [...data.values()].every((list) => list.length <= MOST);
     } catch (error) {
       problem = error instanceof TypeError ? "The service does not answer." : error.message;
     }
@@ -142,7 +147,8 @@
 
   let waiting = 0;
   const later = (work, ms) => { clearTimeout(waiting); waiting = setTimeout(work, ms); };
-  controls.addEventListener("input", () => later(draw, 50));
+  const names = (event) => event.target.name === "find" && !isWhole;
+  controls.addEventListener("input", (event) => (names(event) ? later(load, 300) : later(draw, 50)));
   controls.addEventListener("submit", (event) => event.preventDefault());
   scheme.addEventListener("change", draw);
   addEventListener("resize", () => later(draw, 150));
