@@ -1,7 +1,7 @@
 """The dashboard, with 100,000 jobs in the store, in a headless Chromium and for 50 viewers.
 
-The service runs with the fake backend: 200 jobs run, 1,800 wait, the others have ended. A job has a log of 1 GB, one
-has 10,000 ranks, and one has 256 metrics.
+The service runs with the fake backend: 200 jobs run, 2,000 wait, the others have ended. A job has a log of
+1 GB, one has 10,000 ranks, and one has 256 metrics.
 
 - In the browser: bytes and time of the first page, time of an event, of 20 curves, and of the end of the log.
 - Over HTTP, one request after the other: the time of each view, and memory over 10,000 of them.
@@ -55,16 +55,16 @@ def measure(quick: bool) -> list[Row]:
         ):
             _until_all_run(stub)
             url = _url(server)
-            rows = [_each_view(url, filled, 10 if quick else 40)]
+            rows = _each_view(server, url, filled, 10 if quick else 40)
             if browser is None:
-                rows += browsers.absent(["first page", "an event on the screen", "curves", "the end of a log"])
+                rows += browsers.absent(
+                    ["first page", "an event on the screen", "curves", "the end of a log"]
+                )
             else:
                 rows += browsers.first_page(browser, url, rounds)
                 rows.append(browsers.curves(browser, url, filled, rounds))
                 last = f"line {LINES_OF_SECOND - 1:06}"
-                rows.append(
-                    browsers.log_end(browser, url, filled.logged, last, filled.log_bytes, rounds)
-                )
+                rows.append(browsers.log_end(browser, url, filled.logged, last, filled.log_bytes, rounds))
                 with closing(Viewers(url, _watched(filled))):
                     rows.append(browsers.events(browser, url, stub, 5 if quick else 20))
             rows += _viewers(server, stub, url, filled, 6.0 if quick else 20.0)
@@ -109,8 +109,6 @@ def _views(filled: Filled) -> list[str]:
         f"/jobs/{filled.large}",
         f"/jobs/{filled.measured}/curves",
         f"/jobs/{filled.measured}/series",
-        f"/series.csv?job={filled.measured}",
-        f"/series.zip?job={filled.measured}",
         f"/jobs/{filled.noisy}/series",
         f"/jobs/{running}/logs",
         f"/jobs/{filled.logged}/logs?lines=100",
@@ -143,23 +141,33 @@ def _connected(url: str) -> Iterator[http.client.HTTPConnection]:
         yield connection
 
 
-def _each_view(url: str, filled: Filled, times: int) -> Row:
-    """Load each view several times, and return the slowest at its 95th percentile."""
+def _each_view(server: Server, url: str, filled: Filled, times: int) -> list[Row]:
+    """Load each view several times. Return the slowest at its 95th percentile, and that by CPU time."""
+    process = psutil.Process(server.pid)
     found: dict[str, list[float]] = {}
+    busy: dict[str, float] = {}
     with _connected(url) as connection:
         for view in _views(filled):
             _load(connection, view)
+            before = sum(process.cpu_times()[:2])
             found[view] = [1000 * _load(connection, view) for _ in range(times)]
+            busy[view] = 1000 * (sum(process.cpu_times()[:2]) - before) / times
     late = {view: statistics.quantiles(taken, n=20)[-1] for view, taken in found.items()}
-    slowest = sorted(late, key=lambda view: late[view], reverse=True)
-    named = ", ".join(f"{late[view]:.0f} ms {view[:40]}" for view in slowest[:4])
     median = statistics.median(each for taken in found.values() for each in taken)
-    return Row(
-        f"dashboard: answer of the service, P95 of the slowest of {len(found)} views (median of all)",
-        f"{named} ({median:.0f} ms)",
-        target="≤ 100 ms",
-        met=late[slowest[0]] <= _VIEW_MS,
-    )
+    return [
+        Row(
+            f"dashboard: answer of the service, P95 of the slowest of {len(found)} views (median of all)",
+            f"{_slowest(late)} ({median:.0f} ms)",
+            target="≤ 100 ms",
+            met=max(late.values()) <= _VIEW_MS,
+        ),
+        Row("dashboard: … CPU of the service, the most", _slowest(busy)),
+    ]
+
+
+def _slowest(found: dict[str, float]) -> str:
+    slowest = sorted(found, key=lambda view: found[view], reverse=True)[:4]
+    return ", ".join(f"{found[view]:.0f} ms {view[:30]}" for view in slowest)
 
 
 def _growth(server: Server, url: str, filled: Filled, number: int) -> Row:
@@ -216,7 +224,9 @@ def _changes(stub: TrainingServiceStub) -> Iterator[None]:
         thread.join()
 
 
-def _viewers(server: Server, stub: TrainingServiceStub, url: str, filled: Filled, seconds: float) -> list[Row]:
+def _viewers(
+    server: Server, stub: TrainingServiceStub, url: str, filled: Filled, seconds: float
+) -> list[Row]:
     """Measure CPU and memory with and without viewers, in turns."""
     process = psutil.Process(server.pid)
 

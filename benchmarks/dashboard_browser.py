@@ -53,7 +53,10 @@ def first_page(browser: Browser, url: str, rounds: int) -> list[Row]:
             received: list[float] = []
             session = context.new_cdp_session(page)
             session.send("Network.enable")
-            session.on("Network.loadingFinished", lambda event: received.append(event["encodedDataLength"]))
+            session.on(
+                "Network.loadingFinished",
+                lambda event, received=received: received.append(event["encodedDataLength"]),
+            )
             page.goto("/jobs", wait_until="load")
             # Scripts have run at this event: the page can be used.
             script = "() => performance.getEntriesByType('navigation')[0].domContentLoadedEventEnd / 1000"
@@ -105,7 +108,7 @@ def _seen(page: Page, selector: str, text: str, since: float) -> float:
 
 
 def curves(browser: Browser, url: str, filled: Filled, rounds: int) -> Row:
-    """Draw one metric of 20 jobs with 10,000 points each. The service keeps fewer, so the answers are ours."""
+    """Draw a metric of 20 jobs with 10,000 points each. The service keeps fewer, so the answers are ours."""
     jobs = range(filled.large - COMPARED, filled.large)
     with browser.new_context(base_url=url) as context:
         page = context.new_page()

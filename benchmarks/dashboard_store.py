@@ -114,10 +114,14 @@ def _ended(job: Job, state: JobState) -> Job:
     at = job.submitted_at + timedelta(minutes=1)
     end = at + timedelta(minutes=20)
     phase = Phase.SUCCEEDED if state is JobState.SUCCEEDED else Phase.FAILED
-    ranks = tuple(RankStatus(rank, phase, 0 if phase is Phase.SUCCEEDED else 1) for rank in range(job.instances))
+    ranks = tuple(
+        RankStatus(rank, phase, 0 if phase is Phase.SUCCEEDED else 1) for rank in range(job.instances)
+    )
     running = job.admitted(at).observed(ranks).running(at)
     metrics = {"loss": 0.25, "accuracy": 0.9}
-    measured = replace(running, progress=Progress(step=900, total_steps=1000, metrics=metrics, reported_at=end))
+    measured = replace(
+        running, progress=Progress(step=900, total_steps=1000, metrics=metrics, reported_at=end)
+    )
     return measured.ended(Ending(state, end, _CRASH if state is JobState.FAILED else None), end)
 
 

@@ -23,8 +23,7 @@ def write_jobs(path: Path, jobs: Iterable[Job]) -> None:
             values = {"id": job.id, **rows.fixed_columns(job), **rows.changing_columns(job)}
             values["progress"] = encoding.text_of(encoding.PROGRESS, job.progress) if job.progress else None
             statement = (
-                statement
-                or f"INSERT INTO jobs ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"
+                statement or f"INSERT INTO jobs ({', '.join(values)}) VALUES ({', '.join('?' * len(values))})"
             )
             batch.append(tuple(values.values()))
             if len(batch) == _AT_ONCE:

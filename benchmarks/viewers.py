@@ -46,10 +46,12 @@ class _Viewer:
 
     async def watch(self, host: str, port: int, path: str) -> None:
         reader, writer = await asyncio.open_connection(host, port)
-        writer.write(f"GET {path} HTTP/1.1\r\nhost: {host}:{port}\r\naccept: text/event-stream\r\n\r\n".encode())
+        writer.write(
+            f"GET {path} HTTP/1.1\r\nhost: {host}:{port}\r\naccept: text/event-stream\r\n\r\n".encode()
+        )
         status = await reader.readline()
         if b" 200 " not in status:
-            raise RuntimeError(f"{path}: {status.decode()}")
+            sys.exit(f"{path}: {status.decode()}")
         while data := await reader.read(_AT_ONCE):
             # An event that two reads share is not counted; there are few.
             self.events += data.count(b"event: ")
@@ -69,8 +71,9 @@ async def _main() -> None:
             for path in paths:
                 viewers.append(_Viewer())
                 tasks.append(asyncio.create_task(viewers[-1].watch(place.hostname, place.port, path)))
-            opening = asyncio.gather(*(viewer.is_open.wait() for viewer in viewers))
-            await asyncio.wait([opening, *tasks], return_when=asyncio.FIRST_COMPLETED, timeout=60)
+            async with asyncio.timeout(60):
+                for viewer in viewers:
+                    await viewer.is_open.wait()
         for task in tasks:
             if task.done():
                 task.result()

@@ -303,19 +303,21 @@ class Jobs:
         names: Collection[str],
         *,
         containing: str = "",
+        after: str = "",
         most: int | None = None,
     ) -> Sequence[MetricSeries]:
-        """Return the job's series of these names, or all if there are none; the first `most` of them.
+        """Return the job's series of these names, or all if there are none, sorted by name.
 
-        With `containing`, only those with this text in their names, however it is capitalised. Raises
-        JobNotFound.
+        With `containing`, only those with this text in their names, however it is capitalised; of them the
+        first `most` with names behind `after`. Raises JobNotFound.
         """
         await self._visible(caller, "metrics", job_id)
         wanted = names or None
-        if containing or most is not None:
+        if containing or after or most is not None:
             text = containing.casefold()
             known = await self._store.metric_names(job_id)
-            wanted = [each for each in known if text in each.casefold() and (not names or each in names)][:most]
+            found = [each for each in known if each > after and text in each.casefold()]
+            wanted = [each for each in found if not names or each in names][:most]
         return await self._store.metrics(job_id, wanted)
 
     async def artifacts(self, caller: Caller, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:

@@ -147,8 +147,7 @@ async def hostile_job(site: Site) -> int:
     """Store a job all of whose texts are markup, and return its id."""
     store = site.service.store
     text = MARKUP
-    texts = dict.fromkeys(("name", "submitted_by", "code_version", "model_name", "dataset_id"), text)
-    submitted = spec({text: text}, **texts)
+    submitted = spec({text: text}, name=text, submitted_by=text, code_version=text, model_name=text)
     job = await store.submit(submitted, NOON, None, 9, tags=("<b>",))
     diagnosis = Diagnosis(
         category=Category.CRASHED, summary=text, resolution=text, detail=text, rank=0, cause=text

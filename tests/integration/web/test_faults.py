@@ -21,6 +21,7 @@ from tests.support.web_site import STREAMS, Browser, Site, hostile_job, views
 from training_service.web.routes import PAGES
 from training_service.web.sessions import Sessions
 
+
 async def test_text_of_users_is_never_markup_on_any_page(site: Site, browser: Browser) -> None:
     job_id = await hostile_job(site)
     waiting = await site.service.store.submit(spec(name="<img>", submitted_by="<img>"), NOON, None, 9)
@@ -29,10 +30,10 @@ async def test_text_of_users_is_never_markup_on_any_page(site: Site, browser: Br
         if path.endswith(STREAMS):
             continue
         answer = await browser.get(path)
-        if answer.headers["content-type"].startswith("text/html"):
+        if answer.headers.get("content-type", "").startswith("text/html"):
             assert "<img" not in answer.text, path
             assert "<b>" not in answer.text, path
-            assert "</script>\"" not in answer.text, path
+            assert '</script>"' not in answer.text, path
             shown += "&lt;img src=x onerror=alert(1)&gt;" in answer.text
     assert shown > 4
 
@@ -73,6 +74,7 @@ async def test_a_store_that_is_away_is_a_page_for_each_address(
 ) -> None:
     await site.service.train()
     forms = [page.path.replace("{job_id:int}", "1") for page in PAGES if page.is_form]
+    forms.remove("/logout")
     proof = await browser.proof()
 
     async def away(*_: object, **__: object) -> None:
@@ -85,13 +87,15 @@ async def test_a_store_that_is_away_is_a_page_for_each_address(
     monkeypatch.setattr(site.service.jobs.mirror, "ask", away)
     said = 0
     for path in views():
+        if path == "/jobs/live":  # goes on when the store does
+            continue
         answer = await browser.get(path)
-        assert answer.status_code in (200, 303, 503) or path.endswith("/model"), path
+        assert answer.status_code in (200, 303, 503), path
         assert "Traceback" not in answer.text
         said += answer.status_code == 503 and "The job store does not answer" in answer.text
     for path in forms:
         answer = await browser.post(path, {"proof": proof, "job": "1", "id": "x", "token": "x"})
-        assert answer.status_code in (303, 401, 503, 400), path
+        assert answer.status_code in (200, 303, 400, 401, 503), path
         assert "Traceback" not in answer.text
     assert said > 15
 
@@ -171,6 +175,8 @@ async def test_a_metric_may_have_a_name_of_any_length(site: Site, browser: Brows
     store = site.service.store
     job = await store.update((await store.submit(spec(), NOON, None, 9)).admitted(NOON))
     points = tuple(MetricPoint(f"m-{number:03}" + "x" * 200, 1, NOON, 1.0) for number in range(256))
-    assert await store.record_reports([AttemptReport(job_id=job.id, attempt=1, at=NOON, points=points)]) == [True]
+    assert await store.record_reports([AttemptReport(job_id=job.id, attempt=1, at=NOON, points=points)]) == [
+        True
+    ]
     assert (await browser.get("/jobs/1/series")).status_code == 200
     assert (await browser.page("/series.csv?job=1")).count("\n") == 257

@@ -6,6 +6,7 @@ import io
 import zipfile
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
@@ -32,7 +33,7 @@ async def table(visit: Visit) -> Response:
 
 
 async def events(visit: Visit) -> Response:
-    """Send the chosen series of the chosen jobs as a zip archive of event files, with a folder for each run."""
+    """Send the chosen series of the chosen jobs as an archive of event files, with a folder for each run."""
     jobs = [view.job for view in await chosen_jobs(visit)]
 
     async def content() -> AsyncGenerator[bytes, None]:
@@ -64,7 +65,9 @@ def _rows(job: Job, series: Sequence[MetricSeries]) -> str:
     for each in series:
         # A spreadsheet would compute a name that begins like a formula.
         name = f"'{each.name}" if each.name.startswith(("=", "+", "-", "@")) else each.name
-        rows.writerows((job.id, name, p.attempt, p.step, p.at.isoformat(), repr(p.value)) for p in each.points)
+        rows.writerows(
+            (job.id, name, p.attempt, p.step, p.at.isoformat(), repr(p.value)) for p in each.points
+        )
     return text.getvalue()
 
 
@@ -86,8 +89,8 @@ class _Sink(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: "Collection[int]") -> int:  # type: ignore[override]
-        self._kept += bytes(data)
+    def write(self, data: Any) -> int:
+        self._kept += data
         return len(data)
 
     def taken(self) -> bytes:

@@ -14,8 +14,8 @@ from job_tracker.domain.telemetry import MetricSeries
 from training_service.web import live as streams
 from training_service.web.visits import Visit
 
-MOST_SERIES: Final = 49
-"""One more than a page draws, so that it knows that there are more."""
+SERIES_AT_ONCE: Final = 8
+"""Series of one answer: other requests wait while it is made. static/curves.js knows the number, too."""
 _PAUSE: Final = 2.0
 
 
@@ -49,10 +49,12 @@ async def curves(visit: Visit) -> Response:
 
 
 async def series(visit: Visit) -> Response:
-    """Return the metrics as JSON for the page: the first ones of those that it asks for."""
+    """Return metrics as JSON for the page: the first ones with a text in their names, behind a name."""
     names = frozenset(visit.request.query_params.getlist("name"))
-    find = visit.query.get("find", "")
-    found = await visit.jobs.metrics(visit.who, visit.job_id, names, containing=find, most=MOST_SERIES)
+    find, after = visit.query.get("find", ""), visit.query.get("after", "")
+    found = await visit.jobs.metrics(
+        visit.who, visit.job_id, names, containing=find, after=after, most=SERIES_AT_ONCE
+    )
     text = await asyncio.to_thread(json_of, found)  # there may be many points
     return Response(text, media_type="application/json")
 
@@ -83,11 +85,12 @@ def json_of(found: Sequence[MetricSeries]) -> str:
 
 def series_of(series: MetricSeries) -> dict[str, Any]:
     """Return a series for JSON, which has neither NaN nor infinity: they are gaps, with their number."""
-    values = [point.value for point in series.points]
+    points, finite = series.points, math.isfinite
+    values = [point.value for point in points]
     return {
         "name": series.name,
-        "steps": [point.step for point in series.points],
-        "times": [round(point.at.timestamp(), 3) for point in series.points],
-        "values": [value if math.isfinite(value) else None for value in values],
-        "gaps": sum(not math.isfinite(value) for value in values),
+        "steps": [point.step for point in points],
+        "times": [round(point.at.timestamp(), 3) for point in points],
+        "values": [value if finite(value) else None for value in values],
+        "gaps": len(values) - sum(map(finite, values)),
     }

@@ -121,12 +121,24 @@
     }
   }
 
-  // The service sends at most one series more than fit on the page. Then others have to be asked for by name.
+  // The service sends this many series at once, sorted by name. A page has at most MOST of them.
+  const AT_ONCE = 8;
   let asked = "", isWhole = false;
 
   async function read(job) {
-    const answer = await fetch(`/jobs/${job}/series?find=${encodeURIComponent(asked)}`, { headers: { "hx-request": "true" } });
-    if (answer.ok) return [job, await answer.json()];
+    const found = [];
+    for (let more = true; more && found.length <= MOST; ) {
+      const query = new URLSearchParams({ find: asked, after: found.at(-1)?.name ?? "" });
+      const part = await ask(`/jobs/${job}/series?${query}`);
+      found.push(...part);
+      more = part.length === AT_ONCE;
+    }
+    return [job, found];
+  }
+
+  async function ask(url) {
+    const answer = await fetch(url, { headers: { "hx-request": "true" } });
+    if (answer.ok) return answer.json();
     const text = new DOMParser().parseFromString(await answer.text(), "text/html").body.textContent.trim();
     throw new Error(text || `HTTP ${answer.status}`);
   }
