@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -22,6 +22,10 @@ from training_service.web.timeline import timeline_of
 from training_service.web.visits import LONGEST_KEY, Visit, see
 
 
+_EXPLAINED_SECONDS: Final = 0.04
+"""The page does not wait longer for the reasons why a job waits. They follow with its first event."""
+
+
 async def overview(visit: Visit) -> Response:
     """Show a job."""
     view = await visit.jobs.get(visit.who, visit.job_id)
@@ -29,7 +33,7 @@ async def overview(visit: Visit) -> Response:
     request = request_for(job)
     return visit.page(
         "job.html",
-        **await _shown(visit, view, visit.who),
+        **await _shown(visit, view, visit.who, _EXPLAINED_SECONDS),
         tab="",
         clone=commands.submit_line(request, job.spec.project),
         status_line=commands.grpcurl_line(
@@ -91,12 +95,26 @@ async def _shared_part(visit: Visit, since: float) -> Version:
     return await visit.parts.shared.made(("job", visit.job_id, rights_of(caller)), since, make)
 
 
-async def _shown(visit: Visit, view: JobView, caller: Caller) -> dict[str, Any]:
-    """Return the values of the changing part."""
-    job = view.job
-    waiting = await visit.jobs.explain(caller, job.id) if job.state is JobState.QUEUED else None
+async def _shown(
+    visit: Visit, view: JobView, caller: Caller, patience: float | None = None
+) -> dict[str, Any]:
+    """Return the values of the changing part.
+
+    In a long queue, it takes a while to say why a job waits. With `patience`, it is left out after so many
+    seconds.
+    """
+    job, waiting, is_late = view.job, None, False
+    if job.state is JobState.QUEUED:
+        try:
+            async with asyncio.timeout(patience) as timeout:
+                waiting = await visit.jobs.explain(caller, job.id)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            is_late = True
     return {
         "job": job,
+        "explains_later": is_late,
         "row": row_of(view),
         "waiting": waiting,
         "timeline": timeline_of(job, visit.parts.clock()),
