@@ -1,0 +1,53 @@
+"""Groups that others stop with notice: the job is queued again where it stood, and nothing is counted."""
+
+from typing import TYPE_CHECKING, Any
+
+from job_tracker.common.clock import utc_now
+from job_tracker.domain.eviction import Eviction, EvictionReason
+from job_tracker.domain.job import JobState
+from job_tracker.domain.policies import RetryPolicy
+
+if TYPE_CHECKING:
+    from tests.support.tracked_service import Service
+else:
+    Service = Any
+
+FOREVER = {"RUN_SECONDS": "forever"}
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def drain(rank: int) -> Eviction:
+    return Eviction(why=EvictionReason.DRAINED, at=utc_now(), rank=rank, machine="node-3")
+
+
+async def test_an_evicted_job_returns_to_its_place_in_the_queue_and_starts_again(service: Service) -> None:
+    evicted = await service.submit(FOREVER, instances=4, retry=ONCE)
+    running = await service.reaches(evicted.id, JobState.RUNNING)
+    behind = await service.submit(FOREVER, instances=4)
+    service.world.evict(running.group, 2, drain(2))
+    again = await service.until(evicted.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
+    assert [str(move.state) for move in again.history] == [
+        *("queued", "launching", "running", "queued", "launching", "running")
+    ]
+    assert (again.evictions, again.preemptions, again.last_failure) == (1, 0, None)
+    assert (await service.view(behind.id)).job.state is JobState.QUEUED
+    service.world.end_rank(again.group, 3, 1)
+    failed = await service.reaches(evicted.id, JobState.FAILED)
+    assert failed.attempt == 2, "its only attempt that counts has failed now"
+
+
+async def test_all_ranks_are_stopped_when_one_gets_notice(service: Service) -> None:
+    running = await service.reaches((await service.submit(FOREVER, instances=3)).id, JobState.RUNNING)
+    service.world.evict(running.group, 1, drain(1))
+    await service.until(running.id, lambda job: job.attempt == 2)
+    stopped = service.world.stopped[running.group]
+    assert [rank.status.exit_code for rank in stopped.ranks] == [143] * 3
+
+
+async def test_an_eviction_while_no_service_runs_is_found_by_the_next(service: Service) -> None:
+    running = await service.reaches((await service.submit(FOREVER, retry=ONCE)).id, JobState.RUNNING)
+    await service.stop()
+    service.world.evict(running.group, 0, drain(0))
+    await service.start()
+    again = await service.until(running.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
+    assert again.evictions == 1
