@@ -38,10 +38,10 @@ async def test_an_evicted_job_returns_to_its_place_in_the_queue_and_starts_again
 
 async def test_all_ranks_are_stopped_when_one_gets_notice(service: Service) -> None:
     running = await service.reaches((await service.submit(FOREVER, instances=3)).id, JobState.RUNNING)
+    await service.submit(FOREVER, instances=4, priority=1)  # the next one
     service.world.evict(running.group, 1, drain(1))
-    await service.until(running.id, lambda job: job.attempt == 2)
-    stopped = service.world.stopped[running.group]
-    assert [rank.status.exit_code for rank in stopped.ranks] == [143] * 3
+    waiting = await service.reaches(running.id, JobState.QUEUED)
+    assert [rank.exit_code for rank in waiting.ranks] == [143] * 3
 
 
 async def test_an_eviction_while_no_service_runs_is_found_by_the_next(service: Service) -> None:
