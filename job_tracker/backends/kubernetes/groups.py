@@ -145,6 +145,7 @@ class PodGroup(LiveGroup):
             node_grace=settings.lost_node_grace,
             place_grace=settings.taken_place_grace,
             notice=self._notices.get(rank),
+            orphaned=MASTER_RANK not in self.pods,
         )
         if seen.eviction is not None:
             self._notices[rank] = seen.eviction

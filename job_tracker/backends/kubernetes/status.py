@@ -48,6 +48,7 @@ def observe_rank(
     node_grace: timedelta = NODE_GRACE,
     place_grace: timedelta = PLACE_GRACE,
     notice: Eviction | None = None,
+    orphaned: bool = False,
 ) -> RankObservation:
     """Return the state of one rank, and why it failed if it did.
 
@@ -55,7 +56,7 @@ def observe_rank(
     known state of a pod that is `gone` may explain why. `start_grace` is how long a failing image pull or
     container creation may last, `node_grace` how long a node may be silent, and `place_grace` how long a
     chosen node may have no room. `notice` is the eviction that was seen before: the pod of an evicted rank no
-    longer shows it when it is gone.
+    longer shows it when it is gone. The cluster deletes pods that are `orphaned`, since their master is gone.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
@@ -68,7 +69,8 @@ def observe_rank(
     if removal is not None:
         if stopping:
             return _stopped(rank, pod, end)
-        notice = removal.notice(rank, pod, now)
+        is_cascade = orphaned and removal.row is diagnosis.DELETED
+        notice = None if is_cascade else removal.notice(rank, pod, now)
         return _evicted(rank, pod, end, notice) if notice else _failed(rank, removal.about(rank), end)
     match _status(pod).get("phase"):
         case "Succeeded":

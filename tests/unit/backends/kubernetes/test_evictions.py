@@ -127,6 +127,15 @@ def test_a_pod_that_had_ended_before_is_not_evicted() -> None:
     assert found.diagnosis is not None
 
 
+def test_a_pod_that_is_deleted_with_its_master_is_not_evicted() -> None:
+    """The cluster deletes it, since the master owns it. Why the master is gone is unknown."""
+    the_pod = pod("Running", container(RUNNING), metadata=DELETED)
+    found = observe_rank(1, the_pod, LATE, orphaned=True)
+    assert (found.status.phase, found.eviction) == (Phase.FAILED, None)
+    drained = pod("Running", container(RUNNING), conditions=DRAINED, metadata=DELETED)
+    assert observe_rank(1, drained, LATE, orphaned=True).eviction is not None
+
+
 async def test_the_notice_stays_known_until_the_pod_is_gone(tmp_path: Path) -> None:
     """A node deletes an ended pod without a grace, as one that is deleted by force."""
     worker = "program-1-1-worker"
