@@ -108,15 +108,20 @@ class FakeWorld:
         found = self.machines.get(name)
         return found.seen(name) if found is not None else None
 
-    def end_rank(self, group: GroupRef, rank: int, exit_code: int) -> None:
-        """End one rank."""
+    def end_rank(self, group: GroupRef, rank: int, exit_code: int, at: float | None = None) -> None:
+        """End one rank, at this time (seconds since 1970) or at an unknown one."""
         found = self.live[group]
         if found.ranks[rank].status.phase.has_ended:
             return
         phase = Phase.FAILED if exit_code else Phase.SUCCEEDED
         diagnosis = _crashed(rank, exit_code) if exit_code else None
         restarts = found.ranks[rank].status.restarts
-        found.ranks[rank] = RankObservation(RankStatus(rank, phase, exit_code, restarts=restarts), diagnosis)
+        found.ranks[rank] = replace(
+            found.ranks[rank],
+            status=RankStatus(rank, phase, exit_code, restarts=restarts),
+            diagnosis=diagnosis,
+            ended_at=at,
+        )
         if all(each.status.phase.has_ended for each in found.ranks):
             found.ended.set()
         self.feed.publish(group, Observation(tuple(found.ranks)))
