@@ -21,7 +21,6 @@ from training_service.web.templates import render
 from training_service.web.timeline import timeline_of
 from training_service.web.visits import LONGEST_KEY, Visit, see
 
-
 _EXPLAINED_SECONDS: Final = 0.04
 """The page does not wait longer for the reasons why a job waits. They follow with its first event."""
 
