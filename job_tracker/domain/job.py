@@ -195,17 +195,22 @@ class Job:
 
     @property
     def preemptions(self) -> int:
-        """Return how many attempts were preempted. They do not count against `max_attempts`."""
+        """Return how many attempts were preempted, without those that were stopped for another size."""
+        return sum(move.preemption is not None and not move.preemption.why.is_resize for move in self.history)
+
+    @property
+    def _stopped(self) -> int:
+        """The number of attempts that were preempted or resized. They do not count against `max_attempts`."""
         return sum(move.preemption is not None for move in self.history)
 
     @property
     def max_attempts(self) -> int:
-        """Return how many attempts there may be, with those that were preempted."""
-        return self.spec.retry.max_attempts + self.preemptions
+        """Return how many attempts there may be, with those that were preempted or resized."""
+        return self.spec.retry.max_attempts + self._stopped
 
     @property
     def preemption(self) -> Preemption | None:
-        """Return why the job waits again or is being stopped, if it is because of a preemption."""
+        """Return why the job waits again or is being stopped, if it is for another job or another size."""
         if self.ending is not None:
             return self.ending.preemption
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
@@ -368,13 +373,13 @@ class Job:
         return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
 
     def preempted(self, preemption: Preemption, at: datetime) -> "Job":
-        """Return the job with the decision to stop its attempt for another job. Raises IllegalMove."""
+        """Return the job with the decision to stop its attempt, and to queue it again. Raises IllegalMove."""
         return self.decided(Ending(JobState.QUEUED, at, preemption=preemption))
 
     @property
     def counted_attempts(self) -> int:
-        """Return how many attempts the job has made, without those that were preempted."""
-        return max(1, self.attempt - self.preemptions)
+        """Return how many attempts the job has made, without those that were preempted or resized."""
+        return max(1, self.attempt - self._stopped)
 
     @property
     def _uncounted_attempts(self) -> int:
@@ -385,7 +390,7 @@ class Job:
             and move.diagnosis.category in _OF_NO_ATTEMPT
             for move in self.history
         )
-        return self.preemptions + min(lost, _MOST_UNCOUNTED)
+        return self._stopped + min(lost, _MOST_UNCOUNTED)
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
         """Return the job after its end, or the end of its attempt. Its group is gone.

@@ -12,11 +12,11 @@ _SECONDS: Final = 1.0
 
 
 def leaving_of(snapshot: Snapshot) -> list[Running]:
-    """Return the gangs that are being stopped."""
+    """Return the gangs that are being stopped, without those that go on with more instances."""
     return [
         snapshot.running[job_id]
         for job_id, stake in snapshot.stakes.items()
-        if stake.is_leaving and job_id in snapshot.running
+        if stake.is_leaving and stake.leaves_for != 0 and job_id in snapshot.running
     ]
 
 

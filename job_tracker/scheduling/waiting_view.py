@@ -13,7 +13,7 @@ from job_tracker.scheduling.explanations import explain as explain_gang
 from job_tracker.scheduling.mirror import Label, Mirror, Seen
 from job_tracker.scheduling.model import Expected, Promise, Reason, Running
 from job_tracker.scheduling.remedies import Remedy
-from job_tracker.scheduling.shapes import held_parts
+from job_tracker.scheduling.running import instances_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
@@ -130,8 +130,3 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 def _run(seen: Seen, job_id: int) -> Running | None:
     return seen.situation.snapshot.running.get(job_id)
-
-
-def instances_of(run: Running) -> int:
-    """Return the number of instances that a running gang holds."""
-    return sum(part.count for part in held_parts(run.gang, run.allocation))
