@@ -47,9 +47,7 @@ def mixed(jobs: Sequence[TraceJob], seed: int = 1) -> list[TraceJob]:
     """Return the jobs with two priorities and three ways to save, drawn with a seed."""
     draws = random.Random(seed)
     return [
-        replace(
-            job, priority=HIGH if draws.random() < HIGH_SHARE else LOW, saving=_saving(draws)
-        )
+        replace(job, priority=HIGH if draws.random() < HIGH_SHARE else LOW, saving=_saving(draws))
         for job in jobs
     ]
 
@@ -85,8 +83,8 @@ def _of_case(case: Case, jobs: list[TraceJob]) -> Iterator[Row]:
 def _figures(each: Summary) -> str:
     waits = each.waits
     return (
-        f"{each.stopped:,} stops, {each.lost:,.0f} instance-seconds lost, utilisation {each.utilisation:.3f}, "
-        f"waiting {waits.mean:,.0f} s"
+        f"{each.stopped:,} stops, {each.lost:,.0f} instance-seconds lost, "
+        f"utilisation {each.utilisation:.3f}, waiting {waits.mean:,.0f} s"
     )
 
 

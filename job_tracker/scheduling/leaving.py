@@ -20,6 +20,11 @@ def leaving_of(snapshot: Snapshot) -> list[Running]:
     ]
 
 
+def leaving_for(snapshot: Snapshot, job_id: int) -> list[int]:
+    """Return the running jobs that are being stopped for a waiting one."""
+    return [each for each, stake in snapshot.stakes.items() if stake.leaves_for == job_id]
+
+
 def soon_gone(snapshot: Snapshot, now: float) -> Mapping[int, Running]:
     """Return the running gangs, of which those that are being stopped are planned to end at once."""
     leaving = leaving_of(snapshot) if snapshot.claims else []

@@ -81,8 +81,7 @@ class PreemptionRules:
     protected: int | None = None
     """Its jobs with this priority or a higher one are never stopped. None: no priority protects."""
     resize_period: float = 600.0
-    """How long an attempt of an elastic job runs at least before it goes on in another size. 0: its size never
-    changes."""
+    """How long an attempt of an elastic job runs before it may go on in another size. 0: it never does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +247,7 @@ class Snapshot:
     stakes: Mapping[int, Stake] = field(default_factory=dict)
     """By running job. One without a stake is never preempted."""
     claims: Sequence[int] = ()
-    """Waiting jobs for which others were stopped, and then those that go on in another size. They start before
+    """Waiting jobs for which others were stopped, then those that go on in another size. They start before
     all others."""
     preempted: AbstractSet[int] = frozenset()
     """Waiting jobs that were preempted. No others are stopped for them."""

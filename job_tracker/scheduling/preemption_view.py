@@ -116,8 +116,7 @@ def claims_of(
     first = {
         each.by_job: -gang.priority
         for each in given_way.values()
-        if (gang := waiting.get(each.by_job)) is not None
-        and attempts.get(each.by_job, 0) == each.by_attempt
+        if (gang := waiting.get(each.by_job)) is not None and attempts.get(each.by_job, 0) == each.by_attempt
     }
     going_on = {
         job_id for job_id, each in given_way.items() if each.trainers and waiting.get(job_id) is not None

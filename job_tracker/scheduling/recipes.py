@@ -135,7 +135,7 @@ class PreemptionRecipe(Config):
         default=None,
         ge=timedelta(0),
         le=_LONGEST_RUNTIME,
-        description="How long attempts of elastic jobs of the queue run at least before they go on with more or "
+        description="How long attempts of elastic jobs of the queue run before they may go on with more or "
         "with fewer instances. 0: their size never changes. At the top: "
         f"{PreemptionRules().resize_period / 60:.0f} minutes.",
     )

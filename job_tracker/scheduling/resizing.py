@@ -57,7 +57,8 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[Preempt, ...]:
 
 def next_due(snapshot: Snapshot, now: float) -> float | None:
     """Return when an elastic gang that is too young now may change its size; None: there is none."""
-    return min((at for run in _elastic(snapshot) if (at := _due_at(snapshot, run)) > now), default=None)
+    times = (_due_at(snapshot, run) for run in _elastic(snapshot))
+    return min((at for at in times if now < at < math.inf), default=None)
 
 
 def remaining(run: Running, now: float) -> float:
@@ -238,10 +239,11 @@ class _Resizing:
         """Yield what is promised to waiting gangs."""
         for reserve in self._plan.reserved:
             gang, promise = self._snapshot.waiting.get(reserve.job_id), reserve.promise
-            if gang is not None and gang.job_id != besides and promise.flavor == flavor:
-                if promise.at < math.inf:
-                    least = with_trainers(gang.parts, fewest_trainers(gang))
-                    yield least, promise.at, planned_length(gang.expected)
+            if gang is None or gang.job_id == besides:
+                continue
+            if promise.flavor == flavor and promise.at < math.inf:
+                least = with_trainers(gang.parts, fewest_trainers(gang))
+                yield least, promise.at, planned_length(gang.expected)
 
     def _path(self, job_id: int) -> set[str]:
         """Return the queue of a gang, and its parents."""

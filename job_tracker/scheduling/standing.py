@@ -12,8 +12,8 @@ from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, wi
 class Standing:
     """The capacity and the quotas that are in use, without time: what holds something holds it for ever.
 
-    Jobs that are being stopped hold what they go on with at once. Jobs with claims and those that the plan admits hold what they
-    need.
+    Jobs that are being stopped hold what they go on with at once. Jobs with claims and those that the plan
+    admits hold what they need.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:

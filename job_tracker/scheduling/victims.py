@@ -27,6 +27,7 @@ class Victim:
 
     @property
     def instances(self) -> int:
+        """Return how many instances it holds."""
         return instances_of(self.run)
 
     def shrunk(self, trainers: int) -> Running:

@@ -20,6 +20,10 @@ class Saving:
     """Seconds that each attempt but the first needs before it goes on."""
 
 
+SAVES_AT_NOTICE: Final = Saving()
+"""As trainer_kit does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """The time in which an attempt held its machines, in seconds from the beginning of the simulation."""

@@ -147,7 +147,9 @@ def over_time(
         assert record.started_at is not None
         queue = record.job.queue
         for span in record.spans:
-            held = [(used[queue, name], span.held.get(name, 0) / (capacity[name] * length)) for name in limited]
+            held = [
+                (used[queue, name], span.held.get(name, 0) / (capacity[name] * length)) for name in limited
+            ]
             for place, seconds in _spread(max(0.0, span.begin), span.end, length, spans):
                 for shares, share in held:
                     shares[place] += seconds * share

@@ -1,6 +1,6 @@
 """Replays jobs through a policy, from event to event. Nothing waits, and no clock is read."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Final, Protocol, TypeAlias
@@ -351,7 +351,9 @@ class _Replay:
         if not self._given_way:
             return ()
         given_way = {job_id: stop.preemption for job_id, stop in self._given_way.items()}
-        return claims_of(given_way, {each.by_job: self._number(each.by_job) for each in given_way.values()}, self._waiting)
+        return claims_of(
+            given_way, {each.by_job: self._number(each.by_job) for each in given_way.values()}, self._waiting
+        )
 
     def _number(self, job_id: int) -> int:
         """Return how many attempts a job has made."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from job_tracker.domain.naming import DEFAULT_QUEUE
 from job_tracker.scheduling.model import INSTANCES, Allocation, Expected, Part, Promise
-from job_tracker.scheduling.simulation.attempts import Saving
+from job_tracker.scheduling.simulation.attempts import SAVES_AT_NOTICE, Saving
 
 MOST_BYTES: Final = 512 * 1024 * 1024
 """Of the uncompressed text."""
@@ -64,7 +64,7 @@ class TraceJob:
     promise: Promise | None = None
     """An earlier promise, in seconds from the start."""
     begun: Begun | None = None
-    saving: Saving = Saving()  # it never changes
+    saving: Saving = SAVES_AT_NOTICE
     preemptions: int = 0
     """How often it was stopped for others before the start."""
 
@@ -226,7 +226,7 @@ def _job(line: _Line) -> TraceJob:
 def _saving(line: _Line) -> Saving:
     text = line.text("saves") if line.has("saves") else ""
     if text in ("", "notice"):
-        return Saving()
+        return SAVES_AT_NOTICE
     if text == "never":
         return Saving(on_notice=False)
     try:

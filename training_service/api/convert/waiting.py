@@ -4,6 +4,7 @@ import re
 
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.history import Preemption
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.model import Expected, Reason
 from job_tracker.scheduling.queue_view import (
@@ -42,6 +43,9 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
         estimate=_estimate(explanation.estimate),
         remedies=[_remedy(explanation.remedy)] if explanation.remedy is not None else [],
         expected_run=_expected(explanation.expected, explanation.source),
+        preempted=_preempted(job.preemption, job.spec.project) if explanation.reasons else "",
+        stopping=map(_holder, explanation.stopping),
+        other_stopping=explanation.other_stopping,
     )
 
 
@@ -93,6 +97,10 @@ def _expected(expected: Expected | None, source: Source) -> pb.ExpectedRun | Non
     return pb.ExpectedRun(median_seconds=expected.median, high_seconds=expected.high, source=source.value)
 
 
+def _preempted(preemption: Preemption | None, project: str) -> str:
+    return preemption.sentence(project) if preemption is not None else ""
+
+
 def _holder(holder: Holder) -> pb.CapacityHolder:
     return pb.CapacityHolder(
         job_id=holder.job_id,
@@ -118,6 +126,8 @@ def _waiting(job: WaitingJob) -> pb.WaitingJob:
         instances=job.instances,
         reason=_reason(job.reason),
         estimate=_estimate(job.estimate),
+        preempted=_preempted(label.preemption, label.project),
+        stopping=job.stopping,
     )
 
 
