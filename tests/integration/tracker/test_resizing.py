@@ -35,7 +35,7 @@ async def often(service: Service) -> None:
 
 async def elastic(service: Service) -> Job:
     return await service.submit(
-        FOREVER, instances=4, retry=ONCE, elastic=Elastic(min_instances=1), expected=DAY
+        FOREVER, instances=4, retry=ONCE, elastic=Elastic(min_instances=1, max_restarts=0), expected=DAY
     )
 
 
