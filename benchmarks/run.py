@@ -12,7 +12,9 @@ from benchmarks import (
     cancelling,
     checkpoints,
     compression,
+    draining,
     fair_shares,
+    giving_way,
     idle,
     kills,
     kubernetes_latency,
@@ -77,6 +79,7 @@ BENCHMARKS = {
     "preemption": preemption.measure,
     "fair-shares": fair_shares.measure,
     "two-projects": two_projects.measure,
+    "giving-way": giving_way.measure,
     "stalls": stalls.measure,
     "kills": kills.measure,
     "cancelling": cancelling.measure,
@@ -85,6 +88,7 @@ BENCHMARKS = {
     "pods-latency": kubernetes_latency.measure,
     "pods-steady": kubernetes_steady.measure,
     "pods-torch": kubernetes_torch.measure,
+    "draining": draining.measure,
 }
 
 

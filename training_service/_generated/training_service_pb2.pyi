@@ -751,6 +751,7 @@ class GetTrainingStatusResponse(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    EVICTIONS_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -770,8 +771,8 @@ class GetTrainingStatusResponse(_message.Message):
     model_uri: _builtins.str
     """The URI of the folder for the trained model."""
     max_attempts: _builtins.int
-    """The number of attempts that the job may have, including the first, and those that were preempted, or stopped to go
-    on in another size.
+    """The number of attempts that the job may have, including the first, and those that were preempted, evicted, or
+    stopped to go on in another size.
     """
     has_model: _builtins.bool
     """Whether there was a file at model_uri when the job succeeded. Absent before that, and if the storage did
@@ -795,6 +796,10 @@ class GetTrainingStatusResponse(_message.Message):
     """Its priority within the queue."""
     preemptions: _builtins.int
     """How many attempts were stopped for other jobs. They do not count against the attempts of retry_policy."""
+    evictions: _builtins.int
+    """How many attempts were stopped by others than the service, with notice: the drain of a node, for example.
+    They do not count against the attempts of retry_policy.
+    """
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -881,10 +886,11 @@ class GetTrainingStatusResponse(_message.Message):
         priority: _builtins.int = ...,
         expected: _duration_pb2.Duration | None = ...,
         preemptions: _builtins.int = ...,
+        evictions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "program", b"program", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "evictions", b"evictions", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
@@ -903,6 +909,7 @@ class Move(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
     PREEMPTED_FIELD_NUMBER: _builtins.int
+    EVICTED_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The new state of the job. `queuing` with a diagnosis: an attempt failed, and another follows.
     `running` with a diagnosis: a rank of an elastic group failed and is restarted, while the others train
@@ -914,6 +921,8 @@ class Move(_message.Message):
     """For `queuing`: why the attempt was stopped for another job, or to go on in another size, in a sentence. Empty: it
     was not.
     """
+    evicted: _builtins.str
+    """For `queuing`: by whom the attempt was stopped, if not by the service, in a sentence. Empty: it was not."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """The time of the move."""
@@ -930,10 +939,11 @@ class Move(_message.Message):
         attempt: _builtins.int = ...,
         diagnosis: Global___Diagnosis | None = ...,
         preempted: _builtins.str = ...,
+        evicted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "diagnosis", b"diagnosis"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "diagnosis", b"diagnosis", "preempted", b"preempted", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "diagnosis", b"diagnosis", "evicted", b"evicted", "preempted", b"preempted", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1851,7 +1861,7 @@ class ExplainTrainingResponse(_message.Message):
     ESTIMATE_FIELD_NUMBER: _builtins.int
     REMEDIES_FIELD_NUMBER: _builtins.int
     EXPECTED_RUN_FIELD_NUMBER: _builtins.int
-    PREEMPTED_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
     STOPPING_FIELD_NUMBER: _builtins.int
     OTHER_STOPPING_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
@@ -1868,9 +1878,9 @@ class ExplainTrainingResponse(_message.Message):
     """The number of other jobs that hold capacity."""
     other_instances: _builtins.int
     """Their instances."""
-    preempted: _builtins.str
-    """Why its last attempt was stopped for another job, or to go on in another size, if it waits for that reason, in a
-    sentence. Empty: it does not.
+    stopped: _builtins.str
+    """Why its last attempt was stopped before its end (for another job, to go on in another size, or by others), if it
+    waits for that reason, in a sentence. Empty: it does not.
     """
     other_stopping: _builtins.int
     """The number of other jobs that are being stopped for it."""
@@ -1920,13 +1930,13 @@ class ExplainTrainingResponse(_message.Message):
         estimate: Global___StartEstimate | None = ...,
         remedies: _abc.Iterable[Global___Remedy] | None = ...,
         expected_run: Global___ExpectedRun | None = ...,
-        preempted: _builtins.str = ...,
+        stopped: _builtins.str = ...,
         stopping: _abc.Iterable[Global___CapacityHolder] | None = ...,
         other_stopping: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "promised_start", b"promised_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "other_stopping", b"other_stopping", "position", b"position", "preempted", b"preempted", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons", "remedies", b"remedies", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "other_stopping", b"other_stopping", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons", "remedies", b"remedies", "stopped", b"stopped", "stopping", b"stopping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2141,7 +2151,7 @@ class WaitingJob(_message.Message):
     INSTANCES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     ESTIMATE_FIELD_NUMBER: _builtins.int
-    PREEMPTED_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
     STOPPING_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id of the job."""
@@ -2159,9 +2169,9 @@ class WaitingJob(_message.Message):
     """Its priority: jobs with a higher one start first."""
     instances: _builtins.int
     """The number of instances that it asks for."""
-    preempted: _builtins.str
-    """Why its last attempt was stopped for another job, or to go on in another size, if it waits for that reason, in a
-    sentence. Empty: it does not.
+    stopped: _builtins.str
+    """Why its last attempt was stopped before its end (for another job, to go on in another size, or by others), if it
+    waits for that reason, in a sentence. Empty: it does not.
     """
     @_builtins.property
     def submitted_at(self) -> _timestamp_pb2.Timestamp:
@@ -2193,12 +2203,12 @@ class WaitingJob(_message.Message):
         instances: _builtins.int = ...,
         reason: Global___WaitingReason | None = ...,
         estimate: Global___StartEstimate | None = ...,
-        preempted: _builtins.str = ...,
+        stopped: _builtins.str = ...,
         stopping: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "reason", b"reason", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "instances", b"instances", "job_id", b"job_id", "name", b"name", "place", b"place", "preempted", b"preempted", "priority", b"priority", "project", b"project", "queue", b"queue", "reason", b"reason", "stopping", b"stopping", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "instances", b"instances", "job_id", b"job_id", "name", b"name", "place", b"place", "priority", b"priority", "project", b"project", "queue", b"queue", "reason", b"reason", "stopped", b"stopped", "stopping", b"stopping", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

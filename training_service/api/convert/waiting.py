@@ -4,7 +4,7 @@ import re
 
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.history import Preemption
+from job_tracker.domain.job import why_again
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.model import Expected, Reason
 from job_tracker.scheduling.queue_view import (
@@ -43,7 +43,7 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
         estimate=_estimate(explanation.estimate),
         remedies=[_remedy(explanation.remedy)] if explanation.remedy is not None else [],
         expected_run=_expected(explanation.expected, explanation.source),
-        preempted=_preempted(job.preemption, job.spec.project) if explanation.reasons else "",
+        stopped=why_again(job),
         stopping=map(_holder, explanation.stopping),
         other_stopping=explanation.other_stopping,
     )
@@ -97,10 +97,6 @@ def _expected(expected: Expected | None, source: Source) -> pb.ExpectedRun | Non
     return pb.ExpectedRun(median_seconds=expected.median, high_seconds=expected.high, source=source.value)
 
 
-def _preempted(preemption: Preemption | None, project: str) -> str:
-    return preemption.sentence(project) if preemption is not None else ""
-
-
 def _holder(holder: Holder) -> pb.CapacityHolder:
     return pb.CapacityHolder(
         job_id=holder.job_id,
@@ -126,7 +122,7 @@ def _waiting(job: WaitingJob) -> pb.WaitingJob:
         instances=job.instances,
         reason=_reason(job.reason),
         estimate=_estimate(job.estimate),
-        preempted=_preempted(label.preemption, label.project),
+        stopped=label.why_again,
         stopping=job.stopping,
     )
 

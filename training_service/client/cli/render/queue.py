@@ -46,8 +46,8 @@ def _stops(job: WaitingJob) -> Iterator[str]:
     if job.stopping:
         jobs = ", ".join(map(str, job.stopping))
         yield f"job {job.job_id}: being stopped for it: {jobs}"
-    if job.preempted:
-        yield f"job {job.job_id}: {words.printable(job.preempted)}"
+    if job.stopped:
+        yield f"job {job.job_id}: {words.printable(job.stopped)}"
 
 
 _MARKS = {"learned": "*", "assumed": "?"}
