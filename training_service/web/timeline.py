@@ -1,11 +1,11 @@
-"""A job's history as a picture: its states over time, and the restarts of its ranks."""
+"""A job's history as a picture: its states over time, and marks for failures, restarts and stops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from job_tracker.domain.job import Job, Move, JobState
+from job_tracker.domain.job import Job, JobState, Move
 from training_service.web.showing import duration
 
 WIDTH: Final = 1000.0
