@@ -33,9 +33,9 @@ class Browser:
         self.url = url
         self.client = httpx.AsyncClient(base_url=url, timeout=30)
 
-    async def get(self, path: str, params: dict[str, str] | None = None, **headers: str) -> httpx.Response:
+    async def get(self, path: str, **headers: str) -> httpx.Response:
         """Load a page, without following where it leads."""
-        return await self.client.get(path, params=params, headers=headers)
+        return await self.client.get(path, headers=headers)
 
     async def page(self, path: str, status: int = 200) -> str:
         """Load a page, and return its text."""

@@ -180,10 +180,11 @@ async def test_as_many_series_as_a_job_may_have_come_in_parts(site: Site, browse
         True
     ]
     found: list[str] = []
-    while part := (await browser.get("/jobs/1/series", params={"after": found[-1] if found else ""})).json():
+    address = "/jobs/1/series"
+    while part := (await browser.client.get(address, params={"after": found[-1] if found else ""})).json():
         assert len(part) <= 8
         found += [series["name"] for series in part]
     assert found == names
-    [one] = (await browser.get("/jobs/1/series", params={"find": "metric 017"})).json()
+    [one] = (await browser.client.get(address, params={"find": "metric 017"})).json()
     assert one["name"] == names[17]
     assert (await browser.page("/series.csv?job=1")).count("\n") == 257
