@@ -10,7 +10,15 @@ from typing import Any
 
 from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.admission.programs import PROGRAM, NoTrees, ProgramRequest, Trees, accepted, algorithm_of
-from job_tracker.admission.queues import OneQueue, Queues, check_fit, expected_of, priority_of, queue_of
+from job_tracker.admission.queues import (
+    OneQueue,
+    Queues,
+    check_fit,
+    expected_of,
+    flavor_of,
+    priority_of,
+    queue_of,
+)
 from job_tracker.admission.resolution import Resolver
 from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Catalog, Entry, JobDefaults
 from job_tracker.catalog.entries import required
@@ -55,6 +63,7 @@ class JobRequest:
     priority: str = ""
     expected: float | None = None
     """In seconds."""
+    flavor: str = ""
 
 
 _YOUNGER_FIELDS = (
@@ -67,6 +76,7 @@ _YOUNGER_FIELDS = (
     "queue",
     "priority",
     "expected",
+    "flavor",
 )
 
 
@@ -135,6 +145,7 @@ class Admission:
         queue = queue_of(tree, project, request.queue)
         priority = priority_of(tree, queue, request.priority)
         expected = expected_of(request.expected)
+        flavor = flavor_of(tree, request.flavor)
         entries = self._catalog.algorithms(project)
         self._check_required(request, entries.get(request.algorithm))
         if program:
@@ -196,6 +207,7 @@ class Admission:
             queue=queue,
             priority=priority,
             expected=expected,
+            flavor=flavor,
         )
         check_fit(tree, spec)
         return spec

@@ -73,7 +73,7 @@ class OtherFlavor:
 
     @property
     def text(self) -> str:
-        return f"Submit it for the flavor {self.name}."
+        return f"Submit it for the flavor {self.name} (--flavor {self.name})."
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         return _with(snapshot, replace(gang, flavors=(self.name,)))

@@ -216,8 +216,13 @@ class Service:
         logs = LogCollector(self.store, self.world, main.log_archive(self.settings))
         try:
             tenure, models = await elected(self.store), ModelFiles(self.settings.storage.root)
-            tracker = Tracker(self.store, backend, logs, options, tenure, self.reports, models=models)
-            await tracker.run()
+            tracker = Tracker(
+                *(self.store, backend, logs, options, tenure, self.reports),
+                pool=self.pool.now,
+                models=models,
+            )
+            with self.catalog.calling(tracker.capacity_changed):
+                await tracker.run()
         finally:
             await logs.close()
 

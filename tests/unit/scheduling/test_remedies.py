@@ -118,7 +118,7 @@ def test_a_class_above_that_of_the_queue_is_not_proposed() -> None:
 def test_another_flavor_is_proposed_to_a_job_that_names_one() -> None:
     flavors = (FLAVOR, Flavor(name="spot", capacity={INSTANCES: 8}))
     found = remedy(snapshot(gang(2, 1, flavors=("default",)), running=(gang(1, 8),), flavors=flavors), 2)
-    assert (found.cure, found.text) == (Cure.FLAVOR, "Submit it for the flavor spot.")
+    assert (found.cure, found.text) == (Cure.FLAVOR, "Submit it for the flavor spot (--flavor spot).")
 
 
 def test_an_operator_raises_what_the_queue_may_run() -> None:

@@ -114,6 +114,7 @@ def _job(job: SeenJob, shape: int) -> pb.SnapshotJob:
         trainers=allocation.trainers if allocation else 0,
         machines=[int(name) for name in allocation.nodes if name] if allocation else (),
         promised_start=timestamp(time_of(job.promise.at)) if job.promise else None,
+        wanted_flavor=job.gang.flavors[0] if job.gang.flavors else "",
     )
 
 

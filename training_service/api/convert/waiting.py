@@ -42,6 +42,7 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
         estimate=_estimate(explanation.estimate),
         remedies=[_remedy(explanation.remedy)] if explanation.remedy is not None else [],
         expected_run=_expected(explanation.expected, explanation.source),
+        wanted_flavor=job.spec.flavor,
     )
 
 

@@ -87,6 +87,7 @@ def _job(job: pb.SnapshotJob, parts: tuple[Part, ...], begin: float, assumed: fl
         said=said,
         each=parts,
         least=job.least_trainers,
+        flavor=job.wanted_flavor,
         promise=promise,
         begun=begun,
     )

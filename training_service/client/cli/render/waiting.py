@@ -57,6 +57,8 @@ def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str
         yield "Waits", "no: it is not in the queue"
         return
     yield "Queue", f"{words.printable(explained.queue)}, {words.count(explained.position, 'job')} before it"
+    if explained.wanted_flavor:
+        yield "Flavor", f"{words.printable(explained.wanted_flavor)}, as it asks"
     for reason in explained.reasons:
         yield "Reason", f"{words.printable(reason.code)}: {words.printable(reason.message)}"
     if explained.HasField("promised_start"):

@@ -21,6 +21,7 @@ def test_why_prints_the_reasons_the_promise_and_the_holders(
         job_id=1,
         queue="research",
         position=2,
+        wanted_flavor="a100",
         reasons=[
             pb.WaitingReason(code="quota", message="Its queue is at its quota."),
             pb.WaitingReason(code="order", message="Jobs before it wait, too."),
@@ -38,6 +39,7 @@ def test_why_prints_the_reasons_the_promise_and_the_holders(
     assert trainctl("why", "1").stdout.splitlines() == [
         "job: 1",
         "queue: research, 2 jobs before it",
+        "flavor: a100, as it asks",
         "reason: quota: Its queue is at its quota.",
         "reason: order: Jobs before it wait, too.",
         "promised: 1970-01-01T00:01:00Z on a100",
