@@ -220,8 +220,7 @@ def make_jobs(
     admission = Admission(
         catalog,
         make_resolver(settings, catalog),
-        capacity=settings.scheduling.most_instances(settings.followed_flavors),
-        max_processes=settings.scheduling.most_processes(settings.followed_flavors),
+        max_processes=settings.scheduling.max_processes,
         models_uri=f"{settings.storage.root}/models",
         checkpoints_uri=f"{settings.storage.root}/checkpoints",
         store_id=store_id,

@@ -169,7 +169,7 @@ class MoreCapacity:
     machines: tuple[Node, ...] = ()
 
     for_others: Resources = field(default_factory=dict)
-    """What the new machines also have, all together, for the jobs that go before."""
+    """The part of it for the jobs that go before. It is not named: the caller may not know of them."""
 
     @classmethod
     def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
@@ -197,7 +197,7 @@ class MoreCapacity:
         more = dict(own.more)
         _add(more, known)
         if not flavor.nodes:
-            return replace(own, more=more)
+            return replace(own, more=more, for_others=known)
         # One for all of them: how many machines they need is another question.
         selector = dict(parts[0].where.selector) if parts else {}
         large = Node(name="new-others", capacity={INSTANCES: 1, **others}, labels=selector)
@@ -205,12 +205,13 @@ class MoreCapacity:
 
     @property
     def text(self) -> str:
+        others = "what the jobs before it need" if self.for_others else ""
         if self.machines:
             own = [node for node in self.machines if not self.for_others or node is not self.machines[-1]]
             kinds = " or ".join(sorted({_described(node) for node in own}))
-            others = f", and others with {listed_amounts(self.for_others)}" if self.for_others else ""
-            return f"Add machines to the flavor {self.flavor}: {len(own)} with {kinds}{others}."
-        return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(self.more)}."
+            return f"Add machines to the flavor {self.flavor}: {len(own)} with {kinds}{others and f", and {others}"}."
+        more = {name: amount - self.for_others.get(name, 0) for name, amount in self.more.items()}
+        return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(more)}{others and f", and by {others}"}."
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         def larger(flavor: Flavor) -> Flavor:

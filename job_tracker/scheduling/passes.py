@@ -39,6 +39,7 @@ _EXACT = 1e-6
 
 
 _SHARE_MOVED: Final = "Queues that have used less for their weight go first."
+_NO_ROOM: Final = "The machine of the service has no room for launches."
 
 
 @dataclass(slots=True)
@@ -249,7 +250,12 @@ class Pass:
         self._flavors[name].take(least, slot, planned_length(gang.expected))
         self._overtake(self._without_promise(self._ahead(gang, name, least)))
         blocker = self._blocker(gang)
-        self._wait(gang, slot, name, tuple(reasons))
+        if reason is Reason.ROOM:
+            # Only what the service does not know is in its way. So what was promised stays, late or not.
+            old = self._snapshot.promises.get(gang.job_id)
+            self._wait(gang, Slot(math.inf if old is None else old.at), old.flavor if old else "", tuple(reasons))
+        else:
+            self._wait(gang, slot, name, tuple(reasons))
         if self._reserved[-1].promise.is_put_off:
             # It may be put off again and again. So others of its queue may not pass it without end.
             self._blockers.setdefault((gang.queue, name), [blocker])
@@ -331,6 +337,8 @@ class Pass:
         self._gone_first[gang.queue] = max(at, self._gone_first.get(gang.queue, at))
 
     def _moved_because(self, gang: Gang, promised: float) -> str:
+        if not self._snapshot.is_open:
+            return _NO_ROOM
         if self._top.get(gang.queue, gang.priority) > gang.priority:
             return "A job with a higher priority goes first."
         if any(queue != gang.queue and at > promised for queue, at in self._gone_first.items()):

@@ -222,3 +222,12 @@ async def test_a_queue_that_a_changed_capacity_made_impossible_takes_no_jobs(ser
     assert not own.takes_jobs
     await service.operations.remove_queue(BUILT_IN, "own")
     assert not service.catalog.tree.problems
+
+
+async def test_a_queue_for_a_project_that_does_not_exist_is_refused(store: Store) -> None:
+    service = Service(store)
+    with pytest.raises(
+        InvalidField, match=r"^definition\.projects: 'visoin' doesn't exist; allowed: default$"
+    ):
+        await service.set("own", json.dumps({"projects": ["default", "visoin"]}))
+    await service.set("own", json.dumps({"projects": ["default"]}))
