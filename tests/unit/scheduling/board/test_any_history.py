@@ -95,7 +95,7 @@ class History:
             self.leader.admitting.attempt_ended(after)
         if before.state.is_live and after.state.is_live:
             self.leader.admitting.observed(saved)
-        else:
+        elif not after.state.is_live:
             self.unseen[saved.id] = saved.state
         return saved
 
