@@ -250,12 +250,10 @@ class Pass:
         self._flavors[name].take(least, slot, planned_length(gang.expected))
         self._overtake(self._without_promise(self._ahead(gang, name, least)))
         blocker = self._blocker(gang)
-        if reason is Reason.ROOM:
-            # Only what the service does not know is in its way. So what was promised stays, late or not.
-            old = self._snapshot.promises.get(gang.job_id)
-            self._wait(gang, Slot(math.inf if old is None else old.at), old.flavor if old else "", tuple(reasons))
-        else:
-            self._wait(gang, slot, name, tuple(reasons))
+        old = self._snapshot.promises.get(gang.job_id)
+        if reason is Reason.ROOM and old is not None and old.at < slot.at:
+            slot = Slot(old.at)  # it could start, so its place is kept, and is not put off with each pass
+        self._wait(gang, slot, name, tuple(reasons))
         if self._reserved[-1].promise.is_put_off:
             # It may be put off again and again. So others of its queue may not pass it without end.
             self._blockers.setdefault((gang.queue, name), [blocker])
