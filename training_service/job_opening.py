@@ -1,5 +1,6 @@
-"""Opens what keeps and runs jobs, as the settings want it: the operations behind the API, and the leadership."""
+"""Opens the operations behind the API, and the leadership with its tracker, as the settings want them."""
 
+import os
 import socket
 from datetime import timedelta
 from functools import partial

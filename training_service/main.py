@@ -6,42 +6,22 @@ import logging
 import os
 import resource
 import signal
-import socket
 from contextlib import AsyncExitStack
-from datetime import timedelta
-from functools import partial
 
 from job_tracker.access.audit import AuditTrail
 from job_tracker.access.audit_export import AuditExport
 from job_tracker.access.projects import Projects
 from job_tracker.access.report_keys import ReportKeyAccess
-from job_tracker.admission.admission import Admission
-from job_tracker.admission.parameter_check import ParameterCheck
-from job_tracker.admission.resolution import Resolver
-from job_tracker.backends.registry import Opened
-from job_tracker.catalog import Catalog
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
-from job_tracker.declarations.catalog import DeclaredCatalog
 from job_tracker.domain.audit import EventObserver
 from job_tracker.domain.call_kinds import CallKind
 from job_tracker.domain.errors import StoreLost
-from job_tracker.domain.job import Job
-from job_tracker.domain.open_streams import OpenStreams
-from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
-from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
-from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
-from job_tracker.scheduling.mirror import Mirror
-from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
-from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.pool import FollowedPool
-from job_tracker.tracking.tracker import Tracker, TrackerOptions
-from job_tracker.trees.changes import RecordedChanges
-from job_tracker.trees.operations import Programs
 from training_service import log_setup as service_logs
 from training_service.access_opening import OpenedAccess, open_access
 from training_service.api.access import AccessServicer

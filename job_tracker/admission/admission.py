@@ -282,8 +282,7 @@ class Admission:
         if total <= most:
             return
         allowed = (
-            f"a job may have at most {most} (scheduling.max_processes): ask for fewer "
-            "processes or instances"
+            f"a job may have at most {most} (scheduling.max_processes): ask for fewer processes or instances"
         )
         if sent.nproc_per_node:
             raise InvalidField(

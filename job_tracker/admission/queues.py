@@ -102,7 +102,12 @@ def check_fit(tree: Tree, spec: JobSpec) -> None:
     """Raise InvalidField, with the largest job that could, if the job can never start."""
     gang = gang_of(0, spec, None)
     # With many queues, the check takes milliseconds; most jobs ask for the same as others.
-    key = (gang.queue, gang.flavors, gang.least, *((part.count, part.where, *part.each.items()) for part in gang.parts))
+    key = (
+        gang.queue,
+        gang.flavors,
+        gang.least,
+        *((part.count, part.where, *part.each.items()) for part in gang.parts),
+    )
     if key not in tree.verdicts:
         if len(tree.verdicts) >= _MOST_VERDICTS:
             tree.verdicts.clear()

@@ -296,8 +296,10 @@ class DeclaredCatalog:
 
     def _check_projects(self, before: Tree) -> None:
         """Warn of new queues, and of changed ones, that list projects which do not exist."""
-        known = self._projects() if self._projects else None
-        for name, recipe in self._tree.recipes.items() if known is not None else ():
+        if self._projects is None:
+            return
+        known = self._projects()
+        for name, recipe in self._tree.recipes.items():
             if name not in before.recipes or before.recipes[name].projects != recipe.projects:
                 for project in unknown_projects(recipe, known):
                     log.warning("queue %s lists project %s, which doesn't exist", name, project)

@@ -205,13 +205,14 @@ class MoreCapacity:
 
     @property
     def text(self) -> str:
-        others = "what the jobs before it need" if self.for_others else ""
         if self.machines:
             own = [node for node in self.machines if not self.for_others or node is not self.machines[-1]]
             kinds = " or ".join(sorted({_described(node) for node in own}))
-            return f"Add machines to the flavor {self.flavor}: {len(own)} with {kinds}{others and f", and {others}"}."
+            others = ", and what the jobs before it need" if self.for_others else ""
+            return f"Add machines to the flavor {self.flavor}: {len(own)} with {kinds}{others}."
         more = {name: amount - self.for_others.get(name, 0) for name, amount in self.more.items()}
-        return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(more)}{others and f", and by {others}"}."
+        others = ", and by what the jobs before it need" if self.for_others else ""
+        return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(more)}{others}."
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         def larger(flavor: Flavor) -> Flavor:

@@ -129,6 +129,7 @@ class TrainRequest(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
+    FLAVOR_FIELD_NUMBER: _builtins.int
     request_key: _builtins.str
     """A key that the client chooses, at most 128 printable characters. Each project has its own keys. A
     repeated request with the same key and the same content returns the same job. A request with the same key
@@ -139,6 +140,10 @@ class TrainRequest(_message.Message):
     priority: _builtins.str
     """The class of its priority within the queue, such as "low", "normal" or "high" (`scheduling.priorities`), or a
     number between the lowest and the highest class. Empty: 0, or less if the queue allows no more.
+    """
+    flavor: _builtins.str
+    """The flavor, a kind of machine, on which the job runs (`scheduling.flavors`, `kubernetes.flavors`). Empty: the
+    first one on which it can start.
     """
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
@@ -194,10 +199,11 @@ class TrainRequest(_message.Message):
         queue: _builtins.str = ...,
         priority: _builtins.str = ...,
         expected: _duration_pb2.Duration | None = ...,
+        flavor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "expected", b"expected", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "program", b"program", "retry_policy", b"retry_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "expected", b"expected", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "priority", b"priority", "program", b"program", "queue", b"queue", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "expected", b"expected", "flavor", b"flavor", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "priority", b"priority", "program", b"program", "queue", b"queue", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -751,6 +757,7 @@ class GetTrainingStatusResponse(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    FLAVOR_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -793,6 +800,8 @@ class GetTrainingStatusResponse(_message.Message):
     """Its priority within the queue."""
     preemptions: _builtins.int
     """How many attempts were stopped for other jobs. They do not count against the attempts of retry_policy."""
+    flavor: _builtins.str
+    """The flavor that was asked for. Empty: any."""
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -879,10 +888,11 @@ class GetTrainingStatusResponse(_message.Message):
         priority: _builtins.int = ...,
         expected: _duration_pb2.Duration | None = ...,
         preemptions: _builtins.int = ...,
+        flavor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "program", b"program", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "expected", b"expected", "finished_at", b"finished_at", "flavor", b"flavor", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
@@ -1847,6 +1857,7 @@ class ExplainTrainingResponse(_message.Message):
     ESTIMATE_FIELD_NUMBER: _builtins.int
     REMEDIES_FIELD_NUMBER: _builtins.int
     EXPECTED_RUN_FIELD_NUMBER: _builtins.int
+    WANTED_FLAVOR_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id of the job."""
     queue: _builtins.str
@@ -1861,6 +1872,8 @@ class ExplainTrainingResponse(_message.Message):
     """The number of other jobs that hold capacity."""
     other_instances: _builtins.int
     """Their instances."""
+    wanted_flavor: _builtins.str
+    """The flavor that the job asks for. Empty: any."""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingReason]:
         """The reasons, the binding one first."""
@@ -1903,10 +1916,11 @@ class ExplainTrainingResponse(_message.Message):
         estimate: Global___StartEstimate | None = ...,
         remedies: _abc.Iterable[Global___Remedy] | None = ...,
         expected_run: Global___ExpectedRun | None = ...,
+        wanted_flavor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "promised_start", b"promised_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons", "remedies", b"remedies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons", "remedies", b"remedies", "wanted_flavor", b"wanted_flavor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2903,6 +2917,7 @@ class SnapshotJob(_message.Message):
     TRAINERS_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
     PROMISED_START_FIELD_NUMBER: _builtins.int
+    WANTED_FLAVOR_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id. 0: the caller may not know of the job."""
     project: _builtins.str
@@ -2923,6 +2938,8 @@ class SnapshotJob(_message.Message):
     """The kind of machine on which it runs, or is promised to run."""
     trainers: _builtins.int
     """The number of trainers that it has. 0: as it asks."""
+    wanted_flavor: _builtins.str
+    """The flavor that the job asks for. Empty: any."""
     @_builtins.property
     def submitted_at(self) -> _timestamp_pb2.Timestamp:
         """When it was submitted."""
@@ -2956,10 +2973,11 @@ class SnapshotJob(_message.Message):
         trainers: _builtins.int = ...,
         machines: _abc.Iterable[_builtins.int] | None = ...,
         promised_start: _timestamp_pb2.Timestamp | None = ...,
+        wanted_flavor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "promised_start", b"promised_start", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "priority", b"priority", "project", b"project", "promised_start", b"promised_start", "queue", b"queue", "shape", b"shape", "submitted_at", b"submitted_at", "trainers", b"trainers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "priority", b"priority", "project", b"project", "promised_start", b"promised_start", "queue", b"queue", "shape", b"shape", "submitted_at", b"submitted_at", "trainers", b"trainers", "wanted_flavor", b"wanted_flavor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_high_seconds: _TypeAlias = _typing.Literal["expected_high_seconds"]  # noqa: Y015
     _WhichOneofArgType__expected_high_seconds: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds"]  # noqa: Y015

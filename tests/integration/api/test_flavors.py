@@ -35,9 +35,8 @@ async def flavor_of(service: Service, job_id: int) -> str:
 
 
 async def test_a_job_runs_on_the_flavor_that_it_asks_for(service: Service) -> None:
-    first, asked = (
-        (await service.stub.Train(request)).job_id for request in (asking(""), asking("large"))
-    )
+    first = (await service.stub.Train(asking(""))).job_id
+    asked = (await service.stub.Train(asking("large"))).job_id
     assert (await flavor_of(service, first), await flavor_of(service, asked)) == ("small", "large")
     assert ((await service.status(first)).flavor, (await service.status(asked)).flavor) == ("", "large")
     async with AsyncTrainingClient(service.address) as client:
@@ -53,9 +52,9 @@ async def test_a_flavor_that_is_not_there_is_refused(service: Service) -> None:
 async def test_a_job_that_is_too_large_for_its_flavor_learns_what_fits(service: Service) -> None:
     details = await service.refuses(service.stub.Train(asking("small", 3)), grpc.StatusCode.INVALID_ARGUMENT)
     assert details == (
-        "parameters.PARALLEL_INSTANCES: The job needs 3 instances for 3 trainers. The largest that fits in the "
-        "capacity and the quota of the queue default is 2 trainers, on the flavor small. Submit it with at most "
-        "2 trainers, for the flavor large, or raise the capacity or the quota."
+        "parameters.PARALLEL_INSTANCES: The job needs 3 instances for 3 trainers. The largest that fits in "
+        "the capacity and the quota of the queue default is 2 trainers, on the flavor small. Submit it with "
+        "at most 2 trainers, for the flavor large, or raise the capacity or the quota."
     )
 
 

@@ -53,7 +53,9 @@ class Sight:
     def of(cls, seen: Snapshot) -> "Sight":
         return cls(
             waiting={queue: list(seen.waiting.in_order(queue)) for queue in seen.waiting.queues()},
-            running={job_id: (run.gang, run.allocation, run.started_at) for job_id, run in seen.running.items()},
+            running={
+                job_id: (run.gang, run.allocation, run.started_at) for job_id, run in seen.running.items()
+            },
             # How long a job takes to get going is learned from its earlier attempts, too.
             stakes={job_id: replace(stake, startup=0.0) for job_id, stake in seen.stakes.items()},
             promises=dict(seen.promises),

@@ -48,7 +48,8 @@ def _start(estimate: StartEstimate, moment: Callable[[Timestamp], str]) -> str:
 def _run(run: ExpectedRun) -> str:
     source = _SOURCES.get(run.source, words.printable(run.source))
     median = words.duration(run.median_seconds) if run.median_seconds >= 1 else "less than 1s"
-    return f"for {median}, in nine of ten cases less than {words.duration(max(1.0, run.high_seconds))} ({source})"
+    high = words.duration(max(1.0, run.high_seconds))
+    return f"for {median}, in nine of ten cases less than {high} ({source})"
 
 
 def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str]) -> Iterator[Fact]:
