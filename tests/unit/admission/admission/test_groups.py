@@ -35,10 +35,16 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
 
 
 async def accepted(
+    storage: Path, algorithm: str, options: Mapping[str, Any] | None = None, **sent: str
+) -> JobSpec:
+    return await accepted_in(OneQueue(8), storage, algorithm, options, **sent)
+
+
+async def accepted_in(
+    queues: OneQueue,
     storage: Path,
     algorithm: str,
     options: Mapping[str, Any] | None = None,
-    queues: OneQueue | None = None,
     **sent: str,
 ) -> JobSpec:
     recipe = {"kubernetes": {"image": "i:1", "command": ["c"]}}
@@ -49,7 +55,6 @@ async def accepted(
             algorithms, {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")}
         ),
         resolver,
-        capacity=8,
         queues=queues,
         models_uri="/models",
         checkpoints_uri="/checkpoints",
@@ -236,9 +241,9 @@ async def test_a_job_may_have_the_maximum_of_processes(storage: Path) -> None:
 async def test_the_maximum_follows_the_capacity(storage: Path) -> None:
     queues = OneQueue(4)
     with pytest.raises(InvalidField, match=r"PARALLEL_INSTANCES: .* at most 4"):
-        await accepted(storage, "pytorch", queues=queues, PARALLEL_INSTANCES="5")
+        await accepted_in(queues, storage, "pytorch", PARALLEL_INSTANCES="5")
     queues.tree = OneQueue(5).tree
-    made = await accepted(storage, "pytorch", {"nproc_per_node": 8}, queues=queues, PARALLEL_INSTANCES="5")
+    made = await accepted_in(queues, storage, "pytorch", {"nproc_per_node": 8}, PARALLEL_INSTANCES="5")
     assert made.instances == 5
     with pytest.raises(InvalidField, match="a job may have at most 40 "):
-        await accepted(storage, "pytorch", {"nproc_per_node": 9}, queues=queues, PARALLEL_INSTANCES="5")
+        await accepted_in(queues, storage, "pytorch", {"nproc_per_node": 9}, PARALLEL_INSTANCES="5")

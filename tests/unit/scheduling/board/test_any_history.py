@@ -71,9 +71,15 @@ class Leader:
     def __init__(self, history: "History") -> None:
         self.board = Board(lambda: POOL, OPTIONS.half_life)
         self.admitting = Admitting(
-            *(history.store, partial(plan, options=OPTIONS), self.board, NoteKeeper(history.store, None)),
-            *(history.save, lambda _pause: None, lambda: None, lambda: history.now),
-            lambda: (history.now - NOON).total_seconds(),
+            history.store,
+            partial(plan, options=OPTIONS),
+            self.board,
+            NoteKeeper(history.store, None),
+            history.save,
+            wake=lambda _pause: None,
+            keep_notes_soon=lambda: None,
+            clock=lambda: history.now,
+            steady=lambda: (history.now - NOON).total_seconds(),
         )
 
 
