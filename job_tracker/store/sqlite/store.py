@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
