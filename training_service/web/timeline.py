@@ -1,11 +1,11 @@
-"""A job's history as a picture: its states over time, and the restarts of its ranks."""
+"""A job's history as a picture: its states over time, and marks for failures, restarts and stops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job import Job, JobState, Move
 from training_service.web.showing import duration
 
 WIDTH: Final = 1000.0
@@ -66,11 +66,14 @@ def timeline_of(job: Job, now: datetime) -> Timeline:
         width = max(_THINNEST, place(until) - left)
         words.append(f"{move.state}{attempt} {lasted}")
         spans.append(Span(move.state, move.attempt, min(left, WIDTH - width), width, words[-1]))
-    marks = [
-        Mark(place(move.at), f"{'restart' if move.is_restart else move.state}: {move.diagnosis.summary}")
-        for move in job.history
-        if move.diagnosis is not None
-    ]
+    marks = [Mark(place(move.at), label) for move in job.history if (label := _label(move, job.spec.project))]
     if job.state.is_terminal:
         words.append(str(job.state))
     return Timeline(spans[-_MOST_PARTS:], marks[-_MOST_PARTS:], begin, end, ", then ".join(words[-20:]))
+
+
+def _label(move: Move, project: str) -> str:
+    """Return what a mark says about an attempt that failed or was stopped before its end; "" for others."""
+    if move.diagnosis is not None:
+        return f"{'restart' if move.is_restart else move.state}: {move.diagnosis.summary}"
+    return move.sentence(project)
