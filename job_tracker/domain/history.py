@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.progress import Saved
 from job_tracker.domain.states import LIVE_STATES, JobState
 
 
@@ -75,6 +76,8 @@ class Move:
     """The reason why the job waited in that state."""
     preemption: Preemption | None = None
     """For whom and why the attempt was stopped, if the job is queued again for that reason."""
+    saved: Saved | None = None
+    """The last checkpoint that the attempt had reported, once the next attempt begins."""
 
     @property
     def is_restart(self) -> bool:
