@@ -13,6 +13,7 @@ from training_service.web.pages import (
     queue,
     results,
     submit,
+    sweep,
 )
 from training_service.web.site import Page
 
@@ -44,6 +45,7 @@ PAGES: Final = (
     Page("/jobs/{job_id:int}/series.csv", results.table, (METRICS,)),
     Page("/jobs/{job_id:int}/fresh", results.fresh, (WATCH,)),
     Page("/compare", compare.compare, (LIST,)),
+    Page("/sweep", sweep.sweep, (LIST,)),
     Page("/queue", queue.queue, (QUEUE,)),
     Page("/queue/live", queue.live, (QUEUE,)),
     Page("/machines", machines.machines, ("GetQueueSnapshot",)),

@@ -4,6 +4,7 @@ from starlette.responses import Response
 
 from job_tracker.domain.errors import InvalidField
 from training_service.web.pages.jobs import job_ids, row_of
+from training_service.web.parallel import parallel_of
 from training_service.web.visits import Visit
 
 MOST = 20
@@ -31,10 +32,12 @@ async def compare(visit: Visit) -> Response:
     rows = [(name, [each.get(name, "") for each in values]) for name in names]
     metrics = [view.job.progress.metrics if view.job.progress else {} for view in views]
     measured = sorted({name for each in metrics for name in each})
+    jobs = [view.job for view in views]
     return visit.page(
         "compare.html",
+        parallel=parallel_of(jobs, visit.query.get("metric", "")),
         rows=[row_of(view) for view in views],
-        jobs=[view.job for view in views],
+        jobs=jobs,
         parameters=[(name, found, len(set(found)) > 1) for name, found in rows if any(found)],
         metrics=[(name, [each.get(name) for each in metrics]) for name in measured],
     )

@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from job_tracker.common.printable import quoted
-from job_tracker.domain.errors import InvalidField, TrackerError
+from job_tracker.domain.errors import Forbidden, InvalidField, TrackerError
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.waiting import queue_request_of
 from training_service.web import live as streams
-from training_service.web.gantt import gantt_of
+from training_service.web.gantt import Gantt, gantt_of
 from training_service.web.use_chart import use_charts
 from training_service.web.visits import Visit
 
@@ -72,9 +72,17 @@ async def _shown(visit: Visit) -> dict[str, Any]:
         "over": over,
         "charts": charts,
         "use_ticks": ticks,
-        "gantt": gantt_of(await visit.jobs.snapshot(visit.who, where.project)) if after is None else None,
+        "gantt": await _gantt(visit, where.project) if after is None else None,
         "next": _query(visit, "/".join(map(str, page.after))) if page.after is not None else "",
     }
+
+
+async def _gantt(visit: Visit, project: str) -> Gantt | None:
+    """Return the picture; None for a caller that has no role in its default project."""
+    try:
+        return gantt_of(await visit.jobs.snapshot(visit.who, project))
+    except Forbidden:
+        return None
 
 
 def _query(visit: Visit, after: str) -> str:

@@ -59,12 +59,22 @@
     if (box.matches("[data-submits]")) box.form.requestSubmit();
   });
 
+  // A line of parallel coordinates and its row in the table show each other.
+  for (const [kind, on] of [["mouseover", true], ["mouseout", false], ["focusin", true], ["focusout", false]]) {
+    document.addEventListener(kind, (event) => {
+      const row = event.target.closest?.("tr[data-job]");
+      if (row) document.querySelector(`[data-line="${row.dataset.job}"]`)?.classList.toggle("found", on);
+    });
+  }
+
   document.addEventListener("submit", (event) => {
     const question = event.submitter?.dataset.confirm;
     if (question && !window.confirm(question)) event.preventDefault();
   });
 
   document.addEventListener("click", async (event) => {
+    const line = event.target.closest("[data-line]");
+    if (line) location.href = `/jobs/${line.dataset.line}`;
     const button = event.target.closest("[data-copy]");
     if (!button) return;
     const source = document.getElementById(button.dataset.copy);
