@@ -7,9 +7,11 @@ import os
 import resource
 import signal
 import socket
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
+from importlib.metadata import version
 
 from job_tracker.access.audit import AuditTrail
 from job_tracker.access.audit_export import AuditExport
@@ -39,6 +41,7 @@ from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.pool import FollowedPool
+from job_tracker.tracking.replicas import Presence, Replica
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from job_tracker.trees.changes import RecordedChanges
 from job_tracker.trees.operations import Programs
@@ -128,8 +131,9 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
         stack.push_async_callback(end, background(collector.run(), "collection of logs"))
+        presence = Presence(store, _this_replica())
         leadership = make_leadership(
-            *(settings, store, opened, collector, reports, metrics, keys, catalog, pool)
+            *(settings, store, opened, collector, reports, metrics, keys, catalog, pool), presence.lead
         )
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
@@ -177,6 +181,9 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         if certificates:
             stack.push_async_callback(end, background(certificates.watch(), "watch of certificates"))
         await servers.start()
+        presence.serve_at(f"{split(settings.server.address)[0]}:{servers.port}")
+        stack.push_async_callback(presence.close)
+        stack.push_async_callback(end, background(presence.run(), "note of this replica"))
         if dashboard:
             await dashboard.start()
         log_exposure(settings)  # after the start: a failed start logs one line only
@@ -269,6 +276,7 @@ def make_leadership(
     keys: ReportKeys,
     catalog: DeclaredCatalog,
     pool: FollowedPool,
+    on_lead: Callable[[bool], None] = lambda _: None,
 ) -> Leadership:
     """The leadership of this replica, which runs the tracker during its terms."""
     options, resolver = tracker_options(settings), make_resolver(settings, catalog)
@@ -276,6 +284,10 @@ def make_leadership(
     def saved(before: Job, after: Job) -> None:
         metrics.observe_job(before, after)
         opened.on_save(before, after)
+
+    def led(is_leading: bool) -> None:
+        metrics.observe_leading(is_leading)
+        on_lead(is_leading)
 
     async def track(tenure: Tenure) -> None:
         models = ModelFiles(settings.storage.root)
@@ -302,9 +314,17 @@ def make_leadership(
     return Leadership(
         store,
         track,
-        holder=f"{socket.gethostname()}/{os.getpid()}",
+        holder=_this_replica().name,
         lifetime=timedelta(seconds=settings.store.lease_seconds),
-        on_change=metrics.observe_leading,
+        on_change=led,
+    )
+
+
+def _this_replica() -> Replica:
+    return Replica(
+        name=f"{socket.gethostname()}/{os.getpid()}",
+        version=version("training-service"),
+        started_at=utc_now().timestamp(),
     )
 
 

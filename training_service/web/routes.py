@@ -53,6 +53,7 @@ PAGES: Final = (
     Page("/submit", submit.submit, (SUBMIT,), is_form=True),
     Page("/submit/lines", submit.lines, ("WhoAmI",), is_form=True),
     Page("/operator", operator.projects, ("ListProjects",)),
+    Page("/operator/service", operator.service, ("ListProjects",)),
     Page("/operator/tokens", operator.tokens, ("ListTokens",)),
     Page("/operator/tokens/revoke", operator.revoke, ("RevokeToken",), is_form=True),
     Page("/operator/audit", operator.audit, ("ListAuditEvents",)),
