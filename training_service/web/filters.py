@@ -47,6 +47,11 @@ class Wanted:
             *(_moment(name, self.times[name]) for name in _TIMES),
         )
 
+    def in_form(self, name: str) -> str:
+        """Return a time as its input wants it, in UTC. Raises InvalidField."""
+        moment = _moment(name, self.times[name])
+        return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M") if moment else ""
+
     def pairs(self) -> list[tuple[str, str]]:
         """Return the filter as fields of a form."""
         pairs = [("state", str(state)) for state in self.states]

@@ -94,7 +94,7 @@ async def cancel(visit: Visit) -> Response:
             problems.append((job_id, str(error)))
     if problems:
         return visit.page("problems.html", 409, title="Not all jobs were cancelled", problems=problems)
-    return see(local(visit.form.get("next", "")))
+    return see(local(visit.form.get("next", "") or visit.query.get("next", "")))
 
 
 def job_ids(texts: Sequence[str]) -> list[int]:

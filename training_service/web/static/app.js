@@ -34,6 +34,26 @@
     }
   }
 
+  // Times of forms are in UTC on the server, and in the reader's zone on the page.
+  const two = (number) => String(number).padStart(2, "0");
+  for (const input of document.querySelectorAll("input[data-moment]")) {
+    if (!input.value) continue;
+    const at = new Date(`${input.value}Z`);
+    input.value = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${two(at.getHours())}:${two(at.getMinutes())}`;
+  }
+  document.addEventListener("formdata", (event) => {
+    for (const input of event.target.querySelectorAll("input[data-moment]")) {
+      if (input.value) event.formData.set(input.name, new Date(input.value).toISOString());
+    }
+    if (event.target.method !== "get") return;
+    // Addresses are links to send on: only what was filled in is in them.
+    for (const name of new Set(event.formData.keys())) {
+      const values = event.formData.getAll(name).filter((value) => value !== "");
+      event.formData.delete(name);
+      for (const value of values) event.formData.append(name, value);
+    }
+  });
+
   // Selections survive a new version of the list.
   const chosen = new Set();
   function showSelection() {
