@@ -228,7 +228,9 @@ class Jobs:
         """
         self._guard.check(caller, "snapshot", project or caller.default_project)
         queued = sum((await self._store.queued_by_queue()).values())
-        return await self.mirror.ask(lambda seen: snapshot_of(seen, caller, queued, with_machines=with_machines))
+        return await self.mirror.ask(
+            lambda seen: snapshot_of(seen, caller, queued, with_machines=with_machines)
+        )
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its outcome is decided. May be repeated.

@@ -29,6 +29,8 @@ class SeenJob:
     """Empty if the caller may not know of the job."""
     name: str = ""
     """Likewise."""
+    submitted_by: str = ""
+    """Likewise."""
     submitted_at: datetime
     admitted_at: datetime | None = None
     """None: it waits."""
@@ -96,6 +98,7 @@ def snapshot_of(seen: Seen, caller: Caller, queued: int, *, with_machines: bool 
             gang=replace(gang, job_id=gang.job_id if is_known else 0, queue=names.of(gang.queue)),
             project=label.project if is_known else "",
             name=label.name if is_known else "",
+            submitted_by=label.submitted_by if is_known else "",
             submitted_at=label.submitted_at,
             admitted_at=datetime.fromtimestamp(run.started_at, UTC) if run is not None else None,
             allocation=_without_node_names(run.allocation, machines) if run is not None else None,

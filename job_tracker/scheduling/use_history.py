@@ -55,7 +55,9 @@ class UseHistory:
         for key, text in notes.items():
             day, queue = _day_and_queue(key)
             if day == self._day:
-                self._queues[queue] = {slot: (held, quota, waiting) for slot, held, quota, waiting in _read(text)}
+                self._queues[queue] = {
+                    slot: (held, quota, waiting) for slot, held, quota, waiting in _read(text)
+                }
 
     def observe(self, board: Board, now: float) -> None:
         """Record what queues hold now, and how many jobs wait in them."""
@@ -147,7 +149,9 @@ def _capacities(flavors: Sequence[Flavor]) -> Mapping[str, int]:
 
 
 def _share(amounts: Mapping[str, int], capacities: Mapping[str, int]) -> float:
-    return max((amount / capacities[name] for name, amount in amounts.items() if capacities.get(name)), default=0.0)
+    return max(
+        (amount / capacities[name] for name, amount in amounts.items() if capacities.get(name)), default=0.0
+    )
 
 
 def _held(snapshot: Snapshot) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""The replicas of the service: each one writes a note of itself into the store, so that operators see them all."""
+"""The replicas of the service: each writes a note of itself into the store, so that operators see them."""
 
 import asyncio
 import json

@@ -20,8 +20,23 @@ __all__ = ["serve", "visit"]
 
 WIDE_AND_LIGHT, NARROW_AND_DARK = (1280, "light"), (360, "dark")
 VIEWS = (
-    *("/jobs", "/jobs/1", "/jobs/1/curves", "/jobs/1/logs", "/jobs/1/artifacts", "/compare?job=1&job=2&job=3"),
-    *("/sweep", "/queue?over=week", "/machines", "/submit?algorithm=program", "/login", "/nothing", "/jobs/3"),
+    *(
+        "/jobs",
+        "/jobs/1",
+        "/jobs/1/curves",
+        "/jobs/1/logs",
+        "/jobs/1/artifacts",
+        "/compare?job=1&job=2&job=3",
+    ),
+    *(
+        "/sweep",
+        "/queue?over=week",
+        "/machines",
+        "/submit?algorithm=program",
+        "/login",
+        "/nothing",
+        "/jobs/3",
+    ),
     *("/operator", "/operator/service", "/operator/tokens", "/operator/audit"),
 )
 RULES = {

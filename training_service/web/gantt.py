@@ -12,8 +12,8 @@ from training_service.web.scales import Tick, TimeScale
 from training_service.web.showing import duration
 
 MOST_LANES: Final = 40
-_PAST: Final = 0.2
-"""The part of the picture before now."""
+_LEAST_PAST, _MOST_PAST = 0.03, 0.25
+"""The time before now that the picture shows, as a part of that after it."""
 _SHORTEST: Final = 60.0
 _LONGEST: Final = 14 * 86_400.0
 """Seconds after now that the picture shows."""
@@ -72,7 +72,8 @@ def gantt_of(snapshot: QueueSnapshot) -> Gantt:
     timed.sort(key=lambda each: (each[0].is_reserved, each[0].begin))
     ends = [times.end if times.end < math.inf else times.begin + _WITHOUT_LENGTH for times, _ in timed]
     ahead = min(_LONGEST, max([_SHORTEST, *(1.05 * (end - now) for end in ends[:MOST_LANES])]))
-    scale = TimeScale(now - ahead * _PAST / (1 - _PAST), now + ahead)
+    age = max((now - times.begin for times, _ in timed[:MOST_LANES]), default=0.0)
+    scale = TimeScale(now - min(max(age, _LEAST_PAST * ahead), _MOST_PAST * ahead), now + ahead)
     lanes = [_lane(times, job, scale, now) for times, job in timed[:MOST_LANES]]
     waiting = sum(job.allocation is None for job in snapshot.jobs) + snapshot.omitted
     return Gantt(
@@ -119,7 +120,11 @@ def _bars(times: _Times, scale: TimeScale, now: float) -> Iterator[Bar]:
 
 
 def _words(times: _Times, now: float) -> str:
-    begin = f"starts in {duration(times.begin - now)}" if times.is_reserved else f"runs for {duration(now - times.begin)}"
+    begin = (
+        f"starts in {duration(times.begin - now)}"
+        if times.is_reserved
+        else f"runs for {duration(now - times.begin)}"
+    )
     if times.end == math.inf:
         return f"{begin}, its end is not known"
     end = duration(times.end - (times.begin if times.is_reserved else now))

@@ -1,4 +1,4 @@
-"""Jobs that differ in parameters as parallel coordinates: an axis for each of these, the last one a metric."""
+"""Jobs that differ in parameters as parallel coordinates: an axis for each, and the last one a metric."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ _MOST_CATEGORIES: Final = 12
 _LOGARITHMIC_FROM: Final = 20.0
 """A parameter whose largest value is so many times its smallest one has a logarithmic axis."""
 _SHADES: Final = 5
+_USUAL: Final = ("accuracy", "score", "loss", "error")
 _NOT_SET: Final = "not set"
 
 
@@ -76,10 +77,10 @@ class Parallel:
 
 
 def parallel_of(jobs: Sequence[Job], metric: str = "") -> Parallel:
-    """Return the picture of some jobs. Without a metric, the first one that most of them have is taken."""
+    """Return the picture of some jobs. Without a metric, a usual one, or one that most have, is taken."""
     names = differing(jobs)
     metrics = _metrics(jobs)
-    chosen = metric if metric in metrics else next(iter(metrics), "")
+    chosen = metric if metric in metrics else _usual(metrics)
     results = {job.id: _result(job, chosen) for job in jobs}
     scales = [_Scale([_value(job, name) for job in jobs]) for name in names[:MOST_AXES]]
     known = [result for result in results.values() if result is not None]
@@ -100,9 +101,7 @@ def parallel_of(jobs: Sequence[Job], metric: str = "") -> Parallel:
         result = results[job.id]
         if last is not None and result is not None:
             heights.append(last.height(repr(result)))
-        points = " ".join(
-            f"{place:.2f},{height:.2f}" for place, height in zip(places, heights, strict=False)
-        )
+        points = " ".join(f"{place:.2f},{height:.2f}" for place, height in zip(places, heights, strict=False))
         texts = [f"{name} {value}" for name, value in zip(names, values, strict=False)]
         texts += [f"{chosen} {number(result)}"] if result is not None else []
         lines.append(Line(job, points, _shade(result, order), f"Job {job.id}: {', '.join(texts)}"))
@@ -127,9 +126,11 @@ class _Scale:
         found = [value for value in numbers if value is not None]
         if len(found) == len(numbers):
             self._least, self._most = min(found), max(found)
-            self.is_logarithmic = 0 < self._least and self._most / self._least >= _LOGARITHMIC_FROM
+            self.is_logarithmic = self._least > 0 and self._most / self._least >= _LOGARITHMIC_FROM
             middle = [] if self._least == self._most else [self._most]
-            self.labels = [AxisLabel(self.height(repr(value)), number(value)) for value in (self._least, *middle)]
+            self.labels = [
+                AxisLabel(self.height(repr(value)), number(value)) for value in (self._least, *middle)
+            ]
         else:
             self._words = list(dict.fromkeys(sorted(texts)))
             step = max(1, math.ceil(len(self._words) / _MOST_CATEGORIES))
@@ -168,6 +169,15 @@ def _metrics(jobs: Sequence[Job]) -> list[str]:
         for name in job.progress.metrics if job.progress else ():
             counts[name] = counts.get(name, 0) + 1
     return sorted(counts, key=lambda name: (-counts[name], name))
+
+
+def _usual(metrics: Sequence[str]) -> str:
+    """Return the metric that most likely says how good a job is."""
+    for part in _USUAL:
+        for name in metrics:
+            if part in name.lower():
+                return name
+    return next(iter(metrics), "")
 
 
 def _result(job: Job, metric: str) -> float | None:

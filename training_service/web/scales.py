@@ -6,7 +6,7 @@ from typing import Final
 
 from training_service.web.showing import duration
 
-_MOST_TICKS: Final = 5
+_MOST_TICKS: Final = 6
 _LAST_TICK: Final = 94.0
 """A text further to the right would not fit."""
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -16,6 +16,10 @@ _STEPS: Final = (
     *(number * _HOUR for number in (1, 2, 4, 6, 12)),
     *(number * _DAY for number in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)),
 )
+
+
+def _round(seconds: float) -> str:
+    return f"{seconds:g} s" if 1 <= seconds < _MINUTE else duration(seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,10 @@ class TimeScale:
         origin = self.first if zero is None else zero
         step = next((each for each in _STEPS if (self.last - self.first) / each <= _MOST_TICKS), _STEPS[-1])
         number = -int((origin - self.first) / step)
-        found = []
+        found: list[Tick] = []
         while (at := origin + number * step) <= self.last and len(found) <= 2 * _MOST_TICKS:
             sign = "−" if number < 0 else "+" if number and zero is not None else ""
-            label = f"{sign}{duration(abs(number * step))}" if number else name
+            label = f"{sign}{_round(abs(number * step))}" if number else name
             if (place := self.place(at)) <= _LAST_TICK:
                 found.append(Tick(place, label))
             number += 1

@@ -66,9 +66,11 @@ def _steps(points: Sequence[Point], scale: TimeScale) -> str:
     known = [(point.at, point.quota) for point in points if point.quota is not None]
     if not known:
         return ""
-    return f"M0 {_y(known[0][1])}" + "".join(
-        f"H{scale.place(at):.2f}V{_y(quota)}" for at, quota in known
-    ) + f"H{_HEIGHT:.0f}"
+    return (
+        f"M0 {_y(known[0][1])}"
+        + "".join(f"H{scale.place(at):.2f}V{_y(quota)}" for at, quota in known)
+        + f"H{_HEIGHT:.0f}"
+    )
 
 
 def _y(share: float) -> str:

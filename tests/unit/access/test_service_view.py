@@ -37,7 +37,12 @@ def view(store: SqliteStore, storage: str, events: list[AuditEvent] | None = Non
 
 async def test_the_leader_is_the_replica_that_said_so_last(store: SqliteStore, tmp_path: Path) -> None:
     await store.submit(spec(), NOON, None, 100)
-    for name, seen_at, is_leading in (("a", NOW - 900, True), ("b", NOW - 9, True), ("c", NOW - 3, True), ("d", NOW, False)):
+    for name, seen_at, is_leading in (
+        ("a", NOW - 900, True),
+        ("b", NOW - 9, True),
+        ("c", NOW - 3, True),
+        ("d", NOW, False),
+    ):
         replica = Replica(name=name, version="1", started_at=NOW, seen_at=seen_at, is_leading=is_leading)
         await store.keep_scheduling_notes({(REPLICA, name): json.dumps(asdict(replica))})
     found = await view(store, str(tmp_path)).see_service(OPERATOR)

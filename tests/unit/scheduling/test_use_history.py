@@ -8,22 +8,20 @@ from typing import Any
 import pytest
 
 from job_tracker.domain.allocation import Allocation
+from job_tracker.domain.job import new_job
 from job_tracker.scheduling import use_history
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Flavor, Limit, Queue
 from job_tracker.scheduling.notes import NoteKeeper
 from job_tracker.scheduling.use_history import HISTORY, SLOT_SECONDS, Point, history_of
 from job_tracker.store.sqlite import SqliteStore
-from job_tracker.domain.job import new_job
 from tests.support.jobs import NOON, spec
 
 NOW = NOON.timestamp()
 DAY = 86_400.0
 QUEUES = {
     "research": Queue(name="research"),
-    "vision": Queue(
-        name="vision", parent="research", limits={"default": {"instances": Limit(nominal=4)}}
-    ),
+    "vision": Queue(name="vision", parent="research", limits={"default": {"instances": Limit(nominal=4)}}),
 }
 
 

@@ -38,7 +38,9 @@ def snapshot(*jobs: SeenJob, omitted: int = 0) -> QueueSnapshot:
 def test_running_jobs_come_first_and_then_starts_in_their_order() -> None:
     found = gantt_of(
         snapshot(
-            seen(5, promised=HOUR, length=HOUR), seen(1, running=HOUR, length=2 * HOUR), seen(4, promised=60, length=60)
+            seen(5, promised=HOUR, length=HOUR),
+            seen(1, running=HOUR, length=2 * HOUR),
+            seen(4, promised=60, length=60),
         )
     )
     assert [lane.job.gang.job_id for lane in found.lanes] == [1, 4, 5]
@@ -62,7 +64,9 @@ def test_an_end_that_is_not_known_or_over_is_open() -> None:
 
 
 def test_waiting_jobs_without_a_start_are_counted() -> None:
-    found = gantt_of(snapshot(seen(1), seen(2, promised=math.inf), seen(3, promised=60, length=60), omitted=4))
+    found = gantt_of(
+        snapshot(seen(1), seen(2, promised=math.inf), seen(3, promised=60, length=60), omitted=4)
+    )
     assert [lane.job.gang.job_id for lane in found.lanes] == [3]
     assert found.without == 6
 

@@ -27,7 +27,10 @@ def test_only_parameters_that_differ_have_an_axis_and_the_metric_is_the_last() -
 def test_wide_ranges_are_logarithmic_and_words_lie_beside_each_other() -> None:
     rates, kinds = ("0.001", "0.01", "0.1"), ("adam", "sgd", "lion")
     found = parallel_of(
-        [trial(i, 0.1 * i, LR=rate, KIND=kind) for i, (rate, kind) in enumerate(zip(rates, kinds, strict=True), 1)]
+        [
+            trial(i, 0.1 * i, LR=rate, KIND=kind)
+            for i, (rate, kind) in enumerate(zip(rates, kinds, strict=True), 1)
+        ]
     )
     rate, kind, _ = found.axes
     assert rate.is_logarithmic

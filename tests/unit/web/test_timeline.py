@@ -58,7 +58,7 @@ def test_failures_and_the_last_checkpoint_of_each_attempt_are_marks() -> None:
 
 
 def test_a_preemption_and_the_restart_of_a_rank_are_marks() -> None:
-    job = new_job(1, spec(instances=2, elastic=Elastic(1)), NOON).admitted(NOON).running(NOON)
+    job = new_job(1, spec(instances=2, elastic=Elastic(min_instances=1)), NOON).admitted(NOON).running(NOON)
     job = job.restarting(1, CRASH, NOON + after(5))
     why = Preemption(by_job=9, why=PreemptionReason.RECLAIM, by_project=job.spec.project)
     ending = job.preempted(why, NOON + after(10)).ending

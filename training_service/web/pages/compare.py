@@ -38,6 +38,7 @@ async def compare(visit: Visit) -> Response:
         parallel=parallel_of(jobs, visit.query.get("metric", "")),
         rows=[row_of(view) for view in views],
         jobs=jobs,
+        job_fields=[("job", job.id) for job in jobs],
         parameters=[(name, found, len(set(found)) > 1) for name, found in rows if any(found)],
         metrics=[(name, [each.get(name) for each in metrics]) for name in measured],
     )

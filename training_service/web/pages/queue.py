@@ -20,7 +20,7 @@ from training_service.web.visits import Visit
 _PAGE: Final = 100
 _PAUSE: Final = 2.0
 """Seconds between two versions at least."""
-_SPANS: Final = {"day": timedelta(days=1), "week": timedelta(days=7)}
+_SPANS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
 """For how long the history of queues is shown."""
 
 
@@ -70,6 +70,7 @@ async def _shown(visit: Visit) -> dict[str, Any]:
         "page": page,
         "where": where,
         "over": over,
+        "spans": list(_SPANS),
         "charts": charts,
         "use_ticks": ticks,
         "gantt": await _gantt(visit, where.project) if after is None else None,

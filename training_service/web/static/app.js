@@ -2,7 +2,17 @@
 "use strict";
 
 (() => {
-  const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+  const ofToday = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+  const ofYear = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "numeric", minute: "2-digit" });
+  const older = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+  function short(at) {
+    const now = new Date();
+    if (at.toDateString() === now.toDateString()) return ofToday.format(at);
+    return (at.getFullYear() === now.getFullYear() ? ofYear : older).format(at);
+  }
+
   const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
   function duration(seconds) {
@@ -21,8 +31,8 @@
     for (const element of root.querySelectorAll("time[datetime]:not([data-shown])")) {
       const at = new Date(element.dateTime);
       element.dataset.shown = "";
-      element.title = element.textContent;
-      element.textContent = exact.format(at);
+      element.title = `${exact.format(at)} (${element.textContent})`;
+      element.textContent = short(at);
     }
     tick(root);
   }

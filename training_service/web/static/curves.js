@@ -10,6 +10,8 @@
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const plots = new Map();
   const MOST = 48;
+  const FEW = 40;
+  const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumSignificantDigits: 4 });
   let data = new Map();
 
   const text = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -40,16 +42,16 @@
     return [keys, smoothed(keys.map((key) => points.get(key)), weight)];
   }
 
-  function options(name, labels, over, isLog, width) {
+  function options(labels, counts, over, isLog, width) {
     const colors = scheme.matches ? dark : fixed;
     const axis = { stroke: text("--muted"), grid: { stroke: text("--line"), width: 1 }, ticks: { stroke: text("--line"), width: 1 } };
     return {
       width, height: 220, legend: { live: true }, cursor: { sync: { key: "curves" }, drag: { x: true, y: false } },
       scales: { x: { time: over === "time" }, y: { distr: isLog ? 3 : 1 } },
-      axes: [{ ...axis }, { ...axis, size: 60 }],
+      axes: [{ ...axis }, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : compact.format(tick))) }],
       series: [
         { label: over === "since" ? "seconds" : over },
-        ...labels.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 1.5, spanGaps: false, points: { show: false } })),
+        ...labels.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 1.5, spanGaps: false, points: { show: counts[i] <= FEW, size: 5 } })),
       ],
     };
   }
@@ -102,7 +104,7 @@
       root.append(figure);
       const width = Math.max(260, place.clientWidth);
       const joined = lines.length === 1 ? lines[0] : uPlot.join(lines);
-      plots.set(name, new uPlot(options(name, labels, over, isLog, width), joined, place));
+      plots.set(name, new uPlot(options(labels, lines.map(([at]) => at.length), over, isLog, width), joined, place));
     }
     if (!root.childElementCount) {
       const empty = document.createElement("p");
