@@ -349,7 +349,8 @@ class Pass:
     def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[_Blocker]:
         """Return the jobs that a gang would overtake. It overtakes none with what is guaranteed to it.
 
-        It has overtaken those without a promise already if it has one itself.
+        If it has a promise, it has overtaken those that never had one already. Those that have lost theirs since
+        count: else jobs of other queues could take it from them again and again.
         """
         if not self._blockers:
             return []
@@ -361,7 +362,8 @@ class Pass:
         promise = self._snapshot.promises.get(gang.job_id)
         if promise is None or promise.at == math.inf:
             return found
-        return [each for each in found if self._reserved[each.index].promise.at < math.inf]
+        promises = [(each, self._reserved[each.index].promise) for each in found]
+        return [each for each, theirs in promises if theirs.at < math.inf or theirs.is_put_off]
 
     def _without_promise(self, blockers: list[_Blocker]) -> list[_Blocker]:
         return [each for each in blockers if self._reserved[each.index].promise.at == math.inf]

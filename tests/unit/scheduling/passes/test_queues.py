@@ -188,6 +188,23 @@ def test_a_job_that_is_put_off_again_and_again_is_passed_by_few_of_its_own_queue
     assert cluster.promises[2].overtaken == 8
 
 
+def test_a_job_that_loses_its_promise_is_passed_by_few_to_which_a_later_start_was_promised() -> None:
+    """Otherwise each time another queue takes its promise from it, one of its own queue goes first."""
+    cluster = Cluster()
+    cluster.used("a", 1e6)
+    cluster.submit(gang(2, "a", 8, 10.0))
+    passed = 0
+    for turn in range(60):
+        cluster.running.clear()
+        # Every other turn, the job of queue b is of unknown length, so that no start can be promised to job 2.
+        cluster.submit(gang(100 + turn, "b", 1, None if turn % 2 else 10.0), gang(1000 + turn, "a", 1, None))
+        passed += sum(job_id >= 1000 for job_id in started(cluster.turn(NOW + turn * 60)))
+
+    assert passed == 8
+    cluster.running.clear()
+    assert started(cluster.turn(NOW + 3600))[0] == 2
+
+
 @pytest.mark.parametrize("seconds", [[100.0], [100.0, None]])
 def test_promises_to_later_jobs_count_as_overtaking_a_job_to_which_none_can_be_promised(
     seconds: list[float | None],
