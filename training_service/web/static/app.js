@@ -35,7 +35,22 @@
       element.textContent = short(at);
     }
     tick(root);
+    showScrolls();
   }
+
+  // What scrolls sideways can be reached by the keyboard.
+  function showScrolls() {
+    for (const part of document.querySelectorAll(".scroll")) {
+      const scrolls = part.scrollWidth > part.clientWidth;
+      if (scrolls === part.hasAttribute("tabindex")) continue;
+      part.toggleAttribute("tabindex", scrolls);
+      if (scrolls) part.tabIndex = 0;
+      if (scrolls) part.setAttribute("role", "group");
+      else part.removeAttribute("role");
+      part.setAttribute("aria-label", "Scrolls sideways");
+    }
+  }
+  addEventListener("resize", showScrolls);
 
   function tick(root = document) {
     for (const element of root.querySelectorAll("[data-since]")) {
