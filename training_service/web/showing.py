@@ -31,6 +31,8 @@ def duration(length: timedelta | float | None) -> str:
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
     if not math.isfinite(seconds):
         return "–"
+    if 0 < seconds < _SHORT:
+        return "< 1 ms"
     if seconds < 1:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
     if seconds < 10:

@@ -125,7 +125,24 @@
 
   let waiting = 0;
   const later = (work, ms) => { clearTimeout(waiting); waiting = setTimeout(work, ms); };
-  controls.addEventListener("input", () => later(draw, 50));
+  // What is chosen is in the address, so that a view can be sent to someone else.
+  const chosen = new URLSearchParams(location.search);
+  for (const input of controls.elements) {
+    if (!input.name || !chosen.has(input.name)) continue;
+    if (input.type === "checkbox") input.checked = true;
+    else input.value = chosen.get(input.name);
+  }
+  function remember() {
+    const query = new URLSearchParams(location.search);
+    for (const input of controls.elements) {
+      if (!input.name) continue;
+      query.delete(input.name);
+      const isDefault = input.type === "checkbox" ? !input.checked : input.value === input.dataset.default;
+      if (!isDefault) query.set(input.name, input.value);
+    }
+    history.replaceState(null, "", `${location.pathname}${query.size ? "?" : ""}${query}`);
+  }
+  controls.addEventListener("input", () => later(() => { draw(); remember(); }, 50));
   controls.addEventListener("submit", (event) => event.preventDefault());
   scheme.addEventListener("change", draw);
   addEventListener("resize", () => later(draw, 150));
