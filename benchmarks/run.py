@@ -12,7 +12,9 @@ from benchmarks import (
     cancelling,
     checkpoints,
     compression,
+    draining,
     fair_shares,
+    giving_way,
     idle,
     kills,
     kubernetes_latency,
@@ -75,6 +77,7 @@ BENCHMARKS = {
     "scheduling-traces": scheduling_traces.measure,
     "fair-shares": fair_shares.measure,
     "two-projects": two_projects.measure,
+    "giving-way": giving_way.measure,
     "stalls": stalls.measure,
     "kills": kills.measure,
     "cancelling": cancelling.measure,
@@ -83,6 +86,7 @@ BENCHMARKS = {
     "pods-latency": kubernetes_latency.measure,
     "pods-steady": kubernetes_steady.measure,
     "pods-torch": kubernetes_torch.measure,
+    "draining": draining.measure,
 }
 
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.progress import Saved
 from job_tracker.domain.states import LIVE_STATES, JobState
 
@@ -46,7 +47,7 @@ class Ending:
     """A decided outcome whose group is still to be stopped. It is written before the stop begins.
 
     With state BACKOFF it is the outcome of an attempt that another attempt follows, with state QUEUED the
-    preemption of an attempt, and otherwise the outcome of the job.
+    preemption or the eviction of an attempt, and otherwise the outcome of the job.
     """
 
     state: JobState
@@ -59,6 +60,17 @@ class Ending:
     """Whether there are files at the job's `model_uri` after a success; None if unknown."""
     preemption: Preemption | None = None
     """For whom and why the attempt is stopped; only with state QUEUED."""
+    eviction: Eviction | None = None
+    """By whom the attempt is stopped, if not by this service; only with state QUEUED."""
+
+    @property
+    def noticed_at(self) -> float:
+        """Return when the ranks got notice, in seconds since 1970. What fails later may be a consequence."""
+        return (self.eviction.at if self.eviction else self.decided_at).timestamp()
+
+    def sentence(self, project: str) -> str:
+        """Return why the attempt is stopped before its end, for members of a project; "" if it is not."""
+        return _sentence(self.preemption, self.eviction, project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +88,8 @@ class Move:
     """The reason why the job waited in that state."""
     preemption: Preemption | None = None
     """For whom and why the attempt was stopped, if the job is queued again for that reason."""
+    eviction: Eviction | None = None
+    """By whom the attempt was stopped, if the job is queued again for that reason."""
     saved: Saved | None = None
     """The last checkpoint that the attempt had reported, once the next attempt begins."""
 
@@ -83,3 +97,18 @@ class Move:
     def is_restart(self) -> bool:
         """Return whether this entry is the restart of a rank instead of a new state."""
         return self.state in LIVE_STATES and self.diagnosis is not None
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Return whether the attempt was stopped before its end, and so does not count."""
+        return self.preemption is not None or self.eviction is not None
+
+    def sentence(self, project: str) -> str:
+        """Return why the attempt was stopped before its end, for members of a project; "" if it was not."""
+        return _sentence(self.preemption, self.eviction, project)
+
+
+def _sentence(preemption: Preemption | None, eviction: Eviction | None, project: str) -> str:
+    if eviction is not None:
+        return eviction.sentence()
+    return preemption.sentence(project) if preemption is not None else ""

@@ -349,8 +349,8 @@ class Pass:
     def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[_Blocker]:
         """Return the jobs that a gang would overtake. It overtakes none with what is guaranteed to it.
 
-        If it has a promise, it has overtaken those that never had one already. Those that have lost theirs since
-        count: else jobs of other queues could take it from them again and again.
+        If it has a promise, it has overtaken those that never had one already. Those that have lost theirs
+        since count: else jobs of other queues could take it from them again and again.
         """
         if not self._blockers:
             return []

@@ -751,6 +751,7 @@ class GetTrainingStatusResponse(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    EVICTIONS_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -770,7 +771,9 @@ class GetTrainingStatusResponse(_message.Message):
     model_uri: _builtins.str
     """The URI of the folder for the trained model."""
     max_attempts: _builtins.int
-    """The number of attempts that the job may have, including the first, and those that were preempted."""
+    """The number of attempts that the job may have, including the first, and those that were preempted or
+    evicted.
+    """
     has_model: _builtins.bool
     """Whether there was a file at model_uri when the job succeeded. Absent before that, and if the storage did
     not answer.
@@ -793,6 +796,10 @@ class GetTrainingStatusResponse(_message.Message):
     """Its priority within the queue."""
     preemptions: _builtins.int
     """How many attempts were stopped for other jobs. They do not count against the attempts of retry_policy."""
+    evictions: _builtins.int
+    """How many attempts were stopped by others than the service, with notice: the drain of a node, for example.
+    They do not count against the attempts of retry_policy.
+    """
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -879,10 +886,11 @@ class GetTrainingStatusResponse(_message.Message):
         priority: _builtins.int = ...,
         expected: _duration_pb2.Duration | None = ...,
         preemptions: _builtins.int = ...,
+        evictions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "program", b"program", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "evictions", b"evictions", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
@@ -901,6 +909,7 @@ class Move(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
     PREEMPTED_FIELD_NUMBER: _builtins.int
+    EVICTED_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The new state of the job. `queuing` with a diagnosis: an attempt failed, and another follows.
     `running` with a diagnosis: a rank of an elastic group failed and is restarted, while the others train
@@ -910,6 +919,8 @@ class Move(_message.Message):
     """The number of the attempt at that time, from 1; 0 before the first launch."""
     preempted: _builtins.str
     """For `queuing`: why the attempt was stopped for another job, in a sentence. Empty: it was not."""
+    evicted: _builtins.str
+    """For `queuing`: by whom the attempt was stopped, if not by the service, in a sentence. Empty: it was not."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """The time of the move."""
@@ -926,10 +937,11 @@ class Move(_message.Message):
         attempt: _builtins.int = ...,
         diagnosis: Global___Diagnosis | None = ...,
         preempted: _builtins.str = ...,
+        evicted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "diagnosis", b"diagnosis"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "diagnosis", b"diagnosis", "preempted", b"preempted", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "diagnosis", b"diagnosis", "evicted", b"evicted", "preempted", b"preempted", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,7 @@ class Event(StrEnum):
     RESTART = "restart of a rank"
     FAILURE = "failure"
     PREEMPTION = "preemption"
+    EVICTION = "eviction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,8 @@ def _events(job: Job, moves: Sequence[Move]) -> Iterator[tuple[Event, datetime, 
             yield Event.FAILURE, move.at, f"{str(move.state).capitalize()}: {move.diagnosis.summary}"
         elif move.preemption is not None:
             yield Event.PREEMPTION, move.at, move.preemption.sentence(job.spec.project)
+        elif move.eviction is not None:
+            yield Event.EVICTION, move.at, move.eviction.sentence()
         if move.saved is not None:
             yield _saved(move.saved)
     if job.progress is not None and job.progress.saved is not None:

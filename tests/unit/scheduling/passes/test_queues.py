@@ -196,7 +196,7 @@ def test_a_job_that_loses_its_promise_is_passed_by_few_to_which_a_later_start_wa
     passed = 0
     for turn in range(60):
         cluster.running.clear()
-        # Every other turn, the job of queue b is of unknown length, so that no start can be promised to job 2.
+        # Every other turn, the job of b is of unknown length, so that no start can be promised to job 2.
         cluster.submit(gang(100 + turn, "b", 1, None if turn % 2 else 10.0), gang(1000 + turn, "a", 1, None))
         passed += sum(job_id >= 1000 for job_id in started(cluster.turn(NOW + turn * 60)))
 
