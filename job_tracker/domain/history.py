@@ -11,20 +11,32 @@ from job_tracker.domain.states import LIVE_STATES, JobState
 
 
 class PreemptionReason(StrEnum):
-    """Why an attempt is stopped for another job. The values are stable."""
+    """Why an attempt is stopped although it could go on. The values are stable."""
 
     PRIORITY = "priority"
     """The other job has a higher priority in the same queue."""
     RECLAIM = "reclaim"
     """The queue of the other job takes back what is guaranteed to it."""
+    SHRINK = "shrink"
+    """An elastic job goes on with fewer instances, so that the other job starts."""
+    GROW = "grow"
+    """An elastic job goes on with more instances, which are free."""
+
+    @property
+    def is_resize(self) -> bool:
+        """Return whether the job goes on at once in any case, in another size."""
+        return self in (PreemptionReason.SHRINK, PreemptionReason.GROW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """The stop of an attempt for a waiting job. The preempted job is queued again, and loses no attempt."""
+    """The stop of an attempt for a waiting job, or to go on in another size.
+
+    The job is queued again, and loses no attempt.
+    """
 
     by_job: int
-    """The waiting job."""
+    """The waiting job. 0: none, since the job is to go on with more instances."""
     why: PreemptionReason
     by_attempt: int = 0
     """The number of attempts that the waiting job had made."""
@@ -38,7 +50,11 @@ class Preemption:
         why = {
             PreemptionReason.PRIORITY: f"{other} has a higher priority",
             PreemptionReason.RECLAIM: f"the queue of {other} takes back its guaranteed quota",
+            PreemptionReason.SHRINK: f"{other} starts with what gets free",
+            PreemptionReason.GROW: "more instances are free",
         }[self.why]
+        if self.why is PreemptionReason.GROW:
+            return f"Made larger: {why}."
         return f"Preempted: {why}." if not self.trainers else f"Made smaller: {why}."
 
 

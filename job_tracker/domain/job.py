@@ -198,8 +198,8 @@ class Job:
 
     @property
     def preemptions(self) -> int:
-        """Return how many attempts were preempted. They do not count against `max_attempts`."""
-        return sum(move.preemption is not None for move in self.history)
+        """Return how many attempts were preempted, without those that were stopped for another size."""
+        return sum(move.preemption is not None and not move.preemption.why.is_resize for move in self.history)
 
     @property
     def evictions(self) -> int:
@@ -208,16 +208,17 @@ class Job:
 
     @property
     def _interruptions(self) -> int:
-        return self.preemptions + self.evictions
+        """The number of attempts that were preempted, resized or evicted."""
+        return sum(move.is_uncounted for move in self.history)
 
     @property
     def max_attempts(self) -> int:
-        """Return how many attempts there may be, with those that were preempted or evicted."""
+        """Return how many attempts there may be, with those that were preempted, resized or evicted."""
         return self.spec.retry.max_attempts + self._interruptions
 
     @property
     def preemption(self) -> Preemption | None:
-        """Return why the job waits again or is being stopped, if it is because of a preemption."""
+        """Return why the job waits again or is being stopped, if it is for another job or another size."""
         if self.ending is not None:
             return self.ending.preemption
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
@@ -396,7 +397,7 @@ class Job:
         return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
 
     def preempted(self, preemption: Preemption, at: datetime) -> "Job":
-        """Return the job with the decision to stop its attempt for another job. Raises IllegalMove."""
+        """Return the job with the decision to stop its attempt, and to queue it again. Raises IllegalMove."""
         return self.decided(Ending(JobState.QUEUED, at, preemption=preemption))
 
     def evicted(self, eviction: Eviction, at: datetime) -> "Job":
@@ -420,7 +421,7 @@ class Job:
 
     @property
     def counted_attempts(self) -> int:
-        """Return how many attempts the job has made, without those that were preempted or evicted."""
+        """Return how many attempts the job has made, without those that were stopped before their end."""
         return max(1, self.attempt - self._interruptions)
 
     @property
@@ -509,3 +510,9 @@ def new_job(job_id: int, spec: JobSpec, at: datetime, tags: tuple[str, ...] = ()
 
 def _later(at: datetime, duration: timedelta | None) -> datetime | None:
     return None if duration is None else at + duration
+
+
+def why_again(job: Job) -> str:
+    """Return why a job that waits was stopped before, for members of its project; "" if it was not."""
+    waits = job.state is JobState.QUEUED and job.history
+    return job.history[-1].sentence(job.spec.project) if waits else ""

@@ -47,8 +47,9 @@ class Experience:
         )
 
     def ended(self, job: Job) -> None:
-        """Learn from the job's last attempt, which has ended."""
-        self._add(job, list(run_times(job))[-1:])
+        """Learn from the job's last attempt, which has ended, unless it was stopped before its end."""
+        if not job.history or not job.history[-1].is_uncounted:
+            self._add(job, list(run_times(job))[-1:])
 
     async def read(self, store: _Store) -> None:
         """Learn the run times of the jobs that ended last. The cost does not grow with the history."""

@@ -38,6 +38,7 @@ _Shape = tuple[PartsKey, int, tuple[str, ...], float]
 _EXACT = 1e-6
 
 
+_NOT_RESERVED: Final = "Jobs that go first hold all the reservations."
 _SHARE_MOVED: Final = "Queues that have used less for their weight go first."
 
 
@@ -82,6 +83,10 @@ class Pass:
         self._fitting: dict[tuple[str, _Shape], frozenset[str]] = {}
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
+        self._held = 0
+        """How many reservations are taken. Gangs that fit nowhere take none."""
+        self._kept_for: set[str] = set()
+        """The queues of which a waiting gang has one."""
         self._overtaken: dict[int, _Blocker] = {}
         self._to_keep = {
             job_id
@@ -115,9 +120,21 @@ class Pass:
             self._reserved[blocker.index] = Reserve(
                 reserve.job_id, promise, reserve.reasons, reserve.moved_because
             )
+        self._keep_counts()
         reserved = sorted(self._reserved, key=lambda reserve: reserve.promise.at)
         starts = [r.promise.at for r in reserved if self._now < r.promise.at < math.inf]
         return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
+
+    def _keep_counts(self) -> None:
+        """Keep how many have overtaken the jobs to which this pass did not come. Else no limit is reached."""
+        seen = {each.job_id for each in self._reserved} | {each.job_id for each in self._admitted}
+        for job_id, old in sorted(self._snapshot.promises.items()):
+            gang = self._snapshot.waiting.get(job_id)
+            if old.overtaken and job_id not in seen and gang is not None:
+                promise = Promise(math.inf, "", old.overtaken, old.is_put_off or old.at < math.inf)
+                reason = Reason.ORDER if gang.queue in self._waits_in else Reason.SHARE
+                moved = _NOT_RESERVED if old.at < math.inf else ""
+                self._reserved.append(Reserve(job_id, promise, (reason,), moved))
 
     def _look_at_claims(self) -> None:
         """Give the gangs for which others were stopped what these leave, before all others.
@@ -136,11 +153,14 @@ class Pass:
                     self._look_at(gang)
 
     def _is_done(self) -> bool:
-        if len(self._reserved) < self._options.reservations and not self._is_shut():
+        if self._may_reserve() and not self._is_shut():
             return False
         return self._is_shut() or not (
             self._snapshot.is_open and any(flavor.has_free(self._now) for flavor in self._flavors.values())
         )
+
+    def _may_reserve(self) -> bool:
+        return self._held < self._options.reservations
 
     def _is_shut(self) -> bool:
         """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
@@ -156,7 +176,7 @@ class Pass:
             return
         full = self._full_node(gang.queue)
         if full is not None:
-            if len(self._reserved) >= self._options.reservations:
+            if not self._may_reserve():
                 self._order.close(gang.queue)
             elif self._flavors_for(gang):
                 self._wait(gang, NEVER, "", (Reason.MAX_RUNNING,))
@@ -191,16 +211,16 @@ class Pass:
                 else:
                     self._earliest[shape, name] = after = math.nextafter(self._now, math.inf)
             is_kept_behind = _is_full(self._without_promise(self._ahead(gang, name, least)))
-            if len(self._reserved) < self._options.reservations and not is_kept_behind:
+            if self._may_reserve() and not is_kept_behind:
                 slot = flavor.find(least, length, after)
                 self._earliest[shape, name] = slot.at
                 if reason is Reason.CAPACITY:
                     reason = self._capacity_reason(flavor, least)
                 if slot.at < best.at:
                     best, best_flavor = slot, name
-        if len(self._reserved) >= self._options.reservations:
+        if not self._may_reserve():
             self._failed.add((gang.queue, shape))
-            if gang.queue not in self._waits_in:
+            if gang.queue not in self._kept_for:
                 # Nothing protects its first job from being overtaken, so no other of the queue may.
                 self._order.close(gang.queue)
             return
@@ -213,6 +233,7 @@ class Pass:
     def _admit(self, gang: Gang, name: str, flavor: FlavorCapacity, slot: Slot, length: float) -> None:
         least, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
         low, high = least, asked
+        is_kept = low < high and self._keeps_quotas(gang, name, low)
         while low < high:
             trainers = (low + high + 1) // 2
             parts = with_trainers(gang.parts, trainers)
@@ -220,7 +241,11 @@ class Pass:
             if self._tree.blocker(gang.queue, name, total(parts)) is None:
                 more = flavor.fits_at(parts, length, self._now)
             # More trainers than the fewest must not delay what was promised to others.
-            if more is None or not flavor.leaves(parts, length, self._promised_on(name)):
+            if (
+                more is None
+                or not flavor.leaves(parts, length, (each for _, each in self._promised_on(name)))
+                or (is_kept and not self._keeps_quotas(gang, name, trainers))
+            ):
                 high = trainers - 1
             else:
                 low, slot = trainers, more
@@ -233,13 +258,27 @@ class Pass:
             Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
         )
 
-    def _promised_on(self, flavor: str) -> Iterator[Use]:
+    def _keeps_quotas(self, gang: Gang, name: str, trainers: int) -> bool:
+        """Return whether quotas leave what was promised, if the gang has this many trainers."""
+        uses = [(gang.queue, total(with_trainers(gang.parts, trainers)))]
+        uses += [(queue, total(parts)) for queue, (parts, *_) in self._promised_on(name)]
+        counted: list[tuple[str, dict[str, int]]] = []
+        for queue, needs in uses:
+            if self._tree.blocker(queue, name, needs) is not None:
+                break
+            self._tree.use(queue, name, needs)
+            counted.append((queue, needs))
+        for queue, needs in counted:
+            self._tree.use(queue, name, needs, -1)
+        return len(counted) == len(uses)
+
+    def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
         """Yield what was promised to the gangs that are still to come."""
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
             if promise.flavor == flavor and gang is not None:
                 least = with_trainers(gang.parts, fewest_trainers(gang))
-                yield least, promise.at, planned_length(gang.expected)
+                yield gang.queue, (least, promise.at, planned_length(gang.expected))
 
     def _reserve(self, gang: Gang, name: str, slot: Slot, reason: Reason) -> None:
         least = with_trainers(gang.parts, fewest_trainers(gang))
@@ -277,11 +316,9 @@ class Pass:
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         blocker = self._blocker(gang)
         for name in names:
-            if (scope := scopes.get(name, ""), name) not in self._blockers:
-                self._blockers[scope, name] = [blocker]
-            elif (gang.queue, name) not in self._blockers:
-                # The first that waits is of another queue. It does not count who passes this one.
-                self._blockers[gang.queue, name] = [blocker]
+            self._blockers.setdefault((scopes.get(name, ""), name), [blocker])
+            # What is guaranteed to all queues of the scope does not let others of its own pass it more often.
+            self._blockers.setdefault((gang.queue, name), [blocker])
         if owned is None:
             self._wait(gang, NEVER, "", (reason,))
             return
@@ -316,6 +353,9 @@ class Pass:
         if gang.job_id in self._awaited and Reason.PREEMPTING not in reasons:
             reasons = (Reason.PREEMPTING, *reasons)
         self._waits_in.add(gang.queue)
+        if Reason.LOST_CAPACITY not in reasons:
+            self._held += 1
+            self._kept_for.add(gang.queue)
         old = self._snapshot.promises.get(gang.job_id)
         moved = self._moved_because(gang, old.at) if old is not None and slot.at > old.at + _EXACT else ""
         self._went_first(gang)
@@ -349,18 +389,18 @@ class Pass:
     def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[_Blocker]:
         """Return the jobs that a gang would overtake. It overtakes none with what is guaranteed to it.
 
-        If it has a promise, it has overtaken those that never had one already. Those that have lost theirs
-        since count: else jobs of other queues could take it from them again and again.
+        If it was promised a start on the flavor, it has overtaken those that never had a promise already.
+        Those that have lost theirs count: else jobs of other queues could take it from them again and again.
         """
         if not self._blockers:
             return []
         found: list[_Blocker] = []
         for node in self._rules.path(gang.queue):
-            found += self._blockers.get((node, flavor), ())
+            found += [each for each in self._blockers.get((node, flavor), ()) if each not in found]
             if self._tree.is_guaranteed(node, flavor, self._total(least)):
                 break
         promise = self._snapshot.promises.get(gang.job_id)
-        if promise is None or promise.at == math.inf:
+        if promise is None or promise.flavor != flavor:
             return found
         promises = [(each, self._reserved[each.index].promise) for each in found]
         return [each for each, theirs in promises if theirs.at < math.inf or theirs.is_put_off]

@@ -4,8 +4,8 @@ The wait is first taken to be the work ahead of the job over the capacity, with 
 wrong by a factor, which differs from cluster to cluster: run times have long tails, and jobs overtake. So the
 factors of the jobs that started last are kept, and their quantiles are applied to the next one. A job that
 still waits counts, too: its factor is larger than what it has waited so far (Kaplan and Meier, 1958).
-Otherwise only the quick ones would count. Each of these is followed until it starts, however many are
-submitted after it: those that wait long say most. The median is half way to that of the last waits.
+Otherwise only the quick ones would count. Each is followed until it starts, however many are submitted after
+it: those that wait long say most. The median is half way to that of the last waits.
 
 The share of the factors that the P90 stands for follows its own success: it rises a little with each job that
 waits longer than its P90, and falls a little with each that does not (adaptive conformal inference; Gibbs and

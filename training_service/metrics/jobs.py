@@ -65,7 +65,7 @@ class JobMetrics:
         )
         self._preemptions = Counter(
             "training_service_preemptions",
-            "Attempts that were stopped for other jobs",
+            "Attempts that were stopped for other jobs, or to go on in another size",
             ["reason"],
             registry=registry,
         )
