@@ -1,8 +1,7 @@
 """One pass of the planner over the waiting jobs."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot, Use
@@ -23,6 +22,7 @@ from job_tracker.scheduling.model import (
 )
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
+from job_tracker.scheduling.overtaking import Blocker, Overtaking, without_promise
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
 from job_tracker.scheduling.running import running_gangs, used_by
 from job_tracker.scheduling.shapes import (
@@ -40,17 +40,6 @@ _EXACT = 1e-6
 
 _NOT_RESERVED: Final = "Jobs that go first hold all the reservations."
 _SHARE_MOVED: Final = "Queues that have used less for their weight go first."
-
-
-@dataclass(slots=True)
-class _Blocker:
-    """A waiting job that may be overtaken by a limited number of others only."""
-
-    index: int
-    """Its place in the list of reservations."""
-    overtaken: int
-    limit: int
-    """How many may overtake it."""
 
 
 class Pass:
@@ -77,7 +66,7 @@ class Pass:
         self._overrun = running.is_any_late(now)
         self._admitted: list[Admit] = []
         self._reserved: list[Reserve] = []
-        self._blockers: dict[tuple[str, str], list[_Blocker]] = {}
+        self._overtaking = Overtaking(snapshot.promises, options.overtake_limit)
         self._earliest: dict[tuple[_Shape, str], float] = {}
         self._failed: set[tuple[str, _Shape]] = set()
         self._fitting: dict[tuple[str, _Shape], frozenset[str]] = {}
@@ -87,7 +76,6 @@ class Pass:
         """How many reservations are taken. Gangs that fit nowhere take none."""
         self._kept_for: set[str] = set()
         """The queues of which a waiting gang has one."""
-        self._overtaken: dict[int, _Blocker] = {}
         self._to_keep = {
             job_id
             for job_id, promise in snapshot.promises.items()
@@ -114,14 +102,8 @@ class Pass:
             before = len(self._admitted)
             self._look_at(gang)
             passed_over += len(self._admitted) == before
-        for blocker in self._overtaken.values():
-            reserve = self._reserved[blocker.index]
-            promise = replace(reserve.promise, overtaken=blocker.overtaken)
-            self._reserved[blocker.index] = Reserve(
-                reserve.job_id, promise, reserve.reasons, reserve.moved_because
-            )
         self._keep_counts()
-        reserved = sorted(self._reserved, key=lambda reserve: reserve.promise.at)
+        reserved = sorted(self._overtaking.counted(self._reserved), key=lambda reserve: reserve.promise.at)
         starts = [r.promise.at for r in reserved if self._now < r.promise.at < math.inf]
         return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
 
@@ -164,9 +146,7 @@ class Pass:
 
     def _is_shut(self) -> bool:
         """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
-        return not self._to_keep and all(
-            any(b.overtaken >= b.limit for b in self._blockers.get(("", name), ())) for name in self._flavors
-        )
+        return not self._to_keep and self._overtaking.is_shut(self._flavors)
 
     def _look_at(self, gang: Gang) -> None:
         self._to_keep.discard(gang.job_id)
@@ -201,7 +181,7 @@ class Pass:
             if after <= self._now:
                 slot = flavor.fits_at(least, length, self._now)
                 if slot is not None:
-                    if _is_full(self._ahead(gang, name, least)):
+                    if self._overtaking.is_full(self._ahead(gang, name, least)):
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
                     if self._snapshot.is_open and gang.job_id not in self._awaited:
@@ -210,8 +190,8 @@ class Pass:
                     reason = Reason.PREEMPTING if self._snapshot.is_open else Reason.ROOM
                 else:
                     self._earliest[shape, name] = after = math.nextafter(self._now, math.inf)
-            is_kept_behind = _is_full(self._without_promise(self._ahead(gang, name, least)))
-            if self._may_reserve() and not is_kept_behind:
+            ahead = without_promise(self._ahead(gang, name, least))
+            if self._may_reserve() and not self._overtaking.is_full(ahead):
                 slot = flavor.find(least, length, after)
                 self._earliest[shape, name] = slot.at
                 if reason is Reason.CAPACITY:
@@ -251,7 +231,7 @@ class Pass:
                 low, slot = trainers, more
         parts = with_trainers(gang.parts, low)
         flavor.take(parts, slot, length)
-        self._overtake(self._ahead(gang, name, with_trainers(gang.parts, least)))
+        self._overtaking.count(self._ahead(gang, name, with_trainers(gang.parts, least)))
         self._count(gang.queue, name, parts)
         self._went_first(gang)
         self._admitted.append(
@@ -286,12 +266,11 @@ class Pass:
         if self._is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
-        self._overtake(self._without_promise(self._ahead(gang, name, least)))
-        blocker = self._blocker(gang)
-        self._wait(gang, slot, name, tuple(reasons))
-        if self._reserved[-1].promise.is_put_off:
+        self._overtaking.count(without_promise(self._ahead(gang, name, least)))
+        promise = self._wait(gang, slot, name, tuple(reasons))
+        if promise.is_put_off:
             # It may be put off again and again. So others of its queue may not pass it without end.
-            self._blockers.setdefault((gang.queue, name), [blocker])
+            self._overtaking.add(gang.job_id, promise, [(gang.queue, name)])
         self._count(gang.queue, name, least)
 
     def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
@@ -314,18 +293,15 @@ class Pass:
         if is_limited:
             reason = self._limit_reason(scopes, names, least)
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
-        blocker = self._blocker(gang)
-        for name in names:
-            self._blockers.setdefault((scopes.get(name, ""), name), [blocker])
-            # What is guaranteed to all queues of the scope does not let others of its own pass it more often.
-            self._blockers.setdefault((gang.queue, name), [blocker])
-        if owned is None:
-            self._wait(gang, NEVER, "", (reason,))
-            return
-        # What borrowers give back is kept for it, until it is enough.
-        self._wait(gang, NEVER, "", (Reason.LENT,) if is_limited else (reason, Reason.LENT))
-        self._tree.use(gang.queue, owned, needs)
-        self._flavors[owned].hold(least, self._now)
+        reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
+        promise = self._wait(gang, NEVER, "", reasons)
+        # What is guaranteed to all queues of a scope does not let others of its own queue pass it more often.
+        places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
+        self._overtaking.add(gang.job_id, promise, places)
+        if owned is not None:
+            # What borrowers give back is kept for it, until it is enough.
+            self._tree.use(gang.queue, owned, needs)
+            self._flavors[owned].hold(least, self._now)
 
     def _limit_reason(
         self, scopes: Mapping[str, str], names: Sequence[str], parts: tuple[Part, ...]
@@ -345,7 +321,7 @@ class Pass:
             self._fitting[key] = known
         return known
 
-    def _wait(self, gang: Gang, slot: Slot, flavor: str, reasons: tuple[Reason, ...]) -> None:
+    def _wait(self, gang: Gang, slot: Slot, flavor: str, reasons: tuple[Reason, ...]) -> Promise:
         if gang.queue in self._waits_in:
             reasons = (*reasons, Reason.ORDER)
         elif self._waits_in:
@@ -364,6 +340,7 @@ class Pass:
         self._reserved.append(Reserve(gang.job_id, promise, reasons, moved))
         if old is None:
             self._top[gang.queue] = max(gang.priority, self._top.get(gang.queue, gang.priority))
+        return promise
 
     def _went_first(self, gang: Gang) -> None:
         old = self._snapshot.promises.get(gang.job_id)
@@ -386,37 +363,15 @@ class Pass:
             return Reason.RESERVED
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
-    def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[_Blocker]:
-        """Return the jobs that a gang would overtake. It overtakes none with what is guaranteed to it.
+    def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[Blocker]:
+        """Return the jobs that a gang would overtake. It overtakes none with what is guaranteed to it."""
+        return self._overtaking.ahead(gang.job_id, flavor, self._contested(gang, flavor, least))
 
-        If it was promised a start on the flavor, it has overtaken those that never had a promise already.
-        Those that have lost theirs count: else jobs of other queues could take it from them again and again.
-        """
-        if not self._blockers:
-            return []
-        found: list[_Blocker] = []
+    def _contested(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> Iterator[str]:
         for node in self._rules.path(gang.queue):
-            found += [each for each in self._blockers.get((node, flavor), ()) if each not in found]
+            yield node
             if self._tree.is_guaranteed(node, flavor, self._total(least)):
-                break
-        promise = self._snapshot.promises.get(gang.job_id)
-        if promise is None or promise.flavor != flavor:
-            return found
-        promises = [(each, self._reserved[each.index].promise) for each in found]
-        return [each for each, theirs in promises if theirs.at < math.inf or theirs.is_put_off]
-
-    def _without_promise(self, blockers: list[_Blocker]) -> list[_Blocker]:
-        return [each for each in blockers if self._reserved[each.index].promise.at == math.inf]
-
-    def _overtake(self, blockers: list[_Blocker]) -> None:
-        for blocker in blockers:
-            blocker.overtaken += 1
-            self._overtaken[blocker.index] = blocker
-
-    def _blocker(self, gang: Gang) -> _Blocker:
-        promise = self._snapshot.promises.get(gang.job_id)
-        past = 0 if promise is None else promise.overtaken
-        return _Blocker(len(self._reserved), past, self._options.overtake_limit)
+                return
 
     def _count(self, queue: str, flavor: str, parts: tuple[Part, ...]) -> None:
         needs = self._total(parts)
@@ -450,8 +405,3 @@ class Pass:
         if key is None:
             key = self._keys[id(gang.parts)] = parts_key(gang.parts)
         return (key, gang.least, gang.flavors, planned_length(gang.expected))
-
-
-def _is_full(blockers: Iterable[_Blocker]) -> bool:
-    """Return whether no other job may overtake one of them."""
-    return any(each.overtaken >= each.limit for each in blockers)
