@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.eviction import Eviction, EvictionReason
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.policies import Elastic, RetryPolicy
@@ -74,6 +75,16 @@ def test_attempts_have_names_and_the_picture_has_words() -> None:
     assert [tick.label for tick in line.ticks] == ["0", "10 min", "20 min", "30 min"]
     assert line.text.startswith("queued 10 min, then launching 1 min, then running 9 min")
     assert "running (attempt 2) 14 min" in line.text
+
+
+def test_an_attempt_that_was_evicted_or_preempted_is_a_mark() -> None:
+    job = new_job(1, spec(), NOON).admitted(NOON + after(1)).running(NOON + after(2))
+    drain = Eviction(why=EvictionReason.SHUT_DOWN, at=NOON + after(9), machine="n7")
+    job = job.evicted(drain, NOON + after(9))
+    assert job.ending is not None
+    [mark] = timeline_of(job.ended(job.ending, NOON + after(10)), NOON + after(20)).marks
+    assert (mark.event, mark.place) == (Event.EVICTION, 50)
+    assert mark.label == "Evicted: n7, with rank 0, is being shut down."
 
 
 def test_a_job_that_was_just_submitted_has_a_picture() -> None:
