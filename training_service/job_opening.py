@@ -2,8 +2,10 @@
 
 import os
 import socket
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from importlib.metadata import version
 
 from job_tracker.access.projects import Projects
 from job_tracker.admission.admission import Admission
@@ -11,6 +13,7 @@ from job_tracker.admission.parameter_check import ParameterCheck
 from job_tracker.admission.resolution import Resolver
 from job_tracker.backends.registry import Opened
 from job_tracker.catalog import Catalog
+from job_tracker.common.clock import utc_now
 from job_tracker.declarations.catalog import DeclaredCatalog
 from job_tracker.domain.audit import EventObserver
 from job_tracker.domain.job import Job
@@ -26,6 +29,7 @@ from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.pool import FollowedPool
+from job_tracker.tracking.replicas import Replica
 from job_tracker.tracking.tracker import Tracker, TrackerOptions
 from job_tracker.trees.changes import RecordedChanges
 from job_tracker.trees.operations import Programs
@@ -93,6 +97,7 @@ def make_leadership(
     keys: ReportKeys,
     catalog: DeclaredCatalog,
     pool: FollowedPool,
+    on_lead: Callable[[bool], None] = lambda _: None,
 ) -> Leadership:
     """The leadership of this replica, which runs the tracker during its terms."""
     options, resolver = tracker_options(settings), make_resolver(settings, catalog)
@@ -100,6 +105,10 @@ def make_leadership(
     def saved(before: Job, after: Job) -> None:
         metrics.observe_job(before, after)
         opened.on_save(before, after)
+
+    def led(is_leading: bool) -> None:
+        metrics.observe_leading(is_leading)
+        on_lead(is_leading)
 
     async def track(tenure: Tenure) -> None:
         models = ModelFiles(settings.storage.root)
@@ -126,9 +135,18 @@ def make_leadership(
     return Leadership(
         store,
         track,
-        holder=f"{socket.gethostname()}/{os.getpid()}",
+        holder=this_replica().name,
         lifetime=timedelta(seconds=settings.store.lease_seconds),
-        on_change=metrics.observe_leading,
+        on_change=led,
+    )
+
+
+def this_replica() -> Replica:
+    """This process, as others see it."""
+    return Replica(
+        name=f"{socket.gethostname()}/{os.getpid()}",
+        version=version("training-service"),
+        started_at=utc_now().timestamp(),
     )
 
 

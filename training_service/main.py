@@ -22,6 +22,7 @@ from job_tracker.logs.collector import LogCollector
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
 from job_tracker.store.base import Store
 from job_tracker.tracking.pool import FollowedPool
+from job_tracker.tracking.replicas import Presence
 from training_service import log_setup as service_logs
 from training_service.access_opening import OpenedAccess, open_access
 from training_service.api.access import AccessServicer
@@ -37,7 +38,7 @@ from training_service.catalog_opening import ConfigurationFile, OpenedCatalog, o
 from training_service.certificate_opening import Certificates, open_certificates
 from training_service.exposure import log_exposure
 from training_service.freed_memory import give_back
-from training_service.job_opening import log_archive, make_jobs, make_leadership
+from training_service.job_opening import log_archive, make_jobs, make_leadership, this_replica
 from training_service.metrics import Metrics, MetricsServer
 from training_service.metrics.outside import observed
 from training_service.notices import READY, STOPPING, notify
@@ -109,8 +110,9 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
         stack.push_async_callback(end, background(collector.run(), "collection of logs"))
+        presence = Presence(store, this_replica())
         leadership = make_leadership(
-            *(settings, store, opened, collector, reports, metrics, keys, catalog, pool)
+            *(settings, store, opened, collector, reports, metrics, keys, catalog, pool), presence.lead
         )
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
@@ -158,6 +160,9 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         if certificates:
             stack.push_async_callback(end, background(certificates.watch(), "watch of certificates"))
         await servers.start()
+        presence.serve_at(f"{split(settings.server.address)[0]}:{servers.port}")
+        stack.push_async_callback(presence.close)
+        stack.push_async_callback(end, background(presence.run(), "note of this replica"))
         if dashboard:
             await dashboard.start()
         log_exposure(settings)  # after the start: a failed start logs one line only

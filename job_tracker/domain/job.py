@@ -303,8 +303,16 @@ class Job:
             ranks=(),
             progress=None,
             allocation=allocation,
+            history=self._with_last_save,
         )
         return fresh._moved(JobState.LAUNCHING, at, until=_later(at, self.spec.deadlines.start))
+
+    @property
+    def _with_last_save(self) -> tuple[Move, ...]:
+        """The history with the last checkpoint of this attempt, whose progress the next one replaces."""
+        if self.progress is None or self.progress.saved is None:
+            return self.history
+        return (*self.history[:-1], replace(self.history[-1], saved=self.progress.saved))
 
     def running(self, at: datetime) -> "Job":
         """Return the job in state RUNNING, with its master running since `at`."""

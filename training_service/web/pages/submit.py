@@ -15,6 +15,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.api.caller import project_of
 from training_service.api.convert.requests import request_for, request_of
 from training_service.web import commands
+from training_service.web.showing import number
 from training_service.web.visits import LONGEST_KEY, Visit, see
 
 _PARAMETER: Final = "parameters."
@@ -86,7 +87,8 @@ async def _shown(visit: Visit, filled: Filled, problem: str = "", field: str = "
         filled=filled,
         entries=sorted(entries.values(), key=lambda entry: entry.name),
         chosen=chosen,
-        parameters=_parameters(chosen),
+        parameters=(parameters := _parameters(chosen)),
+        limits={name: _limits(parameter) for name, parameter in parameters},
         datasets=await _datasets(visit, project) if algorithm and algorithm.dataset else [],
         queues=await visit.parts.catalog.list_queues(visit.who, project),
         projects=[view.project.name for view in await visit.parts.access.list_projects(visit.who)],
@@ -169,6 +171,17 @@ def _lines(visit: Visit, filled: Filled) -> dict[str, Any]:
         "trainctl": commands.submit_line(request, filled.project),
         "grpcurl": commands.grpcurl_line("Train", request, visit.parts.api_address, filled.project),
     }
+
+
+def _limits(parameter: Parameter) -> str:
+    """Return the range of a number in words; empty: any."""
+    least, above, most = parameter.minimum, parameter.exclusive_minimum, parameter.maximum
+    if least is not None and most is not None and above is None:
+        return f"{number(least)} to {number(most)}"
+    parts = [f"above {number(above)}"] if above is not None else []
+    parts += [f"at least {number(least)}"] if least is not None else []
+    parts += [f"at most {number(most)}"] if most is not None else []
+    return ", ".join(parts)
 
 
 def _parameters(entry: Entry[Algorithm] | None) -> list[tuple[str, Parameter]]:
