@@ -149,8 +149,9 @@ def _each_view(server: Server, url: str, filled: Filled, times: int) -> list[Row
     found: dict[str, list[float]] = {}
     busy: dict[str, float] = {}
     with _connected(url) as connection:
+        for view in _views(filled) * 2:
+            _load(connection, view)  # the first question about the queue makes a copy of it
         for view in _views(filled):
-            _load(connection, view)
             before = sum(process.cpu_times()[:2])
             found[view] = [1000 * _load(connection, view) for _ in range(times)]
             busy[view] = 1000 * (sum(process.cpu_times()[:2]) - before) / times

@@ -10,6 +10,7 @@ from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import TrackerError
 from job_tracker.domain.job import JobState
 from job_tracker.jobs import JobView
+from job_tracker.scheduling.waiting_view import Explanation
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.requests import request_for, request_of
 from training_service.web import commands
@@ -24,6 +25,8 @@ from training_service.web.visits import LONGEST_KEY, Visit, see
 
 _EXPLAINED_SECONDS: Final = 0.04
 """The page does not wait longer for the reasons why a job waits. They follow with its first event."""
+_EXPLANATION_SECONDS: Final = 1.0
+"""An explanation may be so old."""
 
 
 async def overview(visit: Visit) -> Response:
@@ -95,6 +98,16 @@ async def _shared_part(visit: Visit, since: float) -> Version:
     return await visit.parts.shared.made(("job", visit.job_id, rights_of(caller)), since, make)
 
 
+async def _explained(visit: Visit, caller: Caller) -> Explanation:
+    """Return why the job waits, as of the last seconds. It goes on being worked out if a page cannot wait."""
+
+    async def make() -> Explanation:
+        return await visit.jobs.explain(caller, visit.job_id)
+
+    since = asyncio.get_running_loop().time() - _EXPLANATION_SECONDS
+    return await visit.parts.shared.made(("why", visit.job_id, rights_of(caller)), since, make)
+
+
 async def _shown(
     visit: Visit, view: JobView, caller: Caller, patience: float | None = None
 ) -> dict[str, Any]:
@@ -107,7 +120,7 @@ async def _shown(
     if job.state is JobState.QUEUED:
         try:
             async with asyncio.timeout(patience) as timeout:
-                waiting = await visit.jobs.explain(caller, job.id)
+                waiting = await _explained(visit, caller)
         except TimeoutError:
             if not timeout.expired():
                 raise
