@@ -105,6 +105,8 @@ class JobSpec:
     """Within its queue, jobs with a higher priority start first."""
     expected: timedelta | None = None
     """How long an attempt runs, as the caller says; None: not said."""
+    flavor: str = ""
+    """The kind of machine on which the job runs; empty: any."""
 
     @property
     def instances(self) -> int:

@@ -47,6 +47,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "queue": "default",
         "priority": 0,
         "expected": None,
+        "flavor": "",
     },
     Program: {
         "environment": {},

@@ -32,7 +32,7 @@ _NAMES_IN_ERRORS: Final = {
     f"{_PARAMETER}{INSTANCES_PARAMETER}": "instances",
 }
 """The inputs of fields that errors name otherwise."""
-_FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority")
+_FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority", "flavor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +112,7 @@ async def _begun(visit: Visit) -> Filled:
         values["instances"] = parameters.pop(INSTANCES_PARAMETER, "")
         values |= {f"{_PARAMETER}{name}": value for name, value in parameters.items()}
         values |= {"tags": " ".join(job.tags), "queue": request.queue, "priority": request.priority}
+        values["flavor"] = request.flavor
         return Filled(
             algorithm=job.spec.algorithm, project=job.spec.project, values=values, key=visit.new_key()
         )
@@ -153,6 +154,7 @@ def _request(filled: Filled) -> pb.TrainRequest:
         tags=checked_tags("tags", values.get("tags", "").replace(",", " ").split()),
         queue=values.get("queue", ""),
         priority=values.get("priority", ""),
+        flavor=values.get("flavor", ""),
     )
 
 
