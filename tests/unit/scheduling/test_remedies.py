@@ -16,9 +16,11 @@ from job_tracker.scheduling.model import (
     Limit,
     Node,
     Part,
+    PreemptionRules,
     Queue,
     Running,
     Snapshot,
+    Stake,
 )
 from job_tracker.scheduling.planner import plan
 from job_tracker.scheduling.remedies import Cure, Remedy
@@ -52,6 +54,21 @@ def starts(seen: Snapshot, job_id: int, found: Remedy) -> bool:
     assert one is not None
     changed = applied(seen, one, found.changes)
     return job_id in [admit.job_id for admit in plan(changed, NOW).admitted]
+
+
+def test_a_higher_priority_that_stops_others_is_a_remedy() -> None:
+    rules = PreemptionRules(by_priority=True)
+    seen = snapshot(
+        gang(2, 8),
+        running=(gang(1, 8),),
+        queues={"default": Queue(name="default", preemption=rules)},
+        stakes={1: Stake(attempt=1, saved_at=NOW)},
+    )
+    found = remedy(seen, 2)
+    assert (found.cure, found.is_verified) == (Cure.PRIORITY, True)
+    assert found.text == "Submit it with the priority high. Then other jobs are stopped for it."
+    urgent = replace(seen, waiting=WaitingGangs([gang(2, 8, priority=100)]))
+    assert remedy(urgent, 2).text == "Wait: the next pass stops other jobs for it."
 
 
 @pytest.mark.parametrize("block", range(4))
