@@ -93,6 +93,21 @@ def test_without_time_only_the_remedy_that_changes_the_most_is_tried() -> None:
     assert starts(state, 2, found)
 
 
+def test_how_much_other_jobs_need_is_not_said() -> None:
+    others = tuple(gang(number, 7, None, queue="other", priority=5) for number in range(3, 30))
+    queues = {"default": Queue(name="default"), "other": Queue(name="other")}
+    state = snapshot(gang(2, 2, None), *others, running=(gang(1, 8, None),), queues=queues)
+    whole = MoreCapacity.for_all(state, FLAVOR, (Part(2, {}),))
+    assert whole.more == {INSTANCES: 2 + 2 + 27 * 7}
+    assert whole.text == (
+        "Raise the capacity of the flavor default by 2 instances, and by what the jobs before it need."
+    )
+    on_machines = replace(FLAVOR, nodes=(Node(name="a", capacity={INSTANCES: 8}),))
+    assert MoreCapacity.for_all(state, on_machines, (Part(2, {}),)).text == (
+        "Add machines to the flavor default: 2 with 1 instance, and what the jobs before it need."
+    )
+
+
 def test_fewer_instances_come_first_if_they_fit() -> None:
     found = remedy(snapshot(gang(2, 8), running=(gang(1, 4),)), 2)
     assert found.cure is Cure.INSTANCES
@@ -135,7 +150,7 @@ def test_a_class_above_that_of_the_queue_is_not_proposed() -> None:
 def test_another_flavor_is_proposed_to_a_job_that_names_one() -> None:
     flavors = (FLAVOR, Flavor(name="spot", capacity={INSTANCES: 8}))
     found = remedy(snapshot(gang(2, 1, flavors=("default",)), running=(gang(1, 8),), flavors=flavors), 2)
-    assert (found.cure, found.text) == (Cure.FLAVOR, "Submit it for the flavor spot.")
+    assert (found.cure, found.text) == (Cure.FLAVOR, "Submit it for the flavor spot (--flavor spot).")
 
 
 def test_an_operator_raises_what_the_queue_may_run() -> None:

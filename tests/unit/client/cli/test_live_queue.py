@@ -55,6 +55,7 @@ SNAPSHOT = pb.GetQueueSnapshotResponse(
             submitted_at=Timestamp(seconds=400),
             flavor="a100",
             promised_start=Timestamp(seconds=1700),
+            wanted_flavor="a100",
         ),
     ],
     omitted_jobs=3,
@@ -73,6 +74,7 @@ def test_jobs_wait_and_run_since_before_the_beginning() -> None:
     assert (running.project, running.said) == (OTHERS, Expected(median=300, high=350))
     assert (waiting.submitted_at, waiting.run, waiting.said) == (-600, 3600, None)
     assert waiting.promise == Promise(700, "a100")
+    assert (running.flavor, waiting.flavor) == ("", "a100")
     assert (waiting.project, waiting.priority, waiting.instances) == ("vision", 5, 2)
     assert waiting.parts == (Part(2, {"instances": 1, GPU: 8}),)
     assert (found.running, found.unknown, found.omitted) == (1, 1, 3)
