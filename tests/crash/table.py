@@ -69,7 +69,18 @@ REDIS: Final[Mapping[str, str]] = {
 
 REDIS_READS: Final = frozenset(
     {
-        *("find_submitted", "get", "metrics", "artifacts", "head", "position", "queues", "notes", "note"),
+        *(
+            "find_submitted",
+            "get",
+            "metrics",
+            "metric_names",
+            "artifacts",
+            "head",
+            "position",
+            "queues",
+            "notes",
+            "note",
+        ),
         *("live", "tallies", "project_tallies", "list", "due", "old", "remains", "access_version"),
         *("token_get", "token_list", "projects", "declarations_version", "declarations"),
         *("audit_list", "audit_after", "report_keys"),
