@@ -70,6 +70,7 @@ forward(64)
 """
 _SCREENS: Final = {"phone": (360, 780), "laptop": (1280, 800), "4k": (3840, 2160)}
 _GIVE_UP_SECONDS: Final = 600.0
+_ROOT: Final = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
@@ -210,7 +211,15 @@ def _views(jobs: dict[str, int]) -> list[View]:
     ]
 
 
-async def _take(url: str, views: Sequence[View], to: Path) -> None:
+_RENAME: Final = """(names) => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode())
+        for (const [from, to] of names) text.data = text.data.replaceAll(from, to);
+}"""
+"""Replaces paths of this machine, which say nothing to readers, by usual ones."""
+
+
+async def _take(url: str, views: Sequence[View], to: Path, names: dict[str, str]) -> None:
     path = shutil.which("chromium")
     if path is None:
         raise SystemExit("chromium is not installed; on Debian: apt-get install chromium")
@@ -223,15 +232,16 @@ async def _take(url: str, views: Sequence[View], to: Path) -> None:
                 base_url=url, viewport={"width": width, "height": height}, color_scheme=view.scheme
             )
             await page.goto(view.path)
-            await _picture(page, to / f"{view.name}.webp")
+            await _picture(page, to / f"{view.name}.webp", names)
             await page.close()
         await browser.close()
 
 
-async def _picture(page: Page, to: Path) -> None:
+async def _picture(page: Page, to: Path, names: dict[str, str]) -> None:
     if await page.locator("#curves").count():
         await page.wait_for_selector("#curves[aria-busy=false]")
     await page.evaluate("document.fonts.ready")
+    await page.evaluate(_RENAME, list(names.items()))
     taken = await page.screenshot(full_page=True)
     Image.open(io.BytesIO(taken)).convert("RGB").save(to, "WEBP", quality=82, method=6)
 
@@ -271,7 +281,8 @@ def main() -> None:
                 views = [each for view in views if view.screen == "laptop" for each in _every(view)]
             else:
                 views = [view for view in views if view.shown]
-            asyncio.run(_take(_address_of(server), views, options.to))
+            names = {str(folder): "/var/lib/training-service", str(_ROOT): "/opt/training-service"}
+            asyncio.run(_take(_address_of(server), views, options.to, names))
 
 
 if __name__ == "__main__":
