@@ -106,7 +106,7 @@ def storage(tmp_path: Path) -> Path:
 
 
 def _is_shared(item: pytest.Item, fixture: str) -> bool:
-    """Return whether the test uses this fixture of tests.support, and not one of its own with the same name."""
+    """Return whether the test uses this fixture of tests.support, and not its own with the same name."""
     if fixture not in getattr(item, "fixturenames", ()):
         return False
     found = item._request._fixturemanager.getfixturedefs(fixture, item)  # type: ignore[attr-defined]

@@ -20,7 +20,9 @@ _SHOWN = 40
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--cpu-times", metavar="FILE", help="write the CPU seconds of each test into the file, too")
+    parser.addoption(
+        "--cpu-times", metavar="FILE", help="write the CPU seconds of each test into the file, too"
+    )
 
 
 class CpuTimes:
@@ -47,7 +49,9 @@ class CpuTimes:
             files[test.partition("::")[0]] += seconds
         total = sum(files.values())
         terminalreporter.section("CPU seconds")
-        terminalreporter.line(f"{total:8.1f} all tests; {self._read() - total:.1f} besides: start, collection")
+        terminalreporter.line(
+            f"{total:8.1f} all tests; {self._read() - total:.1f} besides: start, collection"
+        )
         for table in (files, self.tests):
             for name, seconds in sorted(table.items(), key=lambda row: -row[1])[:_SHOWN]:
                 terminalreporter.line(f"{seconds:8.2f} {name}")

@@ -246,7 +246,9 @@ def _run(
         raise NoClusterHere(done.stderr)
     if program == SCRIPT and done.returncode == _NOT_POSSIBLE_HERE and not ON_CI:
         pytest.skip(done.stderr)
-    raise CommandFailed(f"{Path(program).name} {' '.join(args)}: status {done.returncode}\n{done.stderr or ''}")
+    raise CommandFailed(
+        f"{Path(program).name} {' '.join(args)}: status {done.returncode}\n{done.stderr or ''}"
+    )
 
 
 def address_for_pods(cluster: Cluster) -> str:

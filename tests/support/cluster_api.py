@@ -32,7 +32,7 @@ class ClusterApi:
 
     @classmethod
     def of(cls, kubeconfig: Path) -> "ClusterApi | None":
-        """Return the API that a kubeconfig names, or None if it is not one with a client certificate in it."""
+        """Return the API that a kubeconfig names, or None if it has no client certificate in it."""
         config = yaml.safe_load(kubeconfig.read_text())
         current = _named(config["contexts"], config["current-context"])["context"]
         cluster = _named(config["clusters"], current["cluster"])["cluster"]
@@ -69,7 +69,7 @@ class ClusterApi:
     def _answer(
         self, method: str, path: str, body: Body | None, kind: str = "application/json"
     ) -> tuple[int, str]:
-        """Return the status and the text, over a connection of its own: the server may have been restarted."""
+        """Return the status and the text, over a new connection: the server may have been restarted."""
         connection = http.client.HTTPSConnection(
             str(self._server.hostname), self._server.port, timeout=_PATIENCE, context=self._context
         )

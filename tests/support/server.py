@@ -27,12 +27,14 @@ IMPORTED = (
     "job_tracker.store.redis",
     "job_tracker.store.sqlite",
     "training_service.backups",
+    "training_service.client.cli",
     "training_service.commands",
     "training_service.health_check",
     "training_service.main",
     "training_service.settings:settings_model",
 )
-"""What services import and compute before they read their settings, and what most of them import later."""
+"""What services import and compute before they read their settings, what most of them import later, and what
+trainctl imports."""
 PROGRAM = Path(__file__).with_name("program.py")
 CONFIG = f"""
 [algorithms.program]
@@ -142,8 +144,8 @@ def forked_services(service_forks: ForkServer, monkeypatch: pytest.MonkeyPatch) 
 def run(*arguments: str, within: float = 90, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run the command to its end with only PATH and these environment variables.
 
-    The limit is for busy machines: a start that is not forked needs 2 s of CPU time, which took 30 s at a load
-    of 34.
+    The limit is for busy machines: a start that is not forked needs up to 2 s of CPU time, which took 30 s at
+    a load of 34.
     """
     command, environment = [COMMAND, *arguments], {"PATH": os.environ["PATH"], **environment}
     if FORKS is None:
@@ -156,6 +158,13 @@ def run(*arguments: str, within: float = 90, **environment: str) -> "subprocess.
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a forked service: that of a started one after its imports."""
     return {"GRPC_VERBOSITY": "ERROR", **given}
+
+
+def trainctl(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Start trainctl for this service in the folder, with the environment of the test. It is forked."""
+    assert FORKS is not None, "see the fixture forked_services"
+    environment = {**os.environ, "TRAINING_SERVICE_ADDRESS": server.address}
+    return FORKS.start(("-m", "training_service.client.cli", *arguments), folder, environment)
 
 
 def refusal(*arguments: str, **environment: str) -> str:

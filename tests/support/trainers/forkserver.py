@@ -184,9 +184,14 @@ def serve(channel: socket.socket) -> Sequence[str]:
 
 def _move(order: Mapping[str, Any], stdout: int, stderr: int) -> None:
     """Make this process one that was started with this environment, in this folder."""
-    for source, target in ((stdout, 1), (stderr, 2)):
+    for source, target, name in ((stdout, 1, "stdout"), (stderr, 2, "stderr")):
         os.dup2(source, target)
         os.close(source)
+        old = getattr(sys, name)  # made for the file of this server: a pipe cannot be positioned
+        buffering = 1 if old.line_buffering else -1
+        new = open(target, "w", buffering, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])

@@ -32,4 +32,3 @@ def test_a_command_prints_and_ends_the_same(
     first, second = (sorted(each.stdout.replace(",", "").splitlines()) for each in (forked, started))
     assert first == second
     assert (forked.returncode, forked.stderr) == (started.returncode, started.stderr)
-
