@@ -22,9 +22,9 @@ from typing import TypeVar
 import grpc
 import psutil
 
+from benchmarks.filled import write_jobs
 from job_tracker.domain.group import GroupSpec, InstanceSpec, Phase, RankStatus
-from job_tracker.domain.job import Ending, JobSpec, JobState
-from job_tracker.store.sqlite import SqliteStore
+from job_tracker.domain.job import Ending, Job, JobSpec, JobState, new_job
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
@@ -324,7 +324,7 @@ _TEMPLATES = tempfile.TemporaryDirectory(prefix="bench-stores-")
 @functools.cache
 def _filled(filling: Filling) -> Path:
     path = Path(_TEMPLATES.name) / f"{len(list(Path(_TEMPLATES.name).iterdir()))}" / "jobs.db"
-    asyncio.run(_fill(path, filling))
+    write_jobs(path, _jobs(filling))
     return path
 
 
@@ -353,24 +353,14 @@ def stored_spec(**parameters: str) -> JobSpec:
     )
 
 
-async def _fill(path: Path, filling: Filling) -> None:
-    store = await SqliteStore.open(path)
-    now = datetime.now(UTC)
-    spec = stored_spec()
-
-    async def submit(_number: int) -> None:
-        await store.submit(spec, now, None, 1 << 40)
-
-    async def finish(job_id: int) -> None:
-        job = await store.update((await store.get(job_id)).admitted(now))
-        job = await store.update(job.observed((RankStatus(0, Phase.SUCCEEDED, 0),)).running(now))
-        await store.update(job.ended(Ending(JobState.SUCCEEDED, now), now))
-
-    try:
-        await many(submit, range(filling.holder + filling.finished + filling.queued))
-        await many(finish, filling.finished_ids)
-    finally:
-        await store.close()
+def _jobs(filling: Filling) -> Iterator[Job]:
+    now, spec = datetime.now(UTC), stored_spec()
+    for job_id in range(1, filling.queued_ids.stop):
+        job = new_job(job_id, spec, now)
+        if job_id in filling.finished_ids:
+            running = job.admitted(now).observed((RankStatus(0, Phase.SUCCEEDED, 0),)).running(now)
+            job = running.ended(Ending(JobState.SUCCEEDED, now), now)
+        yield job
 
 
 async def many(work: Callable[[int], object], keys: Iterable[int]) -> None:

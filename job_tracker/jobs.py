@@ -296,11 +296,29 @@ class Jobs:
 
         return self._stream(caller, "logs", job_id, read)
 
-    async def metrics(self, caller: Caller, job_id: int, names: Collection[str]) -> Sequence[MetricSeries]:
-        """Return the job's series of these names, or all if there are none. Raises JobNotFound."""
+    async def metrics(
+        self,
+        caller: Caller,
+        job_id: int,
+        names: Collection[str],
+        *,
+        containing: str = "",
+        after: str = "",
+        most: int | None = None,
+    ) -> Sequence[MetricSeries]:
+        """Return the job's series of these names, or all if there are none, sorted by name.
+
+        With `containing`, only those with this text in their names, however it is capitalised; of them the
+        first `most` with names behind `after`. Raises JobNotFound.
+        """
         await self._visible(caller, "metrics", job_id)
-        found = await self._store.metrics(job_id)
-        return [series for series in found if not names or series.name in names]
+        wanted = names or None
+        if containing or after or most is not None:
+            text = containing.casefold()
+            known = await self._store.metric_names(job_id)
+            found = [each for each in known if each > after and text in each.casefold()]
+            wanted = [each for each in found if not names or each in names][:most]
+        return await self._store.metrics(job_id, wanted)
 
     async def artifacts(self, caller: Caller, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:
         """Return the job and its artifacts, each with whether `fetch` can read it.

@@ -87,6 +87,7 @@ def open_dashboard(
     from training_service.web.routes import PAGES
     from training_service.web.server import WebServer
     from training_service.web.sessions import Sessions
+    from training_service.web.shared import SharedParts
     from training_service.web.site import make_site
     from training_service.web.visitors import Visitors
     from training_service.web.visits import Parts
@@ -108,6 +109,7 @@ def open_dashboard(
         ),
         changes=store.changes,
         live=live,
+        shared=SharedParts(),
         api_address=f"{split(settings.server.address)[0]}:{api_port}",
     )
     site = make_site(parts, PAGES, limits, observe, observe_refusal, _names(settings))

@@ -11,6 +11,7 @@ from job_tracker.backends.shared.failures import only_lost_a_peer
 from job_tracker.backends.shared.log_ends import failure_in
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import BackendUnavailable
+from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
 from job_tracker.domain.job import Job
 from job_tracker.domain.machine import Machine
@@ -32,6 +33,8 @@ class RankObservation:
     """The end of the log of a rank that ended with exit code 0, if it is known."""
     machine: str = field(default="", compare=False)
     """The machine on which the rank runs. Empty if it is unknown, or if the engine has only one."""
+    eviction: Eviction | None = None
+    """The notice that others stop the rank. It may still run, and its end is then no failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,12 @@ class Observation:
     def failed_at(self) -> float | None:
         """When the first rank failed, in seconds since 1970, if it is known."""
         return min((rank.ended_at for rank in self.ranks if rank.diagnosis and rank.ended_at), default=None)
+
+    @property
+    def eviction(self) -> Eviction | None:
+        """The first notice that others stop a rank; None if no rank got one."""
+        found = [rank.eviction for rank in self.ranks if rank.eviction]
+        return min(found, key=lambda each: each.at, default=None)
 
     @property
     def has_ended(self) -> bool:

@@ -11,7 +11,7 @@ this rank exits with EXIT_CODE; default all), and PRINT (a line that it prints).
 import asyncio
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import ClassVar
 
@@ -23,6 +23,7 @@ from job_tracker.common.broadcast import Broadcast
 from job_tracker.common.config import Config
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import LogsNotFound
+from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.group import GroupRef, InstanceOptions, InstanceSpec, Phase, Place, RankStatus
 from job_tracker.domain.job import Job
 from job_tracker.domain.machine import Machine
@@ -107,17 +108,28 @@ class FakeWorld:
         found = self.machines.get(name)
         return found.seen(name) if found is not None else None
 
-    def end_rank(self, group: GroupRef, rank: int, exit_code: int) -> None:
-        """End one rank."""
+    def end_rank(self, group: GroupRef, rank: int, exit_code: int, at: float | None = None) -> None:
+        """End one rank, at this time (seconds since 1970) or at an unknown one."""
         found = self.live[group]
         if found.ranks[rank].status.phase.has_ended:
             return
         phase = Phase.FAILED if exit_code else Phase.SUCCEEDED
         diagnosis = _crashed(rank, exit_code) if exit_code else None
         restarts = found.ranks[rank].status.restarts
-        found.ranks[rank] = RankObservation(RankStatus(rank, phase, exit_code, restarts=restarts), diagnosis)
+        found.ranks[rank] = replace(
+            found.ranks[rank],
+            status=RankStatus(rank, phase, exit_code, restarts=restarts),
+            diagnosis=diagnosis,
+            ended_at=at,
+        )
         if all(each.status.phase.has_ended for each in found.ranks):
             found.ended.set()
+        self.feed.publish(group, Observation(tuple(found.ranks)))
+
+    def evict(self, group: GroupRef, rank: int, eviction: Eviction) -> None:
+        """Give one rank the notice that others stop it. It runs on until the service stops it."""
+        found = self.live[group]
+        found.ranks[rank] = replace(found.ranks[rank], eviction=eviction)
         self.feed.publish(group, Observation(tuple(found.ranks)))
 
     def vanish(self, group: GroupRef) -> None:

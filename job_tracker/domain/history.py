@@ -5,24 +5,37 @@ from datetime import datetime
 from enum import StrEnum
 
 from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.states import LIVE_STATES, JobState
 
 
 class PreemptionReason(StrEnum):
-    """Why an attempt is stopped for another job. The values are stable."""
+    """Why an attempt is stopped although it could go on. The values are stable."""
 
     PRIORITY = "priority"
     """The other job has a higher priority in the same queue."""
     RECLAIM = "reclaim"
     """The queue of the other job takes back what is guaranteed to it."""
+    SHRINK = "shrink"
+    """An elastic job goes on with fewer instances, so that the other job starts."""
+    GROW = "grow"
+    """An elastic job goes on with more instances, which are free."""
+
+    @property
+    def is_resize(self) -> bool:
+        """Return whether the job goes on at once in any case, in another size."""
+        return self in (PreemptionReason.SHRINK, PreemptionReason.GROW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """The stop of an attempt for a waiting job. The preempted job is queued again, and loses no attempt."""
+    """The stop of an attempt for a waiting job, or to go on in another size.
+
+    The job is queued again, and loses no attempt.
+    """
 
     by_job: int
-    """The waiting job."""
+    """The waiting job. 0: none, since the job is to go on with more instances."""
     why: PreemptionReason
     by_attempt: int = 0
     """The number of attempts that the waiting job had made."""
@@ -36,7 +49,11 @@ class Preemption:
         why = {
             PreemptionReason.PRIORITY: f"{other} has a higher priority",
             PreemptionReason.RECLAIM: f"the queue of {other} takes back its guaranteed quota",
+            PreemptionReason.SHRINK: f"{other} starts with what gets free",
+            PreemptionReason.GROW: "more instances are free",
         }[self.why]
+        if self.why is PreemptionReason.GROW:
+            return f"Made larger: {why}."
         return f"Preempted: {why}." if not self.trainers else f"Made smaller: {why}."
 
 
@@ -45,7 +62,7 @@ class Ending:
     """A decided outcome whose group is still to be stopped. It is written before the stop begins.
 
     With state BACKOFF it is the outcome of an attempt that another attempt follows, with state QUEUED the
-    preemption of an attempt, and otherwise the outcome of the job.
+    preemption or the eviction of an attempt, and otherwise the outcome of the job.
     """
 
     state: JobState
@@ -58,6 +75,17 @@ class Ending:
     """Whether there are files at the job's `model_uri` after a success; None if unknown."""
     preemption: Preemption | None = None
     """For whom and why the attempt is stopped; only with state QUEUED."""
+    eviction: Eviction | None = None
+    """By whom the attempt is stopped, if not by this service; only with state QUEUED."""
+
+    @property
+    def noticed_at(self) -> float:
+        """Return when the ranks got notice, in seconds since 1970. What fails later may be a consequence."""
+        return (self.eviction.at if self.eviction else self.decided_at).timestamp()
+
+    def sentence(self, project: str) -> str:
+        """Return why the attempt is stopped before its end, for members of a project; "" if it is not."""
+        return _sentence(self.preemption, self.eviction, project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +103,25 @@ class Move:
     """The reason why the job waited in that state."""
     preemption: Preemption | None = None
     """For whom and why the attempt was stopped, if the job is queued again for that reason."""
+    eviction: Eviction | None = None
+    """By whom the attempt was stopped, if the job is queued again for that reason."""
 
     @property
     def is_restart(self) -> bool:
         """Return whether this entry is the restart of a rank instead of a new state."""
         return self.state in LIVE_STATES and self.diagnosis is not None
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Return whether the attempt was stopped before its end, and so does not count."""
+        return self.preemption is not None or self.eviction is not None
+
+    def sentence(self, project: str) -> str:
+        """Return why the attempt was stopped before its end, for members of a project; "" if it was not."""
+        return _sentence(self.preemption, self.eviction, project)
+
+
+def _sentence(preemption: Preemption | None, eviction: Eviction | None, project: str) -> str:
+    if eviction is not None:
+        return eviction.sentence()
+    return preemption.sentence(project) if preemption is not None else ""

@@ -8,6 +8,7 @@ from job_tracker.domain import naming
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import IllegalMove
+from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.group import GroupRef, GroupSpec, InstanceOptions, Phase, RankStatus
 from job_tracker.domain.history import Ending as Ending
 from job_tracker.domain.history import Move as Move
@@ -23,6 +24,8 @@ _OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
 """Another attempt follows these in any case, since no attempt was made."""
 _MOST_UNCOUNTED = 20
 """After these, others count. So a job that the engine never accepts ends some time."""
+MOST_EVICTIONS = 100
+"""After these, others count as failures. So a job that is always deleted ends some time."""
 _DETAIL_IN_MOVES = 1000  # characters
 _MAX_RESTARTS_IN_MOVES = 100  # the newest
 
@@ -195,20 +198,38 @@ class Job:
 
     @property
     def preemptions(self) -> int:
-        """Return how many attempts were preempted. They do not count against `max_attempts`."""
-        return sum(move.preemption is not None for move in self.history)
+        """Return how many attempts were preempted, without those that were stopped for another size."""
+        return sum(move.preemption is not None and not move.preemption.why.is_resize for move in self.history)
+
+    @property
+    def evictions(self) -> int:
+        """Return how many attempts were evicted. They do not count against `max_attempts`."""
+        return sum(move.eviction is not None for move in self.history)
+
+    @property
+    def _interruptions(self) -> int:
+        """The number of attempts that were preempted, resized or evicted."""
+        return sum(move.is_uncounted for move in self.history)
 
     @property
     def max_attempts(self) -> int:
-        """Return how many attempts there may be, with those that were preempted."""
-        return self.spec.retry.max_attempts + self.preemptions
+        """Return how many attempts there may be, with those that were preempted, resized or evicted."""
+        return self.spec.retry.max_attempts + self._interruptions
 
     @property
     def preemption(self) -> Preemption | None:
-        """Return why the job waits again or is being stopped, if it is because of a preemption."""
+        """Return why the job waits again or is being stopped, if it is for another job or another size."""
         if self.ending is not None:
             return self.ending.preemption
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
+
+    @property
+    def interrupted(self) -> str:
+        """Return why the job waits again or is being stopped, if its attempt does not count; else ""."""
+        if self.ending is not None:
+            return self.ending.sentence(self.spec.project)
+        waits = self.history and self.state is JobState.QUEUED
+        return self.history[-1].sentence(self.spec.project) if waits else ""
 
     @property
     def folder(self) -> str:
@@ -337,7 +358,7 @@ class Job:
         """Return the job with this decided ending. Raises IllegalMove if another was decided before.
 
         Only a cancel may replace the decision to make another attempt, and only a failure that of a success:
-        a worker may fail while it has time to end. A preempted attempt may still end by itself.
+        a worker may fail while it has time to end. A preempted or evicted attempt may still end by itself.
         """
         before = self.ending.state if self.ending is not None else None
         overruled = (
@@ -368,13 +389,32 @@ class Job:
         return Ending(JobState.BACKOFF if again else JobState.FAILED, at, diagnosis)
 
     def preempted(self, preemption: Preemption, at: datetime) -> "Job":
-        """Return the job with the decision to stop its attempt for another job. Raises IllegalMove."""
+        """Return the job with the decision to stop its attempt, and to queue it again. Raises IllegalMove."""
         return self.decided(Ending(JobState.QUEUED, at, preemption=preemption))
+
+    def evicted(self, eviction: Eviction, at: datetime) -> "Job":
+        """Return the job with the decision to stop the rest of its group, since others stop a part of it.
+
+        After MOST_EVICTIONS, this is a failure.
+        """
+        if self.evictions < MOST_EVICTIONS:
+            return self.decided(Ending(JobState.QUEUED, at, eviction=eviction))
+        return self.failed(
+            Diagnosis(
+                category=Category.EVICTED,
+                summary=f"The job was evicted more than {MOST_EVICTIONS} times.",
+                resolution="Find out what removes the job's instances, and submit it again.",
+                detail=eviction.sentence(),
+                retryable=True,
+                rank=eviction.rank,
+            ),
+            at,
+        )
 
     @property
     def counted_attempts(self) -> int:
-        """Return how many attempts the job has made, without those that were preempted."""
-        return max(1, self.attempt - self.preemptions)
+        """Return how many attempts the job has made, without those that were stopped before their end."""
+        return max(1, self.attempt - self._interruptions)
 
     @property
     def _uncounted_attempts(self) -> int:
@@ -385,7 +425,7 @@ class Job:
             and move.diagnosis.category in _OF_NO_ATTEMPT
             for move in self.history
         )
-        return self.preemptions + min(lost, _MOST_UNCOUNTED)
+        return self._interruptions + min(lost, _MOST_UNCOUNTED)
 
     def ended(self, ending: Ending, at: datetime) -> "Job":
         """Return the job after its end, or the end of its attempt. Its group is gone.
@@ -403,7 +443,7 @@ class Job:
             )
         if ending.state is JobState.QUEUED:
             again = self.queued_again(at)
-            move = replace(again.history[-1], preemption=ending.preemption)
+            move = replace(again.history[-1], preemption=ending.preemption, eviction=ending.eviction)
             return replace(again, ending=None, ranks=ranks, history=(*again.history[:-1], move))
         moved = self._moved(ending.state, at, ending.diagnosis)
         return replace(moved, ending=ending, finished_at=at, ranks=ranks)
@@ -428,7 +468,7 @@ class Job:
         return replace(self, due_at=latest)
 
     def queued_again(self, at: datetime) -> "Job":
-        """Return the job in state QUEUED, after its back-off or a preemption."""
+        """Return the job in state QUEUED, after its back-off, a preemption or an eviction."""
         fresh = replace(self, allocation=None)
         return fresh._moved(JobState.QUEUED, at, until=_later(at, self.spec.deadlines.queue))
 
@@ -462,3 +502,9 @@ def new_job(job_id: int, spec: JobSpec, at: datetime, tags: tuple[str, ...] = ()
 
 def _later(at: datetime, duration: timedelta | None) -> datetime | None:
     return None if duration is None else at + duration
+
+
+def why_again(job: Job) -> str:
+    """Return why a job that waits was stopped before, for members of its project; "" if it was not."""
+    waits = job.state is JobState.QUEUED and job.history
+    return job.history[-1].sentence(job.spec.project) if waits else ""

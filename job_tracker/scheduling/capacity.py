@@ -140,20 +140,20 @@ class FlavorCapacity:
             for name in set(slot.nodes):
                 rooms[name] = Room(self._open[name], self._nodes[name].lowest(first, last))
 
-    def count(self, run: Running, now: float, sign: int = 1) -> None:
+    def count(self, run: Running, now: float, sign: int = 1, until: float = math.inf) -> None:
         """Count a running gang from now on. Sign -1 gives back what it holds."""
         self._rooms.clear()
         parts, nodes = held_parts(run.gang, run.allocation), run.allocation.nodes
         if not (self._has_nodes and nodes):
-            self._all.take(tuple(sign * amount for amount in self._need(parts)), now, math.inf)
+            self._all.take(tuple(sign * amount for amount in self._need(parts)), now, until)
             return
         rank = 0
         for part in parts:
             each = tuple(sign * amount for amount in vector(part.each, self.names))
             for name in nodes[rank : rank + part.count]:
                 if name in self._nodes:
-                    self._nodes[name].take(each, now, math.inf)
-                    self._all.take(each, now, math.inf)
+                    self._nodes[name].take(each, now, until)
+                    self._all.take(each, now, until)
             rank += part.count
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:

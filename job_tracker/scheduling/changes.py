@@ -1,6 +1,6 @@
 """Changes of a snapshot that a remedy proposes: of a waiting job, its queue, or the capacity."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -108,6 +108,22 @@ class HigherPriority:
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         return _with(snapshot, replace(gang, priority=self.number))
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """Running jobs end."""
+
+    job_ids: Collection[int]
+
+    @property
+    def text(self) -> str:
+        return "Wait until other jobs end."
+
+    def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:  # the protocol's signature
+        running = {job_id: run for job_id, run in snapshot.running.items() if job_id not in self.job_ids}
+        stakes = {job_id: each for job_id, each in snapshot.stakes.items() if job_id not in self.job_ids}
+        return replace(snapshot, running=running, stakes=stakes)
 
 
 @dataclass(frozen=True, slots=True)

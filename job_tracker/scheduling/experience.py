@@ -47,8 +47,9 @@ class Experience:
         )
 
     def ended(self, job: Job) -> None:
-        """Learn from the job's last attempt, which has ended."""
-        self._add(job, list(run_times(job))[-1:])
+        """Learn from the job's last attempt, which has ended, unless it was stopped before its end."""
+        if not job.history or not job.history[-1].is_uncounted:
+            self._add(job, list(run_times(job))[-1:])
 
     async def read(self, store: _Store) -> None:
         """Learn the run times of the jobs that ended last. The cost does not grow with the history."""
@@ -94,7 +95,7 @@ def kind_of(spec: JobSpec) -> Kind:
 def run_times(job: Job) -> Iterator[float]:
     """Yield how long the attempts of a job held their machines, in seconds.
 
-    These are the attempts whose master has run, without those that were stopped for others.
+    These are the attempts whose master has run, without those that were preempted or evicted.
     """
     admitted: Move | None = None
     has_run = False
@@ -106,6 +107,6 @@ def run_times(job: Job) -> Iterator[float]:
         elif move.state is JobState.RUNNING:
             has_run = True
         elif admitted is not None:
-            if has_run and move.preemption is None:
+            if has_run and not move.is_uncounted:
                 yield max(0.0, (move.at - admitted.at).total_seconds())
             admitted = None

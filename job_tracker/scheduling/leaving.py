@@ -12,12 +12,17 @@ _SECONDS: Final = 1.0
 
 
 def leaving_of(snapshot: Snapshot) -> list[Running]:
-    """Return the gangs that are being stopped."""
+    """Return the gangs that are being stopped, without those that go on with more instances."""
     return [
         snapshot.running[job_id]
         for job_id, stake in snapshot.stakes.items()
-        if stake.is_leaving and job_id in snapshot.running
+        if stake.is_leaving and stake.leaves_for != 0 and job_id in snapshot.running
     ]
+
+
+def leaving_for(snapshot: Snapshot, job_id: int) -> list[int]:
+    """Return the running jobs that are being stopped for a waiting one."""
+    return [each for each, stake in snapshot.stakes.items() if stake.leaves_for == job_id]
 
 
 def soon_gone(snapshot: Snapshot, now: float) -> Mapping[int, Running]:

@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
 from job_tracker.domain.errors import JobNotFound, TrackerError
-from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job import Job, JobState, why_again
 from job_tracker.scheduling.board import Board, Pool
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.experience import Experience
@@ -52,6 +52,8 @@ class Label:
     project: str
     submitted_by: str
     submitted_at: datetime
+    why_again: str = ""
+    """Why a waiting job was stopped, if it waits for that reason, for members of its project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +235,9 @@ class Mirror:
     def _take_in(self, job: Job, now: float) -> None:
         self._board.read(job, now)
         spec = job.spec
-        self._labels[job.id] = Label(spec.name, spec.project, spec.submitted_by, job.submitted_at)
+        self._labels[job.id] = Label(
+            spec.name, spec.project, spec.submitted_by, job.submitted_at, why_again(job)
+        )
 
     def _empty_board(self) -> Board:
         return Board(self._pool, self._options.half_life)

@@ -80,6 +80,8 @@ class PreemptionRules:
     """How often one of its jobs may be stopped."""
     protected: int | None = None
     """Its jobs with this priority or a higher one are never stopped. None: no priority protects."""
+    resize_period: float = 600.0
+    """How long an attempt of an elastic job runs before it may go on in another size. 0: it never does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +182,9 @@ class Stake:
     is_leaving: bool = False
     """Whether its group is being stopped, so that what it holds gets free soon."""
     leaves_for: int | None = None
-    """The waiting job for which it is being stopped."""
+    """The waiting job for which it is being stopped; 0: it is to go on with more instances."""
+    goes_on: int = 0
+    """The number of trainers with which it goes on at once after it was stopped. 0: it waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +247,8 @@ class Snapshot:
     stakes: Mapping[int, Stake] = field(default_factory=dict)
     """By running job. One without a stake is never preempted."""
     claims: Sequence[int] = ()
-    """Waiting jobs for which others were stopped, and then those that go on with fewer instances. They start
-    before all others."""
+    """Waiting jobs for which others were stopped, then those that go on in another size. They start before
+    all others."""
     preempted: AbstractSet[int] = frozenset()
     """Waiting jobs that were preempted. No others are stopped for them."""
     is_open: bool = True
@@ -297,14 +301,14 @@ class Admit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt:
-    """A running job is stopped for a waiting one."""
+    """A running job is stopped for a waiting one, or to go on in another size."""
 
     job_id: int
     """The running job."""
     attempt: int
     """Its attempt, so that a later one is not stopped by an old decision."""
     by_job: int
-    """The waiting job."""
+    """The waiting job. 0: none, since the job is to go on with more instances."""
     why: PreemptionReason
     trainers: int = 0
     """The number of trainers with which it goes on at once. 0: it waits for its turn."""
@@ -339,6 +343,6 @@ class Plan:
     reserved: tuple[Reserve, ...] = ()
     """In the order in which they are to start."""
     preempted: tuple[Preempt, ...] = ()
-    """The jobs that are stopped for others."""
+    """The jobs that are stopped for others, or to go on in another size."""
     next_at: float | None = None
     """When the passage of time alone may allow another start. None: only other changes can."""

@@ -1,8 +1,7 @@
 """One pass of the planner over the waiting jobs."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot, Use
@@ -23,6 +22,7 @@ from job_tracker.scheduling.model import (
 )
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
+from job_tracker.scheduling.overtaking import Blocker, Overtaking, without_promise
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
 from job_tracker.scheduling.running import running_gangs, used_by
 from job_tracker.scheduling.shapes import (
@@ -38,18 +38,8 @@ _Shape = tuple[PartsKey, int, tuple[str, ...], float]
 _EXACT = 1e-6
 
 
+_NOT_RESERVED: Final = "Jobs that go first hold all the reservations."
 _SHARE_MOVED: Final = "Queues that have used less for their weight go first."
-
-
-@dataclass(slots=True)
-class _Blocker:
-    """A waiting job that may be overtaken by a limited number of others only."""
-
-    index: int
-    """Its place in the list of reservations."""
-    overtaken: int
-    limit: int
-    """How many may overtake it."""
 
 
 class Pass:
@@ -76,13 +66,16 @@ class Pass:
         self._overrun = running.is_any_late(now)
         self._admitted: list[Admit] = []
         self._reserved: list[Reserve] = []
-        self._blockers: dict[tuple[str, str], list[_Blocker]] = {}
+        self._overtaking = Overtaking(snapshot.promises, options.overtake_limit)
         self._earliest: dict[tuple[_Shape, str], float] = {}
         self._failed: set[tuple[str, _Shape]] = set()
         self._fitting: dict[tuple[str, _Shape], frozenset[str]] = {}
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
-        self._overtaken: dict[int, _Blocker] = {}
+        self._held = 0
+        """How many reservations are taken. Gangs that fit nowhere take none."""
+        self._kept_for: set[str] = set()
+        """The queues of which a waiting gang has one."""
         self._to_keep = {
             job_id
             for job_id, promise in snapshot.promises.items()
@@ -109,15 +102,21 @@ class Pass:
             before = len(self._admitted)
             self._look_at(gang)
             passed_over += len(self._admitted) == before
-        for blocker in self._overtaken.values():
-            reserve = self._reserved[blocker.index]
-            promise = replace(reserve.promise, overtaken=blocker.overtaken)
-            self._reserved[blocker.index] = Reserve(
-                reserve.job_id, promise, reserve.reasons, reserve.moved_because
-            )
-        reserved = sorted(self._reserved, key=lambda reserve: reserve.promise.at)
+        self._keep_counts()
+        reserved = sorted(self._overtaking.counted(self._reserved), key=lambda reserve: reserve.promise.at)
         starts = [r.promise.at for r in reserved if self._now < r.promise.at < math.inf]
         return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
+
+    def _keep_counts(self) -> None:
+        """Keep how many have overtaken the jobs to which this pass did not come. Else no limit is reached."""
+        seen = {each.job_id for each in self._reserved} | {each.job_id for each in self._admitted}
+        for job_id, old in sorted(self._snapshot.promises.items()):
+            gang = self._snapshot.waiting.get(job_id)
+            if old.overtaken and job_id not in seen and gang is not None:
+                promise = Promise(math.inf, "", old.overtaken, old.is_put_off or old.at < math.inf)
+                reason = Reason.ORDER if gang.queue in self._waits_in else Reason.SHARE
+                moved = _NOT_RESERVED if old.at < math.inf else ""
+                self._reserved.append(Reserve(job_id, promise, (reason,), moved))
 
     def _look_at_claims(self) -> None:
         """Give the gangs for which others were stopped what these leave, before all others.
@@ -136,17 +135,18 @@ class Pass:
                     self._look_at(gang)
 
     def _is_done(self) -> bool:
-        if len(self._reserved) < self._options.reservations and not self._is_shut():
+        if self._may_reserve() and not self._is_shut():
             return False
         return self._is_shut() or not (
             self._snapshot.is_open and any(flavor.has_free(self._now) for flavor in self._flavors.values())
         )
 
+    def _may_reserve(self) -> bool:
+        return self._held < self._options.reservations
+
     def _is_shut(self) -> bool:
         """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
-        return not self._to_keep and all(
-            any(b.overtaken >= b.limit for b in self._blockers.get(("", name), ())) for name in self._flavors
-        )
+        return not self._to_keep and self._overtaking.is_shut(self._flavors)
 
     def _look_at(self, gang: Gang) -> None:
         self._to_keep.discard(gang.job_id)
@@ -156,7 +156,7 @@ class Pass:
             return
         full = self._full_node(gang.queue)
         if full is not None:
-            if len(self._reserved) >= self._options.reservations:
+            if not self._may_reserve():
                 self._order.close(gang.queue)
             elif self._flavors_for(gang):
                 self._wait(gang, NEVER, "", (Reason.MAX_RUNNING,))
@@ -181,7 +181,7 @@ class Pass:
             if after <= self._now:
                 slot = flavor.fits_at(least, length, self._now)
                 if slot is not None:
-                    if _is_full(self._ahead(gang, name, least)):
+                    if self._overtaking.is_full(self._ahead(gang, name, least)):
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
                     if self._snapshot.is_open and gang.job_id not in self._awaited:
@@ -190,17 +190,17 @@ class Pass:
                     reason = Reason.PREEMPTING if self._snapshot.is_open else Reason.ROOM
                 else:
                     self._earliest[shape, name] = after = math.nextafter(self._now, math.inf)
-            is_kept_behind = _is_full(self._without_promise(self._ahead(gang, name, least)))
-            if len(self._reserved) < self._options.reservations and not is_kept_behind:
+            ahead = without_promise(self._ahead(gang, name, least))
+            if self._may_reserve() and not self._overtaking.is_full(ahead):
                 slot = flavor.find(least, length, after)
                 self._earliest[shape, name] = slot.at
                 if reason is Reason.CAPACITY:
                     reason = self._capacity_reason(flavor, least)
                 if slot.at < best.at:
                     best, best_flavor = slot, name
-        if len(self._reserved) >= self._options.reservations:
+        if not self._may_reserve():
             self._failed.add((gang.queue, shape))
-            if gang.queue not in self._waits_in:
+            if gang.queue not in self._kept_for:
                 # Nothing protects its first job from being overtaken, so no other of the queue may.
                 self._order.close(gang.queue)
             return
@@ -213,6 +213,7 @@ class Pass:
     def _admit(self, gang: Gang, name: str, flavor: FlavorCapacity, slot: Slot, length: float) -> None:
         least, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
         low, high = least, asked
+        is_kept = low < high and self._keeps_quotas(gang, name, low)
         while low < high:
             trainers = (low + high + 1) // 2
             parts = with_trainers(gang.parts, trainers)
@@ -220,26 +221,44 @@ class Pass:
             if self._tree.blocker(gang.queue, name, total(parts)) is None:
                 more = flavor.fits_at(parts, length, self._now)
             # More trainers than the fewest must not delay what was promised to others.
-            if more is None or not flavor.leaves(parts, length, self._promised_on(name)):
+            if (
+                more is None
+                or not flavor.leaves(parts, length, (each for _, each in self._promised_on(name)))
+                or (is_kept and not self._keeps_quotas(gang, name, trainers))
+            ):
                 high = trainers - 1
             else:
                 low, slot = trainers, more
         parts = with_trainers(gang.parts, low)
         flavor.take(parts, slot, length)
-        self._overtake(self._ahead(gang, name, with_trainers(gang.parts, least)))
+        self._overtaking.count(self._ahead(gang, name, with_trainers(gang.parts, least)))
         self._count(gang.queue, name, parts)
         self._went_first(gang)
         self._admitted.append(
             Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
         )
 
-    def _promised_on(self, flavor: str) -> Iterator[Use]:
+    def _keeps_quotas(self, gang: Gang, name: str, trainers: int) -> bool:
+        """Return whether quotas leave what was promised, if the gang has this many trainers."""
+        uses = [(gang.queue, total(with_trainers(gang.parts, trainers)))]
+        uses += [(queue, total(parts)) for queue, (parts, *_) in self._promised_on(name)]
+        counted: list[tuple[str, dict[str, int]]] = []
+        for queue, needs in uses:
+            if self._tree.blocker(queue, name, needs) is not None:
+                break
+            self._tree.use(queue, name, needs)
+            counted.append((queue, needs))
+        for queue, needs in counted:
+            self._tree.use(queue, name, needs, -1)
+        return len(counted) == len(uses)
+
+    def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
         """Yield what was promised to the gangs that are still to come."""
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
             if promise.flavor == flavor and gang is not None:
                 least = with_trainers(gang.parts, fewest_trainers(gang))
-                yield least, promise.at, planned_length(gang.expected)
+                yield gang.queue, (least, promise.at, planned_length(gang.expected))
 
     def _reserve(self, gang: Gang, name: str, slot: Slot, reason: Reason) -> None:
         least = with_trainers(gang.parts, fewest_trainers(gang))
@@ -247,12 +266,11 @@ class Pass:
         if self._is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
-        self._overtake(self._without_promise(self._ahead(gang, name, least)))
-        blocker = self._blocker(gang)
-        self._wait(gang, slot, name, tuple(reasons))
-        if self._reserved[-1].promise.is_put_off:
+        self._overtaking.count(without_promise(self._ahead(gang, name, least)))
+        promise = self._wait(gang, slot, name, tuple(reasons))
+        if promise.is_put_off:
             # It may be put off again and again. So others of its queue may not pass it without end.
-            self._blockers.setdefault((gang.queue, name), [blocker])
+            self._overtaking.add(gang.job_id, promise, [(gang.queue, name)])
         self._count(gang.queue, name, least)
 
     def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
@@ -275,20 +293,15 @@ class Pass:
         if is_limited:
             reason = self._limit_reason(scopes, names, least)
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
-        blocker = self._blocker(gang)
-        for name in names:
-            if (scope := scopes.get(name, ""), name) not in self._blockers:
-                self._blockers[scope, name] = [blocker]
-            elif (gang.queue, name) not in self._blockers:
-                # The first that waits is of another queue. It does not count who passes this one.
-                self._blockers[gang.queue, name] = [blocker]
-        if owned is None:
-            self._wait(gang, NEVER, "", (reason,))
-            return
-        # What borrowers give back is kept for it, until it is enough.
-        self._wait(gang, NEVER, "", (Reason.LENT,) if is_limited else (reason, Reason.LENT))
-        self._tree.use(gang.queue, owned, needs)
-        self._flavors[owned].hold(least, self._now)
+        reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
+        promise = self._wait(gang, NEVER, "", reasons)
+        # What is guaranteed to all queues of a scope does not let others of its own queue pass it more often.
+        places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
+        self._overtaking.add(gang.job_id, promise, places)
+        if owned is not None:
+            # What borrowers give back is kept for it, until it is enough.
+            self._tree.use(gang.queue, owned, needs)
+            self._flavors[owned].hold(least, self._now)
 
     def _limit_reason(
         self, scopes: Mapping[str, str], names: Sequence[str], parts: tuple[Part, ...]
@@ -308,7 +321,7 @@ class Pass:
             self._fitting[key] = known
         return known
 
-    def _wait(self, gang: Gang, slot: Slot, flavor: str, reasons: tuple[Reason, ...]) -> None:
+    def _wait(self, gang: Gang, slot: Slot, flavor: str, reasons: tuple[Reason, ...]) -> Promise:
         if gang.queue in self._waits_in:
             reasons = (*reasons, Reason.ORDER)
         elif self._waits_in:
@@ -316,6 +329,9 @@ class Pass:
         if gang.job_id in self._awaited and Reason.PREEMPTING not in reasons:
             reasons = (Reason.PREEMPTING, *reasons)
         self._waits_in.add(gang.queue)
+        if Reason.LOST_CAPACITY not in reasons:
+            self._held += 1
+            self._kept_for.add(gang.queue)
         old = self._snapshot.promises.get(gang.job_id)
         moved = self._moved_because(gang, old.at) if old is not None and slot.at > old.at + _EXACT else ""
         self._went_first(gang)
@@ -324,6 +340,7 @@ class Pass:
         self._reserved.append(Reserve(gang.job_id, promise, reasons, moved))
         if old is None:
             self._top[gang.queue] = max(gang.priority, self._top.get(gang.queue, gang.priority))
+        return promise
 
     def _went_first(self, gang: Gang) -> None:
         old = self._snapshot.promises.get(gang.job_id)
@@ -346,35 +363,15 @@ class Pass:
             return Reason.RESERVED
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
-    def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[_Blocker]:
-        """Return the jobs that a gang would overtake. It overtakes none with what is guaranteed to it.
+    def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[Blocker]:
+        """Return the jobs that a gang would overtake. It overtakes none with what is guaranteed to it."""
+        return self._overtaking.ahead(gang.job_id, flavor, self._contested(gang, flavor, least))
 
-        It has overtaken those without a promise already if it has one itself.
-        """
-        if not self._blockers:
-            return []
-        found: list[_Blocker] = []
+    def _contested(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> Iterator[str]:
         for node in self._rules.path(gang.queue):
-            found += self._blockers.get((node, flavor), ())
+            yield node
             if self._tree.is_guaranteed(node, flavor, self._total(least)):
-                break
-        promise = self._snapshot.promises.get(gang.job_id)
-        if promise is None or promise.at == math.inf:
-            return found
-        return [each for each in found if self._reserved[each.index].promise.at < math.inf]
-
-    def _without_promise(self, blockers: list[_Blocker]) -> list[_Blocker]:
-        return [each for each in blockers if self._reserved[each.index].promise.at == math.inf]
-
-    def _overtake(self, blockers: list[_Blocker]) -> None:
-        for blocker in blockers:
-            blocker.overtaken += 1
-            self._overtaken[blocker.index] = blocker
-
-    def _blocker(self, gang: Gang) -> _Blocker:
-        promise = self._snapshot.promises.get(gang.job_id)
-        past = 0 if promise is None else promise.overtaken
-        return _Blocker(len(self._reserved), past, self._options.overtake_limit)
+                return
 
     def _count(self, queue: str, flavor: str, parts: tuple[Part, ...]) -> None:
         needs = self._total(parts)
@@ -408,8 +405,3 @@ class Pass:
         if key is None:
             key = self._keys[id(gang.parts)] = parts_key(gang.parts)
         return (key, gang.least, gang.flavors, planned_length(gang.expected))
-
-
-def _is_full(blockers: Iterable[_Blocker]) -> bool:
-    """Return whether no other job may overtake one of them."""
-    return any(each.overtaken >= each.limit for each in blockers)

@@ -6,6 +6,7 @@ from job_tracker.scheduling.model import Plan, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.passes import Pass
 from job_tracker.scheduling.preemption import preemptions
+from job_tracker.scheduling.resizing import next_due, resizes
 
 __all__ = ["PlannerOptions", "plan"]
 
@@ -16,7 +17,10 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
     The first `reservations` waiting jobs hold a reservation. A job starts before others only if it delays
     none of them. Where no start can be promised, since a job of unknown length runs, at most `overtake_limit`
     jobs start before the first that waits. Running jobs are stopped for waiting ones as the rules of their
-    queues say.
+    queues say, and elastic ones also to go on in another size.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
-    return replace(decided, preempted=preemptions(snapshot, decided, now))
+    decided = replace(decided, preempted=preemptions(snapshot, decided, now))
+    times = [at for at in (decided.next_at, next_due(snapshot, now)) if at is not None]
+    resized = resizes(snapshot, decided, now)
+    return replace(decided, preempted=(*decided.preempted, *resized), next_at=min(times, default=None))

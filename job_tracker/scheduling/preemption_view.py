@@ -1,5 +1,6 @@
 """What the planner needs to know of jobs in order to stop some for others. It follows from stored jobs."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from job_tracker.domain.history import Preemption
@@ -47,7 +48,7 @@ class PreemptionView:
             self._versions.pop(job.id, None)
             if job.attempt:
                 self._attempts[job.id] = job.attempt
-            if job.preemptions:
+            if job.preemptions or job.preemption is not None:
                 self.preempted.add(job.id)
         elif job.state.is_live:
             self._attempts.pop(job.id, None)
@@ -79,25 +80,8 @@ class PreemptionView:
         self._startups.forget(job_id)
 
     def claims(self, waiting: Waiting) -> list[int]:
-        """Return the waiting jobs that start before all others, in this order.
-
-        These are the jobs for which others were stopped, and then those others that go on with fewer
-        instances.
-        """
-        if not self._given_way:
-            return []
-        first = {
-            each.by_job: -gang.priority
-            for each in self._given_way.values()
-            if (gang := waiting.get(each.by_job)) is not None
-            and self._attempts.get(each.by_job, 0) == each.by_attempt
-        }
-        smaller = {
-            job_id
-            for job_id, each in self._given_way.items()
-            if each.trainers and waiting.get(job_id) is not None
-        }
-        return [*sorted(first, key=lambda job_id: (first[job_id], job_id)), *sorted(smaller - first.keys())]
+        """Return the waiting jobs that start before all others; see claims_of."""
+        return claims_of(self._given_way, self._attempts, waiting)
 
     def attempt_of(self, job_id: int) -> int:
         """Return how many attempts a waiting job has made."""
@@ -114,4 +98,27 @@ class PreemptionView:
             preemptions=job.preemptions,
             is_leaving=job.ending is not None,
             leaves_for=preemption.by_job if preemption is not None else None,
+            goes_on=preemption.trainers if preemption is not None else 0,
         )
+
+
+def claims_of(
+    given_way: Mapping[int, Preemption], attempts: Mapping[int, int], waiting: Waiting
+) -> list[int]:
+    """Return the waiting jobs that start before all others, in this order.
+
+    These are the jobs for which others were stopped, and then those others that go on with another number of
+    instances. `given_way` are the stopped jobs, until they run again; `attempts` are those that waiting jobs
+    have made.
+    """
+    if not given_way:
+        return []
+    first = {
+        each.by_job: -gang.priority
+        for each in given_way.values()
+        if (gang := waiting.get(each.by_job)) is not None and attempts.get(each.by_job, 0) == each.by_attempt
+    }
+    going_on = {
+        job_id for job_id, each in given_way.items() if each.trainers and waiting.get(job_id) is not None
+    }
+    return [*sorted(first, key=lambda job_id: (first[job_id], job_id)), *sorted(going_on - first.keys())]

@@ -11,7 +11,7 @@ from typing import Final
 
 from job_tracker.domain.caller import Caller
 from job_tracker.scheduling.mirror import MOST_QUEUED, Seen
-from job_tracker.scheduling.model import Allocation, Flavor, Gang, Promise, Queue, Running, Usage
+from job_tracker.scheduling.model import Allocation, Flavor, Gang, Promise, Queue, Running, Stake, Usage
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.tree import Tree
 
@@ -32,6 +32,8 @@ class SeenJob:
     """None: it waits."""
     allocation: Allocation | None = None
     promise: Promise | None = None
+    stake: Stake | None = None
+    """What it would lose if it were stopped; None: it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +96,7 @@ def snapshot_of(seen: Seen, caller: Caller, queued: int) -> QueueSnapshot:
             admitted_at=datetime.fromtimestamp(run.started_at, UTC) if run is not None else None,
             allocation=_without_node_names(run.allocation, machines) if run is not None else None,
             promise=snapshot.promises.get(gang.job_id),
+            stake=snapshot.stakes.get(gang.job_id),
         )
 
     return QueueSnapshot(

@@ -12,6 +12,7 @@ from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import UnknownReference
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.gangs import quantity_of
+from job_tracker.scheduling.leaving import leaving_for
 from job_tracker.scheduling.mirror import Label, Seen
 from job_tracker.scheduling.model import Gang, Reason
 from job_tracker.scheduling.shapes import held_parts, total
@@ -36,6 +37,8 @@ class WaitingJob:
     """Its place among all waiting jobs of its queue; 1 is the first."""
     reason: Reason
     estimate: Estimate | None
+    stopping: Sequence[int] = ()
+    """The jobs that are being stopped for it, and that the caller may see."""
 
     @property
     def key(self) -> Place:
@@ -129,7 +132,14 @@ def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -
             if after is not None and (queue, -gang.priority, gang.job_id) <= after:
                 continue
             reason = situation.reasons(gang)[0]
-            yield WaitingJob(gang, label, place, reason, situation.estimate(gang.job_id))
+            stopping = [
+                job_id
+                for job_id in (
+                    leaving_for(situation.snapshot, gang.job_id) if reason is Reason.PREEMPTING else ()
+                )
+                if (other := seen.labels.get(job_id)) and caller.role_in(other.project) is not None
+            ]
+            yield WaitingJob(gang, label, place, reason, situation.estimate(gang.job_id), stopping)
 
 
 def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStanding]:

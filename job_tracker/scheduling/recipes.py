@@ -131,6 +131,14 @@ class PreemptionRecipe(Config):
         description="Class of `scheduling.priorities`. Jobs of the queue with this priority or a higher one "
         "are never stopped for others. At the top: none.",
     )
+    resize_period: Duration | None = Field(
+        default=None,
+        ge=timedelta(0),
+        le=_LONGEST_RUNTIME,
+        description="How long attempts of elastic jobs of the queue run before they may go on with more or "
+        "with fewer instances. 0: their size never changes. At the top: "
+        f"{PreemptionRules().resize_period / 60:.0f} minutes.",
+    )
 
 
 class QueueRecipe(Config):
@@ -172,7 +180,8 @@ class QueueRecipe(Config):
         "queues below.",
     )
     preemption: PreemptionRecipe = Field(
-        default=PreemptionRecipe(), description="When its jobs are stopped for others."
+        default=PreemptionRecipe(),
+        description="When its jobs are stopped for others, or to go on in another size.",
     )
     projects: tuple[Annotated[str, AfterValidator(_project)], ...] = Field(
         default=(),

@@ -1,4 +1,5 @@
-"""What would let a waiting job start at once. Each remedy is tried: a plan with it must admit the job.
+"""What would let a waiting job start at once. Each remedy is tried: a plan with it must admit the job, or
+stop others for it.
 
 Changes that the job's owner can make come first, then the smallest that an operator can make.
 """
@@ -21,9 +22,11 @@ from job_tracker.scheduling.changes import (
     MoreQuota,
     MoreRunning,
     OtherFlavor,
+    Without,
     applied,
     path_of,
 )
+from job_tracker.scheduling.leaving import leaving_for
 from job_tracker.scheduling.model import INSTANCES, Gang, Plan, Reason, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.planner import plan as make_plan
@@ -67,7 +70,7 @@ class Remedy:
     """In one sentence."""
     changes: tuple[Change, ...] = ()
     is_verified: bool = False
-    """Whether a plan with the changes starts the job at once."""
+    """Whether a plan with the changes starts the job at once, or stops others for it."""
 
 
 def remedy(
@@ -87,6 +90,15 @@ def remedy(
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
+    if _stops_others(plan, gang):
+        return Remedy(Cure.WAIT, "Wait: the next pass stops other jobs for it.", (), is_verified=True)
+    if leaving := leaving_for(snapshot, gang.job_id):
+        return Remedy(
+            Cure.WAIT,
+            f"Wait until {'the job has' if len(leaving) == 1 else 'the jobs have'} ended that "
+            f"{'is' if len(leaving) == 1 else 'are'} being stopped for it.",
+            is_verified=_starts(snapshot, gang, (Without(leaving),), now, options),
+        )
     if reason is Reason.UNKNOWN_CAPACITY:
         return Remedy(Cure.WAIT, "Wait until the machines have been read; the log of the service has errors.")
     if not snapshot.is_open:
@@ -100,7 +112,12 @@ def remedy(
                 return time.monotonic() < until and _starts(snapshot, gang, smaller, now, options)
 
             changes = _smallest(snapshot, gang, changes, works)
-            return Remedy(cure, _sentence(changes), changes, is_verified=True)
+            text = _sentence(changes)
+            if snapshot.stakes and not _admits(
+                make_plan(applied(snapshot, gang, changes), now, options), gang
+            ):
+                text += " Then other jobs are stopped for it."
+            return Remedy(cure, text, changes, is_verified=True)
     return Remedy(Cure.WAIT, "Wait until running jobs end.", ())
 
 
@@ -128,10 +145,15 @@ def _admits(plan: Plan, gang: Gang) -> bool:
     return any(admit.job_id == gang.job_id for admit in plan.admitted)
 
 
+def _stops_others(plan: Plan, gang: Gang) -> bool:
+    return any(each.by_job == gang.job_id for each in plan.preempted)
+
+
 def _starts(
     snapshot: Snapshot, gang: Gang, changes: Sequence[Change], now: float, options: PlannerOptions
 ) -> bool:
-    return _admits(make_plan(applied(snapshot, gang, changes), now, options), gang)
+    decided = make_plan(applied(snapshot, gang, changes), now, options)
+    return _admits(decided, gang) or _stops_others(decided, gang)
 
 
 def _smallest(

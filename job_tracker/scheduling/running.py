@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence, ValuesView
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from job_tracker.scheduling.lengths import planned_end, planned_length
@@ -159,3 +159,23 @@ def running_gangs(running: Mapping[int, Running]) -> RunningGangs:
 def used_by(run: Running) -> dict[str, int]:
     """Return what a running gang uses of each resource."""
     return total(held_parts(run.gang, run.allocation))
+
+
+def instances_of(run: Running) -> int:
+    """Return the number of instances that a running gang holds."""
+    return sum(part.count for part in held_parts(run.gang, run.allocation))
+
+
+def trainers_of(run: Running) -> int:
+    """Return the number of trainers that a running gang has."""
+    return run.allocation.trainers or (run.gang.parts[0].count if run.gang.parts else 0)
+
+
+def resized(run: Running, trainers: int) -> Running:
+    """Return a gang with another number of trainers. With fewer, those of the highest ranks are gone.
+
+    Where machines are known, those of further trainers are not.
+    """
+    held, nodes = trainers_of(run), run.allocation.nodes
+    kept = nodes[:trainers] + nodes[held:] if trainers <= held else ()
+    return replace(run, allocation=replace(run.allocation, trainers=trainers, nodes=kept))

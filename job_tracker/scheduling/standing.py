@@ -5,14 +5,15 @@ from collections.abc import Collection, Iterable
 from job_tracker.scheduling.capacity import FlavorCapacity
 from job_tracker.scheduling.model import Allocation, Gang, Part, Plan, Resources, Running, Snapshot
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
+from job_tracker.scheduling.running import resized
 from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, with_trainers
 
 
 class Standing:
     """The capacity and the quotas that are in use, without time: what holds something holds it for ever.
 
-    Jobs that are being stopped hold nothing. Jobs with claims and those that the plan admits hold what they
-    need.
+    Jobs that are being stopped hold what they go on with at once. Jobs with claims and those that the plan
+    admits hold what they need.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
@@ -29,6 +30,8 @@ class Standing:
         for job_id, run in snapshot.running.items():
             stake = snapshot.stakes.get(job_id)
             if stake is not None and stake.is_leaving:
+                if stake.goes_on:
+                    self.count(resized(run, stake.goes_on))
                 continue
             self.count(run)
             if stake is not None and run.allocation.flavor in self._stoppable:

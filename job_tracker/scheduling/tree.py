@@ -325,6 +325,7 @@ def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> Pr
         min_runtime=above.min_runtime if own.min_runtime is None else own.min_runtime.total_seconds(),
         max_preemptions=above.max_preemptions if own.max_preemptions is None else own.max_preemptions,
         protected=above.protected if own.protected is None else pool.priorities[own.protected],
+        resize_period=above.resize_period if own.resize_period is None else own.resize_period.total_seconds(),
     )
 
 

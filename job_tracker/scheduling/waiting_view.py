@@ -10,10 +10,11 @@ from job_tracker.domain.caller import Caller
 from job_tracker.domain.job import Job, JobState
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.explanations import explain as explain_gang
+from job_tracker.scheduling.leaving import leaving_for
 from job_tracker.scheduling.mirror import Label, Mirror, Seen
 from job_tracker.scheduling.model import Expected, Promise, Reason, Running
 from job_tracker.scheduling.remedies import Remedy
-from job_tracker.scheduling.shapes import held_parts
+from job_tracker.scheduling.running import instances_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
@@ -65,6 +66,9 @@ class Explanation:
     other_holders: int = 0
     other_instances: int = 0
     """What other jobs hold."""
+    stopping: Sequence[Holder] = ()
+    """The jobs that are being stopped for it, and that the caller may see."""
+    other_stopping: int = 0
 
 
 async def explain(mirror: Mirror, caller: Caller, job: Job, position: int) -> Explanation:
@@ -96,6 +100,7 @@ def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanati
     until = time.monotonic() + _REMEDY_SECONDS
     found = explain_gang(seen.situation, job.id, seen.options, seen.tree.pool.priorities, until)
     visible, others, others_hold = _holders(seen, caller, found.holders)
+    stopping, other_stopping, _ = _holders(seen, caller, leaving_for(snapshot, job.id))
     return Explanation(
         job=job,
         position=position,
@@ -109,6 +114,8 @@ def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanati
         holders=visible,
         other_holders=others,
         other_instances=others_hold,
+        stopping=stopping,
+        other_stopping=other_stopping,
     )
 
 
@@ -130,8 +137,3 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 def _run(seen: Seen, job_id: int) -> Running | None:
     return seen.situation.snapshot.running.get(job_id)
-
-
-def instances_of(run: Running) -> int:
-    """Return the number of instances that a running gang holds."""
-    return sum(part.count for part in held_parts(run.gang, run.allocation))

@@ -2,9 +2,10 @@
 
 The wait is first taken to be the work ahead of the job over the capacity, with medians of run times. That is
 wrong by a factor, which differs from cluster to cluster: run times have long tails, and jobs overtake. So the
-factors of the last jobs are kept, and their quantiles are applied to the next one. A job that still waits
-counts, too: its factor is larger than what it has waited so far (Kaplan and Meier, 1958). Otherwise only the
-quick ones would count. The median is half way to that of the last waits.
+factors of the jobs that started last are kept, and their quantiles are applied to the next one. A job that
+still waits counts, too: its factor is larger than what it has waited so far (Kaplan and Meier, 1958).
+Otherwise only the quick ones would count. Each is followed until it starts, however many are submitted after
+it: those that wait long say most. The median is half way to that of the last waits.
 
 The share of the factors that the P90 stands for follows its own success: it rises a little with each job that
 waits longer than its P90, and falls a little with each that does not (adaptive conformal inference; Gibbs and
@@ -12,7 +13,7 @@ Candès, 2021).
 """
 
 import json
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
@@ -20,7 +21,7 @@ from typing import Final
 from job_tracker.scheduling.model import Promise
 
 KEPT: Final = 500
-"""The number of last waits that count."""
+"""The number of last waits that count, and the largest number of waiting jobs that are followed."""
 LEAST: Final = 60.0
 """Seconds. A shorter wait is not estimated from the work ahead, and does not correct the P90."""
 _PRIOR: Final = tuple(0.1 * step for step in range(1, 11)) * 3
@@ -65,26 +66,26 @@ class WaitRule:
 
 
 @dataclass(slots=True)
-class _Observed:
+class _Followed:
+    """A job that waits."""
+
     begin: float
     ahead: float
     high: float
     """The P90 of its wait, when it began."""
-    waited: float | None = None
-    """None: it still waits."""
     is_judged: bool = False
     """Whether its P90 was corrected for."""
 
 
 class WaitTimes:
-    """The factors between waits and work ahead, of the last jobs."""
+    """The factors between waits and work ahead, of the jobs that started last and of some that wait."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        """Keep so many jobs."""
+        """Keep so many of both."""
         self._kept = kept
-        self._jobs: OrderedDict[int, _Observed] = OrderedDict()
-        self._last: deque[float] = deque(maxlen=kept)
-        """The waits of the jobs that started last."""
+        self._waiting: dict[int, _Followed] = {}
+        self._last: deque[tuple[float, float]] = deque(maxlen=kept)
+        """The waits of the jobs that started last, and the work that was ahead of them, in seconds."""
         self._share = _HIGH
 
     def observe(
@@ -97,8 +98,8 @@ class WaitTimes:
         """
         for job_id in started:
             self._started(job_id, now)
-        for job in self._jobs.values():
-            if job.waited is None and not job.is_judged and now - job.begin > max(LEAST, job.high):
+        for job in self._waiting.values():
+            if not job.is_judged and now - job.begin > max(LEAST, job.high):
                 self._judge(job, was_late=True)
         if not ahead:
             return {}
@@ -106,40 +107,37 @@ class WaitTimes:
         for job_id, seconds in ahead.items():
             promise = promises.get(job_id)
             found[job_id] = rule.wait(seconds, max(0.0, promise.at - now) if promise else None)
-            if job_id not in self._jobs:
-                self._jobs[job_id] = _Observed(now, max(LEAST, seconds), found[job_id].high)
-                if len(self._jobs) > self._kept:
-                    self._jobs.popitem(last=False)
+            if job_id not in self._waiting and len(self._waiting) < self._kept:
+                self._waiting[job_id] = _Followed(now, max(LEAST, seconds), found[job_id].high)
         return found
 
     def forget(self, job_id: int) -> None:
         """Forget a job that has ended without a start: it says nothing about waits."""
-        if job_id in self._jobs and self._jobs[job_id].waited is None:
-            del self._jobs[job_id]
+        self._waiting.pop(job_id, None)
 
     def shift(self, seconds: float) -> None:
         """Move the begin of all waits by this much, since the clock was set by it."""
-        for job in self._jobs.values():
+        for job in self._waiting.values():
             job.begin += seconds
 
     def waiting(self) -> list[int]:
-        """Return the jobs that still wait."""
-        return [job_id for job_id, job in self._jobs.items() if job.waited is None]
+        """Return the jobs that are followed."""
+        return list(self._waiting)
 
     def rule(self, now: float) -> WaitRule:
         """Return the rule that holds now. With it, the waits of many jobs cost little."""
         factors = [(factor, True) for factor in _PRIOR]
-        for job in self._jobs.values():
-            waited = max(0.0, now - job.begin) if job.waited is None else job.waited
-            factors.append((waited / job.ahead, job.waited is not None))
+        factors += [(waited / ahead, True) for waited, ahead in self._last]
+        factors += [(max(0.0, now - job.begin) / job.ahead, False) for job in self._waiting.values()]
         median, high = _quantiles(factors, (0.5, self._share))
-        last = sorted(self._last)[(len(self._last) - 1) // 2] if self._last else None
-        return WaitRule(median, high, last)
+        last = sorted(waited for waited, _ in self._last)
+        return WaitRule(median, high, last[(len(last) - 1) // 2] if last else None)
 
     def text(self) -> str:
-        """Return all that was learned as JSON, for `restore`: some 30 kB at most."""
-        jobs = [[job_id, *(_rounded(each) for each in astuple(job))] for job_id, job in self._jobs.items()]
-        learned = {"share": self._share, "last": [_rounded(each) for each in self._last], "jobs": jobs}
+        """Return all that was learned as JSON, for `restore`: some 40 kB at most."""
+        waiting = [[job_id, *map(_rounded, astuple(job))] for job_id, job in self._waiting.items()]
+        last = [[_rounded(each) for each in job] for job in self._last]
+        learned = {"share": self._share, "last": last, "waiting": waiting}
         return json.dumps(learned, separators=(",", ":"))
 
     def restore(self, text: str) -> bool:
@@ -147,37 +145,36 @@ class WaitTimes:
         try:
             learned = json.loads(text if len(text) <= _MOST_TEXT else "")
             share = min(max(float(learned["share"]), _SHARES[0]), _SHARES[1])
-            last = [max(0.0, float(each)) for each in learned["last"]]
-            jobs = {int(job_id): _observed(*job) for job_id, *job in learned["jobs"]}
+            last = [(max(0.0, float(waited)), max(LEAST, float(ahead))) for waited, ahead in learned["last"]]
+            waiting = {int(job_id): _followed(*job) for job_id, *job in learned["waiting"]}
         except (ValueError, TypeError, KeyError, RecursionError):
             return False
         self._share = share
         self._last = deque(last, maxlen=self._kept)
-        self._jobs = OrderedDict(list(jobs.items())[-self._kept :])
+        self._waiting = dict(list(waiting.items())[: self._kept])
         return True
 
     def _started(self, job_id: int, now: float) -> None:
-        job = self._jobs.get(job_id)
-        if job is None or job.waited is not None:
+        job = self._waiting.pop(job_id, None)
+        if job is None:
             return
-        job.waited = max(0.0, now - job.begin)
-        self._last.append(job.waited)
-        if not job.is_judged and job.waited > LEAST:
-            self._judge(job, was_late=job.waited > job.high)
+        waited = max(0.0, now - job.begin)
+        self._last.append((waited, job.ahead))
+        if not job.is_judged and waited > LEAST:
+            self._judge(job, was_late=waited > job.high)
 
-    def _judge(self, job: _Observed, *, was_late: bool) -> None:
+    def _judge(self, job: _Followed, *, was_late: bool) -> None:
         job.is_judged = True
         step = _STEP * (_HIGH if was_late else _HIGH - 1)
         self._share = min(max(self._share + step, _SHARES[0]), _SHARES[1])
 
 
-def _observed(begin: float, ahead: float, high: float, waited: float | None, is_judged: bool) -> _Observed:
-    waited = None if waited is None else max(0.0, float(waited))
-    return _Observed(float(begin), max(LEAST, float(ahead)), float(high), waited, bool(is_judged))
+def _followed(begin: float, ahead: float, high: float, is_judged: bool) -> _Followed:
+    return _Followed(float(begin), max(LEAST, float(ahead)), float(high), bool(is_judged))
 
 
-def _rounded(value: float | bool | None) -> float | bool | None:
-    return value if value is None or isinstance(value, bool) else round(value, 1)
+def _rounded(value: float | bool) -> float | bool:
+    return value if isinstance(value, bool) else round(value, 1)
 
 
 def _quantiles(factors: Sequence[tuple[float, bool]], shares: Sequence[float]) -> list[float]:

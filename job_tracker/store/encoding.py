@@ -2,8 +2,8 @@
 
 Fields that have the default of their class are left out, so a stored job that lacks a field always has that
 default. Therefore released defaults never change: those of JobSpec, its policies, RankStatus, Allocation,
-Ending, Diagnosis, Move, Preemption, Progress, Artifact and ProjectLimits. If new jobs need another value,
-admission sets it, or a new field is added.
+Ending, Diagnosis, Move, Preemption, Eviction, Progress, Artifact and ProjectLimits. If new jobs need another
+value, admission sets it, or a new field is added.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The protocol for the reports of training."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
@@ -18,8 +18,12 @@ class ReportStore(Protocol):
         """
         ...
 
-    async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
-        """Return the series of a job, sorted by name."""
+    async def metric_names(self, job_id: int) -> Sequence[str]:
+        """Return the names of the series of a job, sorted."""
+        ...
+
+    async def metrics(self, job_id: int, names: Collection[str] | None = None) -> Sequence[MetricSeries]:
+        """Return the series of a job with these names, or all of them, sorted by name."""
         ...
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:

@@ -306,6 +306,7 @@ class Admitting:
             for each, result in zip(plan.preempted, results, strict=True)
             if result is not None
             for job_id in (each.job_id, each.by_job)
+            if job_id
         )
         if errors := [error for error in failed if not _is_stale(error)]:
             raise errors[0]
@@ -315,16 +316,17 @@ class Admitting:
 
     async def _stop_for(self, decision: Preempt, now: datetime) -> None:
         """Write one preemption. Raises StaleJob if one of the jobs is no longer as the planner saw it."""
-        other, job = await self._find(decision.by_job), await self._find(decision.job_id)
-        if other is None or other.state is not JobState.QUEUED:
+        other = await self._find(decision.by_job) if decision.by_job else None
+        job = await self._find(decision.job_id)
+        if decision.by_job and (other is None or other.state is not JobState.QUEUED):
             raise StaleJob(decision.by_job, other.version if other else 0)
         if job is None or (job.attempt, job.ending) != (decision.attempt, None):
             raise StaleJob(decision.job_id, job.version if job else 0)
         preemption = Preemption(
-            by_job=other.id,
+            by_job=decision.by_job,
             why=decision.why,
-            by_attempt=other.attempt,
-            by_project=other.spec.project,
+            by_attempt=other.attempt if other is not None else 0,
+            by_project=other.spec.project if other is not None else "",
             trainers=decision.trainers,
         )
         self._board.read(await self._save(job, job.preempted(preemption, now)), self._now())

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from job_tracker.backends.base import Observation
 from job_tracker.common.printable import quoted
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Ending, Job, JobState
 
@@ -78,6 +79,8 @@ def next_step(
             return Save(_queued_too_long(job, now)) if is_due else Rest()
         case JobState.BACKOFF:
             return Save(job.queued_again(now)) if is_due else Rest()
+    if seen is not None and (eviction := _eviction(seen)) is not None:
+        return Save(job.observed(seen.statuses, seen.program).evicted(eviction, now))
     if job.state is JobState.LAUNCHING and not (launched or job.was_launched):
         return Launch()
     if seen is None:
@@ -115,16 +118,16 @@ def next_step(
 
 
 def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
-    """Return the next version of a preempted job whose attempt has ended by itself; None if it has not.
+    """Return the next version of an interrupted job whose attempt has ended by itself; None if it has not.
 
     A success counts as one, also if the program has done all its steps during the notice. A failure does not
-    count if it came after the decision: a rank that lost its peers, or a save that failed, are consequences
-    of the notice.
+    count if it came after the notice: a rank that lost its peers, or a save that failed, are consequences
+    of it.
     """
     if job.ending is None or job.ending.state is not JobState.QUEUED:
         return None
     master = seen.master.status
-    failure, failed_at = seen.first_failure, seen.failed_at
+    failure = seen.first_failure
     has_done_all = (
         master.phase is Phase.STOPPED
         and master.exit_code == 0
@@ -133,13 +136,28 @@ def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
     )
     serves = job.spec.group.ends_with_master and master.phase is Phase.SUCCEEDED
     if failure is not None and not serves:
-        came_before = failed_at is None or failed_at < job.ending.decided_at.timestamp()
-        return job.failed(failure, now) if came_before else None
+        return job.failed(failure, now) if _failed_before(seen, job.ending.noticed_at) else None
     if master.phase is not Phase.SUCCEEDED and not has_done_all:
         return None
     if job.state is JobState.LAUNCHING:
         return replace(job.running(now), due_at=None)
     return job.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.group.ends_with_master))
+
+
+def _eviction(seen: Observation) -> Eviction | None:
+    """Return the notice that others stop a part of the group; None if it succeeded or failed before."""
+    notice = seen.eviction
+    if notice is None or seen.master.status.phase is Phase.SUCCEEDED:
+        return None
+    return None if _failed_before(seen, notice.at.timestamp()) else notice
+
+
+def _failed_before(seen: Observation, notice: float) -> bool:
+    """Return whether a rank failed before a notice (seconds since 1970), or at an unknown time.
+
+    The time is unknown if the rank was removed at once. That is no consequence of a notice.
+    """
+    return any(rank.diagnosis and (rank.ended_at or 0.0) < notice for rank in seen.ranks)
 
 
 def divergence(job: Job) -> Diagnosis | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from job_tracker.domain.errors import StoreUnavailable
+from job_tracker.domain.history import Ending
 from tests.crash.seams import Seam, Seams
 
 NO_SPACE, TOO_MANY, INPUT_OUTPUT = "no space left", "too many processes", "input/output error"
@@ -73,3 +74,10 @@ def _name_of_file(function: str, folder: Path, only: str) -> Callable[..., str |
 def os_error(number: int) -> Callable[[], OSError]:
     """Return a function that creates the error with this number."""
     return lambda: OSError(number, f"{os.strerror(number)} (injected)")
+
+
+def name_of_update(state: str, ending: Ending | None) -> str:
+    """Return the name of a move: the state that it leads to, or what was decided of an attempt."""
+    if ending is None or ending.preemption is None:
+        return f"update to {state}"
+    return "update to resized" if ending.preemption.why.is_resize else "update to preempted"

@@ -8,11 +8,19 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from job_tracker.domain.job import Job
 from job_tracker.store.sqlite import schema
 from job_tracker.store.sqlite.store import SqliteStore
 from job_tracker.store.sqlite.writer import GroupCommitter
-from tests.crash.calls import REFUSED, SILENT, TOO_MANY, UNREADABLE, os_error, store_away, wrap_files
+from tests.crash.calls import (
+    REFUSED,
+    SILENT,
+    TOO_MANY,
+    UNREADABLE,
+    name_of_update,
+    os_error,
+    store_away,
+    wrap_files,
+)
 from tests.crash.seams import Seam, Seams
 
 
@@ -65,18 +73,13 @@ def wrap_processes(seams: Seams, data: Path) -> None:
     )
 
 
-def is_preemption(job: Job) -> bool:
-    """Return whether this version of a job has the decision that it is stopped for another."""
-    return job.ending is not None and job.ending.preemption is not None
-
-
 def _purpose(operation: Any) -> str:
     """Return the name of the store's method that wants the operation, and for a move where to."""
     # SqliteStore.submit.<locals>.insert
     name = str(operation.__qualname__).split(".")[-3:][0]
     if name == "update":
         job = inspect.getclosurevars(operation).nonlocals["job"]
-        return "update to preempted" if is_preemption(job) else f"update to {job.state}"
+        return name_of_update(job.state, job.ending)
     return name
 
 

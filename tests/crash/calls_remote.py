@@ -5,6 +5,7 @@ from typing import Any
 
 from job_tracker.backends.kubernetes.api_errors import ApiError, Unreachable, from_answer
 from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.store.encoding import ENDING
 from job_tracker.store.redis.connection import Connection
 from job_tracker.store.redis.scripts import Script
 from tests.crash.calls import (
@@ -17,11 +18,15 @@ from tests.crash.calls import (
     SILENT,
     TIMED_OUT,
     UNREADABLE,
+    name_of_update,
     store_away,
     wrap_files,
 )
 from tests.crash.seams import Seam, Seams
 from tests.crash.table import REDIS, REDIS_READS
+
+_ENDING = 12
+"""The place of the ending among the arguments of an update."""
 
 
 def wrap_redis(seams: Seams, data: Path) -> None:
@@ -41,8 +46,11 @@ def _change(connection: Connection, script: Script, *arguments: str | int) -> st
         return None
     if script.name not in REDIS:
         raise AssertionError(f"the script {script.name} is not in the table of crash points (table.py)")
-    # The arguments of an update: term, token, id, version, state.
-    return f"update to {arguments[4]}" if script.name == "update" else script.name
+    if script.name != "update":
+        return script.name
+    # The arguments of an update: term, token, id, version, state, …; see update.lua.
+    ending = str(arguments[_ENDING])
+    return name_of_update(str(arguments[4]), ENDING.validate_json(ending) if ending else None)
 
 
 def _other_script(connection: Connection, script: Script, *arguments: str | int) -> str | None:

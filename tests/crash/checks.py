@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 
 from tests.crash.kept import KeptService
-from tests.crash.scenario import CAPACITY, PlannedJob, delete, submit
+from tests.crash.scenario import CAPACITY, LARGER, SMALLER, PlannedJob, delete, submit
 from training_service._generated import training_service_pb2 as pb
 
 _LIVE = (pb.launch, pb.running)
@@ -46,8 +46,9 @@ def check_jobs(
             yield f"{name} ended as {pb.TrainingStatus.Name(job.status)} after {failures}: {job.message}"
         if job.status == pb.succeed and {rank.phase for rank in job.ranks} != {pb.RANK_PHASE_SUCCEEDED}:
             yield f"{name} succeeded, but its ranks did not: {job.ranks}"
-        if not failures and not is_excused and job.preemptions != plan.preemptions:
-            yield f"{name} was stopped {job.preemptions} times for other jobs: {job.moves}"
+        stops = [move.preempted for move in job.moves if move.preempted]
+        if not failures and not is_excused and [each.partition(":")[0] for each in stops] != [*plan.stops]:
+            yield f"{name} was stopped, or changed its size, for other reasons than {plan.stops}: {job.moves}"
         if plan.restarts and job.status == pb.succeed and not failures:
             restarts = tuple(rank.restarts for rank in job.ranks)
             if restarts != plan.restarts:
@@ -113,8 +114,19 @@ def _check_capacity(pairs: _Pairs) -> Iterator[str]:
 def _occupied(pairs: _Pairs) -> list[tuple[int, int, int]]:
     """List the changes of each job's live instances, by time. Releases come first at equal times."""
     moves = sorted(
-        (move.at.ToNanoseconds(), move.status in _LIVE, job.job_id, plan.instances)
+        (move.at.ToNanoseconds(), move.status in _LIVE, job.job_id, instances)
         for plan, job in pairs
-        for move in job.moves
+        for move, instances in _sizes(plan, job)
     )
     return [(at, job_id, instances if is_live else 0) for at, is_live, job_id, instances in moves]
+
+
+def _sizes(plan: PlannedJob, job: pb.GetTrainingStatusResponse) -> Iterator[tuple[pb.Move, int]]:
+    """Yield the moves of a job, with the instances that its attempt has at that time."""
+    instances = plan.instances
+    for move in job.moves:
+        if move.preempted.startswith(SMALLER):
+            instances = 1
+        elif move.preempted.startswith(LARGER) or move.diagnosis.category:
+            instances = plan.instances
+        yield move, instances

@@ -86,6 +86,7 @@ class LocalWorld:
             overtake_limit = 0
             [scheduling.queues.default.preemption]
             by_priority = true
+            resize_period = 0.1
             [jobs]
             stop_grace = 5
             [retry]
@@ -100,6 +101,12 @@ class LocalWorld:
             elastic = {{ min_instances = 2, max_restarts = 3 }}
             environment = {{ WITNESS = {json.dumps(str(self.witness))} }}
             [algorithms.elastic-witness.process]
+            command = ["torchrun"]
+            [algorithms.sizable-witness]
+            {declared(RANK_PARAMETERS)}
+            elastic = {{ min_instances = 1, max_restarts = 0 }}
+            environment = {{ WITNESS = {json.dumps(str(self.witness))} }}
+            [algorithms.sizable-witness.process]
             command = ["torchrun"]
             [process]
             path = {json.dumps(f"{self.folder}:{os.defpath}")}

@@ -9,7 +9,7 @@ echo "rank $RANK of job $JOB_ID"
 echo '::progress:: {"step": 1, "total_steps": 2}'
 case $DO in
 hold) sleep 1000000 ;;
-"hold once") [ "$JOB_ATTEMPT" -gt 1 ] || sleep 1000000 ;;
+"hold three times") [ "$JOB_ATTEMPT" -gt 3 ] || sleep 1000000 ;;
 "die once") [ "$JOB_ATTEMPT" -gt 1 ] || kill -KILL $$ ;;
 "lose a worker")
     if [ "$RANK" = 1 ]; then

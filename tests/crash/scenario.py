@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from tests.crash.kept import PATIENCE, KeptService, Stuck
@@ -37,8 +38,10 @@ class PlannedJob:
     """True if it runs RUN in an uploaded folder, instead of an algorithm."""
     priority: str = ""
     """The class of its priority; empty: the usual one."""
-    preemptions: int = 0
-    """How often it is stopped for another job, unless an attempt failed before."""
+    stops: tuple[str, ...] = ()
+    """Why it is stopped, unless an attempt failed before: the first words of each sentence."""
+    expected: timedelta | None = None
+    """How long it runs, as its caller says."""
     tolerated: tuple[str, ...] = ()
     """Further allowed categories of failed attempts, such as for a fault before the master ran."""
 
@@ -74,13 +77,23 @@ LOSING = PlannedJob(
 )
 
 
+PREEMPTED, SMALLER, LARGER = "Preempted", "Made smaller", "Made larger"
 GIVING_WAY = PlannedJob(
-    "gives-way", (pb.succeed,), instances=2, ranks={"DO": "hold once"}, preemptions=1, tolerated=("killed",)
+    "gives-way",
+    (pb.succeed,),
+    instances=2,
+    ranks={"DO": "hold three times"},
+    algorithm="sizable-witness",
+    stops=(PREEMPTED, SMALLER, LARGER),
+    expected=timedelta(days=1),
+    tolerated=("killed",),
 )
 URGENT = PlannedJob("urgent", (pb.succeed,), instances=2, priority="high")
-PREEMPTION = (GIVING_WAY, URGENT)
-"""The first runs after all others, until the second is submitted and stops it. Their order in a world's jobs
-is this, and nothing follows."""
+SMALL = PlannedJob("small", (pb.succeed,), expected=timedelta(days=1))
+PREEMPTION = (GIVING_WAY, URGENT, SMALL)
+"""The first runs after all others, until the second is submitted and stops it. It runs again until the third
+is submitted, for which it becomes smaller. As that has ended, it becomes larger, and ends. Their order in a
+world's jobs is this, and nothing follows."""
 
 
 def write_user_folder(world: Path, files: Mapping[str, str]) -> None:
@@ -95,14 +108,18 @@ def write_user_folder(world: Path, files: Mapping[str, str]) -> None:
 def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
     """Submit the jobs, which begin with JOBS, and bring them to their ends. Return their ids in order."""
     service.ask(declare)
-    ids = [submit(service, job) for job in jobs if job is not URGENT]
+    ids = [submit(service, job) for job in jobs if job not in (URGENT, SMALL)]
     unwanted, held = ids[JOBS.index(UNWANTED)], ids[JOBS.index(HOLDING)]
     service.ask(lambda client: client.cancel(unwanted))
     await_output(service, held, HOLDING.instances)
     service.ask(lambda client: client.cancel(held))
     if URGENT in jobs:
-        await_output(service, ids[-1], GIVING_WAY.instances)
+        giving_way = ids[-1]
+        await_output(service, giving_way, GIVING_WAY.instances)
         ids.append(submit(service, URGENT))
+        wait(service, ids[-1])
+        await_output(service, giving_way, GIVING_WAY.instances)
+        ids.append(submit(service, SMALL))
     for job_id in ids:
         wait(service, job_id)
     return ids
@@ -131,6 +148,7 @@ def submit(service: KeptService, job: PlannedJob) -> int:
             instances=job.instances,
             parameters=dict(job.ranks),
             priority=job.priority,
+            expected=job.expected,
             request_key=job.name,
         )
 

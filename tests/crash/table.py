@@ -79,7 +79,7 @@ REDIS_READS: Final = frozenset(
 
 ALWAYS: Final = frozenset(
     {
-        *("delete", "update to launching", "update to preempted"),
+        *("delete", "update to launching", "update to preempted", "update to resized"),
         *("keep_scheduling_notes", "notes_keep", "read scheduling_notes", "notes"),
     }
 )

@@ -59,6 +59,7 @@ def test_every_change_of_the_scenario_is_a_point(calls: list[Call]) -> None:
         ("commit", "delete"),
         ("commit", "update to launching"),
         ("commit", "update to preempted"),
+        ("commit", "update to resized"),
         ("commit", "keep_scheduling_notes"),
         ("write", "keep_scheduling_notes"),
         ("read", "read scheduling_notes"),
@@ -97,7 +98,8 @@ def test_on_redis_kills_and_failing_calls_of_scheduling_are_survived(
             wanted = {name for name, where in REDIS.items() if where == SCENARIO}
             assert names | {"resign", "audit_add"} == wanted
             tried = always(calls)
-            assert {call.name for call in tried} >= {"update to launching", "notes_keep", "notes"}
+            wanted = {"update to launching", "update to preempted", "update to resized"}
+            assert {call.name for call in tried} >= {*wanted, "notes_keep", "notes"}
             sample = random.Random(SEED).sample(kills(calls), SAMPLE)
             survives(sweep, [*kills(tried), *errors(tried), *sample], capsys)
     finally:

@@ -133,10 +133,11 @@ def test_a_restarted_service_adopts_its_group(service: Server, place: Place) -> 
 
 def test_a_group_that_loses_a_pod_is_relaunched_under_new_names(service: Server, place: Place) -> None:
     again = ["pod/program-1-r1-1-worker", "pod/program-1-r1-2-worker", "pod/program-1-r1-master"]
+    at_once = ("--grace-period=0", "--force")
     with service.start("-s", "retry.backoff=1") as client:
         job = submit(client, FOREVER, instances=3)
         comes(client, job, all_run)
-        place.cluster.kubectl("delete", "pod", "-n", place.namespace, "program-1-2-worker", "--wait=false")
+        place.cluster.kubectl("delete", "pod", "-n", place.namespace, "program-1-2-worker", *at_once)
         seen = comes(client, job, lambda seen: seen.attempt == 2 and all_run(seen))
         assert place.names() == [*again, "service/program-1-r1-master-service"]
         assert [move.diagnosis.category for move in seen.moves if move.HasField("diagnosis")] == [

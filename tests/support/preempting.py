@@ -69,6 +69,7 @@ class World:
                     min_runtime=chance.choice([0.0, 0.0, 1e6]),
                     max_preemptions=chance.choice([0, 1, 3, 10]),
                     protected=chance.choice([None, None, 100]),
+                    resize_period=chance.choice([0.0, 60.0, 600.0]),
                 ),
             )
             for queue in state.queues.values()
@@ -121,7 +122,9 @@ class World:
             promises=self.promises,
             stakes=self.stakes,
             claims=[*sorted(first), *sorted(smaller - first)],
-            preempted={job_id for job_id in self.counts if self.waiting.get(job_id) is not None},
+            preempted={
+                job_id for job_id in (*self.counts, *self.given_way) if self.waiting.get(job_id) is not None
+            },
             is_open=self.is_open,
         )
 
@@ -142,7 +145,9 @@ class World:
         for each_victim in decided.preempted:
             self.given_way[each_victim.job_id] = each_victim
             stake = self.stakes[each_victim.job_id]
-            self.stakes[each_victim.job_id] = replace(stake, is_leaving=True, leaves_for=each_victim.by_job)
+            self.stakes[each_victim.job_id] = replace(
+                stake, is_leaving=True, leaves_for=each_victim.by_job, goes_on=each_victim.trainers
+            )
         self.promises = {each.job_id: each.promise for each in decided.reserved}
         return decided
 
@@ -151,7 +156,8 @@ class World:
         for job_id in [job_id for job_id, stake in self.stakes.items() if stake.is_leaving]:
             self.waiting.add(self.running.pop(job_id).gang)
             del self.stakes[job_id]
-            self.counts[job_id] = self.counts.get(job_id, 0) + 1
+            if not self.given_way[job_id].why.is_resize:
+                self.counts[job_id] = self.counts.get(job_id, 0) + 1
 
     def end(self, job_id: int) -> None:
         del self.running[job_id]

@@ -9,11 +9,20 @@ import httpx
 import pytest
 
 from job_tracker.access import tokens
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.group import Phase, RankStatus
+from job_tracker.domain.job import Ending, JobState
+from job_tracker.domain.progress import Progress
+from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricPoint
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.api_service import Serve, Service
+from tests.support.jobs import NOON, spec
 from training_service import main
+from training_service.web.routes import PAGES
 from training_service.web_opening import Dashboard, open_dashboard
 
+MARKUP = "<img src=x onerror=alert(1)>\"'&</script>"
+STREAMS = ("/live", "/follow", "/fresh")
 _PROOF = re.compile(r'name="proof" value="([0-9a-f]{64})"')
 
 
@@ -124,3 +133,37 @@ async def visit(serve: Serve) -> AsyncIterator[Visit]:
             return Site(service, dashboard, stack)
 
         yield start
+
+
+def views(job_id: int = 1) -> list[str]:
+    """Return the address of each page, about this job."""
+    paths = {page.path for page in PAGES if not page.is_form}
+    made = {path.replace("{job_id:int}", str(job_id)).replace("{name:path}", "model") for path in paths}
+    chosen = {"/compare", "/series.csv", "/series.zip"}
+    return sorted(f"{path}?job={job_id}" if path in chosen else path for path in made)
+
+
+async def hostile_job(site: Site) -> int:
+    """Store a job all of whose texts are markup, and return its id."""
+    store = site.service.store
+    text = MARKUP
+    submitted = spec({text: text}, name=text, submitted_by=text, code_version=text, model_name=text)
+    job = await store.submit(submitted, NOON, None, 9, tags=("<b>",))
+    diagnosis = Diagnosis(
+        category=Category.CRASHED, summary=text, resolution=text, detail=text, rank=0, cause=text
+    )
+    job = await store.update(job.admitted(NOON))
+    job = await store.update(job.observed((RankStatus(0, Phase.FAILED, 1, note=text),), text).running(NOON))
+    report = AttemptReport(
+        job_id=job.id,
+        attempt=1,
+        at=NOON,
+        progress=Progress(step=1, metrics={text: 1.0}),
+        points=(MetricPoint(text, 1, NOON, 1.0),),
+        artifacts=(Artifact(name=text, uri=text, kind=text, sha256=text),),
+    )
+    assert await store.record_reports([report]) == [True]
+    job = await store.get(job.id)
+    job = await store.update(job.ended(Ending(JobState.FAILED, NOON, diagnosis), NOON))
+    await store.annotate(job, job.tags, text)
+    return job.id

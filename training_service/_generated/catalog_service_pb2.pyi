@@ -639,6 +639,7 @@ class QueuePreemption(_message.Message):
     MIN_RUNTIME_FIELD_NUMBER: _builtins.int
     MAX_PREEMPTIONS_FIELD_NUMBER: _builtins.int
     PROTECTED_FIELD_NUMBER: _builtins.int
+    RESIZE_PERIOD_FIELD_NUMBER: _builtins.int
     by_priority: _builtins.bool
     """Whether waiting jobs stop those of the same queue that have a lower priority."""
     reclaim: _builtins.bool
@@ -651,6 +652,10 @@ class QueuePreemption(_message.Message):
     def min_runtime(self) -> _duration_pb2.Duration:
         """How long attempts run before they may be stopped."""
 
+    @_builtins.property
+    def resize_period(self) -> _duration_pb2.Duration:
+        """How long attempts of elastic jobs run at least before they go on in another size. 0: their size never changes."""
+
     def __init__(
         self,
         *,
@@ -659,10 +664,11 @@ class QueuePreemption(_message.Message):
         min_runtime: _duration_pb2.Duration | None = ...,
         max_preemptions: _builtins.int | None = ...,
         protected: _builtins.str = ...,
+        resize_period: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_by_priority", b"_by_priority", "_max_preemptions", b"_max_preemptions", "_reclaim", b"_reclaim", "by_priority", b"by_priority", "max_preemptions", b"max_preemptions", "min_runtime", b"min_runtime", "reclaim", b"reclaim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_by_priority", b"_by_priority", "_max_preemptions", b"_max_preemptions", "_reclaim", b"_reclaim", "by_priority", b"by_priority", "max_preemptions", b"max_preemptions", "min_runtime", b"min_runtime", "reclaim", b"reclaim", "resize_period", b"resize_period"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_by_priority", b"_by_priority", "_max_preemptions", b"_max_preemptions", "_reclaim", b"_reclaim", "by_priority", b"by_priority", "max_preemptions", b"max_preemptions", "min_runtime", b"min_runtime", "protected", b"protected", "reclaim", b"reclaim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_by_priority", b"_by_priority", "_max_preemptions", b"_max_preemptions", "_reclaim", b"_reclaim", "by_priority", b"by_priority", "max_preemptions", b"max_preemptions", "min_runtime", b"min_runtime", "protected", b"protected", "reclaim", b"reclaim", "resize_period", b"resize_period"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__by_priority: _TypeAlias = _typing.Literal["by_priority"]  # noqa: Y015
     _WhichOneofArgType__by_priority: _TypeAlias = _typing.Literal["_by_priority", b"_by_priority"]  # noqa: Y015

@@ -751,6 +751,7 @@ class GetTrainingStatusResponse(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    EVICTIONS_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -770,7 +771,9 @@ class GetTrainingStatusResponse(_message.Message):
     model_uri: _builtins.str
     """The URI of the folder for the trained model."""
     max_attempts: _builtins.int
-    """The number of attempts that the job may have, including the first, and those that were preempted."""
+    """The number of attempts that the job may have, including the first, and those that were preempted, evicted, or
+    stopped to go on in another size.
+    """
     has_model: _builtins.bool
     """Whether there was a file at model_uri when the job succeeded. Absent before that, and if the storage did
     not answer.
@@ -793,6 +796,10 @@ class GetTrainingStatusResponse(_message.Message):
     """Its priority within the queue."""
     preemptions: _builtins.int
     """How many attempts were stopped for other jobs. They do not count against the attempts of retry_policy."""
+    evictions: _builtins.int
+    """How many attempts were stopped by others than the service, with notice: the drain of a node, for example.
+    They do not count against the attempts of retry_policy.
+    """
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -879,10 +886,11 @@ class GetTrainingStatusResponse(_message.Message):
         priority: _builtins.int = ...,
         expected: _duration_pb2.Duration | None = ...,
         preemptions: _builtins.int = ...,
+        evictions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "program", b"program", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "evictions", b"evictions", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
@@ -901,6 +909,7 @@ class Move(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     DIAGNOSIS_FIELD_NUMBER: _builtins.int
     PREEMPTED_FIELD_NUMBER: _builtins.int
+    EVICTED_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The new state of the job. `queuing` with a diagnosis: an attempt failed, and another follows.
     `running` with a diagnosis: a rank of an elastic group failed and is restarted, while the others train
@@ -909,7 +918,11 @@ class Move(_message.Message):
     attempt: _builtins.int
     """The number of the attempt at that time, from 1; 0 before the first launch."""
     preempted: _builtins.str
-    """For `queuing`: why the attempt was stopped for another job, in a sentence. Empty: it was not."""
+    """For `queuing`: why the attempt was stopped for another job, or to go on in another size, in a sentence. Empty: it
+    was not.
+    """
+    evicted: _builtins.str
+    """For `queuing`: by whom the attempt was stopped, if not by the service, in a sentence. Empty: it was not."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """The time of the move."""
@@ -926,10 +939,11 @@ class Move(_message.Message):
         attempt: _builtins.int = ...,
         diagnosis: Global___Diagnosis | None = ...,
         preempted: _builtins.str = ...,
+        evicted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "diagnosis", b"diagnosis"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "diagnosis", b"diagnosis", "preempted", b"preempted", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "attempt", b"attempt", "diagnosis", b"diagnosis", "evicted", b"evicted", "preempted", b"preempted", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1847,6 +1861,9 @@ class ExplainTrainingResponse(_message.Message):
     ESTIMATE_FIELD_NUMBER: _builtins.int
     REMEDIES_FIELD_NUMBER: _builtins.int
     EXPECTED_RUN_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    STOPPING_FIELD_NUMBER: _builtins.int
+    OTHER_STOPPING_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id of the job."""
     queue: _builtins.str
@@ -1861,6 +1878,12 @@ class ExplainTrainingResponse(_message.Message):
     """The number of other jobs that hold capacity."""
     other_instances: _builtins.int
     """Their instances."""
+    stopped: _builtins.str
+    """Why its last attempt was stopped before its end (for another job, to go on in another size, or by others), if it
+    waits for that reason, in a sentence. Empty: it does not.
+    """
+    other_stopping: _builtins.int
+    """The number of other jobs that are being stopped for it."""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingReason]:
         """The reasons, the binding one first."""
@@ -1887,6 +1910,10 @@ class ExplainTrainingResponse(_message.Message):
     def expected_run(self) -> Global___ExpectedRun:
         """How long an attempt is expected to run. Absent: unknown."""
 
+    @_builtins.property
+    def stopping(self) -> _containers.RepeatedCompositeFieldContainer[Global___CapacityHolder]:
+        """The running jobs that are being stopped for it, of projects in which the caller has a role."""
+
     def __init__(
         self,
         *,
@@ -1903,10 +1930,13 @@ class ExplainTrainingResponse(_message.Message):
         estimate: Global___StartEstimate | None = ...,
         remedies: _abc.Iterable[Global___Remedy] | None = ...,
         expected_run: Global___ExpectedRun | None = ...,
+        stopped: _builtins.str = ...,
+        stopping: _abc.Iterable[Global___CapacityHolder] | None = ...,
+        other_stopping: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "promised_start", b"promised_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons", "remedies", b"remedies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "other_stopping", b"other_stopping", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons", "remedies", b"remedies", "stopped", b"stopped", "stopping", b"stopping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1990,7 +2020,7 @@ class Remedy(_message.Message):
     message: _builtins.str
     """A sentence for people."""
     is_verified: _builtins.bool
-    """Whether a plan of the queue with this change starts the job."""
+    """Whether a plan of the queue with this change starts the job, or stops others for it."""
     def __init__(
         self,
         *,
@@ -2121,6 +2151,8 @@ class WaitingJob(_message.Message):
     INSTANCES_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     ESTIMATE_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    STOPPING_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id of the job."""
     name: _builtins.str
@@ -2137,6 +2169,10 @@ class WaitingJob(_message.Message):
     """Its priority: jobs with a higher one start first."""
     instances: _builtins.int
     """The number of instances that it asks for."""
+    stopped: _builtins.str
+    """Why its last attempt was stopped before its end (for another job, to go on in another size, or by others), if it
+    waits for that reason, in a sentence. Empty: it does not.
+    """
     @_builtins.property
     def submitted_at(self) -> _timestamp_pb2.Timestamp:
         """When it was submitted."""
@@ -2148,6 +2184,10 @@ class WaitingJob(_message.Message):
     @_builtins.property
     def estimate(self) -> Global___StartEstimate:
         """When it may start. Absent: it cannot start with the capacity and the queues as they are."""
+
+    @_builtins.property
+    def stopping(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The ids of running jobs that are being stopped for it, of projects in which the caller has a role."""
 
     def __init__(
         self,
@@ -2163,10 +2203,12 @@ class WaitingJob(_message.Message):
         instances: _builtins.int = ...,
         reason: Global___WaitingReason | None = ...,
         estimate: Global___StartEstimate | None = ...,
+        stopped: _builtins.str = ...,
+        stopping: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "reason", b"reason", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "instances", b"instances", "job_id", b"job_id", "name", b"name", "place", b"place", "priority", b"priority", "project", b"project", "queue", b"queue", "reason", b"reason", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "instances", b"instances", "job_id", b"job_id", "name", b"name", "place", b"place", "priority", b"priority", "project", b"project", "queue", b"queue", "reason", b"reason", "stopped", b"stopped", "stopping", b"stopping", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2700,6 +2742,7 @@ class SnapshotQueue(_message.Message):
     QUOTAS_FIELD_NUMBER: _builtins.int
     MAX_RUNNING_FIELD_NUMBER: _builtins.int
     USAGE_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name; `#1` and so on for a queue of which the caller may not know."""
     parent: _builtins.str
@@ -2716,6 +2759,10 @@ class SnapshotQueue(_message.Message):
     def usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotUsage]:
         """What it has used, decayed."""
 
+    @_builtins.property
+    def rules(self) -> Global___SnapshotRules:
+        """When its jobs are stopped for others, or to go on in another size."""
+
     def __init__(
         self,
         *,
@@ -2725,16 +2772,61 @@ class SnapshotQueue(_message.Message):
         quotas: _abc.Iterable[Global___SnapshotQuota] | None = ...,
         max_running: _builtins.int | None = ...,
         usage: _abc.Iterable[Global___SnapshotUsage] | None = ...,
+        rules: Global___SnapshotRules | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_running", b"_max_running", "max_running", b"max_running"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_running", b"_max_running", "max_running", b"max_running", "rules", b"rules"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_running", b"_max_running", "max_running", b"max_running", "name", b"name", "parent", b"parent", "quotas", b"quotas", "usage", b"usage", "weight", b"weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_running", b"_max_running", "max_running", b"max_running", "name", b"name", "parent", b"parent", "quotas", b"quotas", "rules", b"rules", "usage", b"usage", "weight", b"weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_running: _TypeAlias = _typing.Literal["max_running"]  # noqa: Y015
     _WhichOneofArgType__max_running: _TypeAlias = _typing.Literal["_max_running", b"_max_running"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_running) -> _WhichOneofReturnType__max_running | None: ...
 
 Global___SnapshotQueue: _TypeAlias = SnapshotQueue  # noqa: Y015
+
+@_typing.final
+class SnapshotRules(_message.Message):
+    """When jobs of a queue are stopped for others, or to go on in another size."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BY_PRIORITY_FIELD_NUMBER: _builtins.int
+    RECLAIM_FIELD_NUMBER: _builtins.int
+    MIN_RUNTIME_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    PROTECTED_FIELD_NUMBER: _builtins.int
+    RESIZE_PERIOD_SECONDS_FIELD_NUMBER: _builtins.int
+    by_priority: _builtins.bool
+    """Whether waiting jobs stop those of the queue that have a lower priority."""
+    reclaim: _builtins.bool
+    """Whether waiting jobs within the quota stop those of queues that use more than theirs."""
+    min_runtime_seconds: _builtins.float
+    """How long attempts run before they may be stopped, in seconds."""
+    max_preemptions: _builtins.int
+    """How often a job may be stopped."""
+    protected: _builtins.int
+    """Jobs with this priority or a higher one are never stopped. Absent: no priority protects."""
+    resize_period_seconds: _builtins.float
+    """How long attempts of elastic jobs run at least before they go on in another size, in seconds. 0: never."""
+    def __init__(
+        self,
+        *,
+        by_priority: _builtins.bool = ...,
+        reclaim: _builtins.bool = ...,
+        min_runtime_seconds: _builtins.float = ...,
+        max_preemptions: _builtins.int = ...,
+        protected: _builtins.int | None = ...,
+        resize_period_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_protected", b"_protected", "protected", b"protected"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_protected", b"_protected", "by_priority", b"by_priority", "max_preemptions", b"max_preemptions", "min_runtime_seconds", b"min_runtime_seconds", "protected", b"protected", "reclaim", b"reclaim", "resize_period_seconds", b"resize_period_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__protected: _TypeAlias = _typing.Literal["protected"]  # noqa: Y015
+    _WhichOneofArgType__protected: _TypeAlias = _typing.Literal["_protected", b"_protected"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__protected) -> _WhichOneofReturnType__protected | None: ...
+
+Global___SnapshotRules: _TypeAlias = SnapshotRules  # noqa: Y015
 
 @_typing.final
 class SnapshotQuota(_message.Message):
@@ -2903,6 +2995,9 @@ class SnapshotJob(_message.Message):
     TRAINERS_FIELD_NUMBER: _builtins.int
     MACHINES_FIELD_NUMBER: _builtins.int
     PROMISED_START_FIELD_NUMBER: _builtins.int
+    SAVED_AT_FIELD_NUMBER: _builtins.int
+    STARTUP_SECONDS_FIELD_NUMBER: _builtins.int
+    PREEMPTIONS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id. 0: the caller may not know of the job."""
     project: _builtins.str
@@ -2923,6 +3018,10 @@ class SnapshotJob(_message.Message):
     """The kind of machine on which it runs, or is promised to run."""
     trainers: _builtins.int
     """The number of trainers that it has. 0: as it asks."""
+    startup_seconds: _builtins.float
+    """How long it usually takes from its admission until it trains, in seconds."""
+    preemptions: _builtins.int
+    """How often it was stopped for others."""
     @_builtins.property
     def submitted_at(self) -> _timestamp_pb2.Timestamp:
         """When it was submitted."""
@@ -2938,6 +3037,10 @@ class SnapshotJob(_message.Message):
     @_builtins.property
     def promised_start(self) -> _timestamp_pb2.Timestamp:
         """When a waiting job was promised to start. Absent: none is promised."""
+
+    @_builtins.property
+    def saved_at(self) -> _timestamp_pb2.Timestamp:
+        """When its attempt last reported a checkpoint. Absent: not yet, or it waits."""
 
     def __init__(
         self,
@@ -2956,10 +3059,13 @@ class SnapshotJob(_message.Message):
         trainers: _builtins.int = ...,
         machines: _abc.Iterable[_builtins.int] | None = ...,
         promised_start: _timestamp_pb2.Timestamp | None = ...,
+        saved_at: _timestamp_pb2.Timestamp | None = ...,
+        startup_seconds: _builtins.float = ...,
+        preemptions: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "promised_start", b"promised_start", "submitted_at", b"submitted_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "promised_start", b"promised_start", "saved_at", b"saved_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "priority", b"priority", "project", b"project", "promised_start", b"promised_start", "queue", b"queue", "shape", b"shape", "submitted_at", b"submitted_at", "trainers", b"trainers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "preemptions", b"preemptions", "priority", b"priority", "project", b"project", "promised_start", b"promised_start", "queue", b"queue", "saved_at", b"saved_at", "shape", b"shape", "startup_seconds", b"startup_seconds", "submitted_at", b"submitted_at", "trainers", b"trainers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_high_seconds: _TypeAlias = _typing.Literal["expected_high_seconds"]  # noqa: Y015
     _WhichOneofArgType__expected_high_seconds: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds"]  # noqa: Y015

@@ -158,6 +158,7 @@ def _preemption(recipe: PreemptionRecipe) -> pb.QueuePreemption:
         min_runtime=duration_of(recipe.min_runtime) if recipe.min_runtime is not None else None,
         max_preemptions=recipe.max_preemptions,
         protected=recipe.protected or "",
+        resize_period=duration_of(recipe.resize_period) if recipe.resize_period is not None else None,
     )
 
 

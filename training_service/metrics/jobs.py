@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.eviction import EvictionReason
 from job_tracker.domain.job import Job, JobState, PreemptionReason
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -64,7 +65,13 @@ class JobMetrics:
         )
         self._preemptions = Counter(
             "training_service_preemptions",
-            "Attempts that were stopped for other jobs",
+            "Attempts that were stopped for other jobs, or to go on in another size",
+            ["reason"],
+            registry=registry,
+        )
+        self._evictions = Counter(
+            "training_service_evictions",
+            "Attempts that were stopped by others than the service, with notice",
             ["reason"],
             registry=registry,
         )
@@ -75,6 +82,8 @@ class JobMetrics:
             self._failures.labels(category)
         for reason in PreemptionReason:
             self._preemptions.labels(reason)
+        for cause in EvictionReason:
+            self._evictions.labels(cause)
 
     def saved(self, before: Job, after: Job) -> None:
         if after.state is before.state:
@@ -93,6 +102,8 @@ class JobMetrics:
             self._run.labels(_outcome(after)).observe(_seconds(before.started_at, now))
         if before.state.is_live and after.preemption is not None:
             self._preemptions.labels(after.preemption.why).inc()
+        if before.state.is_live and after.state is JobState.QUEUED and (by := after.history[-1].eviction):
+            self._evictions.labels(by.why).inc()
         if after.state.is_terminal:
             self._ended.labels(after.state).inc()
         if after.state in (JobState.FAILED, JobState.BACKOFF):
@@ -112,7 +123,8 @@ def _restarts(job: Job) -> int:
 
 
 def _outcome(job: Job) -> str:
-    others = {JobState.BACKOFF: "retried", JobState.QUEUED: "preempted"}
+    stopped = "evicted" if job.history and job.history[-1].eviction else "preempted"
+    others = {JobState.BACKOFF: "retried", JobState.QUEUED: stopped}
     return others.get(job.state, str(job.state))
 
 

@@ -1,7 +1,10 @@
 """Pages that change by themselves: streams of server-sent events."""
 
 import asyncio
+import logging
+import math
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from contextlib import aclosing
 from typing import Any, Final, TypeVar, cast
@@ -10,6 +13,8 @@ from starlette.responses import Response, StreamingResponse
 
 from job_tracker.common.tasks import end
 from job_tracker.domain.errors import LimitExceeded
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -32,8 +37,8 @@ class LivePages:
         self._waiting: set[asyncio.Timeout] = set()
         self._closing = False
 
-    def response(self, events: AsyncGenerator[str, None]) -> Response:
-        """Return the answer with a stream of events. Raises LimitExceeded."""
+    def response(self, events: AsyncGenerator[str | bytes, None], ends_at: float = math.inf) -> Response:
+        """Return the answer with a stream of events until this Unix time. Raises LimitExceeded."""
         if self._open >= self._most:
             raise LimitExceeded(
                 f"{self._open} pages are kept up to date, which is the limit (web.streams); close some",
@@ -41,7 +46,7 @@ class LivePages:
                 retry_after=_QUIET_SECONDS,
             )
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._read(events), headers=headers, media_type="text/event-stream")
+        return StreamingResponse(self._read(events, ends_at), headers=headers, media_type="text/event-stream")
 
     def close(self) -> None:
         """End all streams."""
@@ -65,7 +70,9 @@ class LivePages:
                 raise Closing from None
             return None
 
-    async def each(self, items: AsyncGenerator[T, None], pause: float) -> AsyncGenerator[T | None, None]:
+    async def each(
+        self, items: AsyncGenerator[T, None], pause: float = 0.0
+    ) -> AsyncGenerator[T | None, None]:
         """Yield the items, at most one in `pause` seconds, and None after a quiet time. Closes `items`."""
         loop = asyncio.get_running_loop()
         coming: asyncio.Future[Any] | None = None
@@ -80,22 +87,34 @@ class LivePages:
                 if item is not None:
                     coming = None
                 yield cast(T | None, item)
-                if item is not None:
-                    await self.wait(asyncio.sleep(max(0.0, at + pause - loop.time())))
+                if item is not None and (rest := at + pause - loop.time()) > 0:
+                    await self.wait(asyncio.sleep(rest))
         finally:
             if coming is not None:
                 await end(coming)
             await items.aclose()
 
-    async def _read(self, events: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+    async def _read(
+        self, events: AsyncGenerator[str | bytes, None], ends_at: float
+    ) -> AsyncIterator[str | bytes]:
         self._open += 1
         try:
             yield f"retry: {_RETRY_SECONDS * 1000}\n\n"
             async with aclosing(events):
-                async for event in events:
+                while True:
+                    left = None if ends_at == math.inf else max(0.0, ends_at - time.time())
+                    async with asyncio.timeout(left) as session:
+                        event = await anext(events, None)
+                    if event is None:
+                        return
                     yield event
         except Closing:
             return
+        except TimeoutError:
+            if not session.expired():
+                log.exception("a stream of a page failed")
+        except Exception:  # any error: the answer has begun, so the page cannot get another one
+            log.exception("a stream of a page failed")
         finally:
             self._open -= 1
 

@@ -162,7 +162,8 @@ class _Site:
 
     def _error(self, page: Page, visit: Visit, error: Exception, failure: Failure) -> Response:
         request = visit.request
-        if isinstance(error, LoginNeeded) and not page.is_form and "hx-request" not in request.headers:
+        is_part = "hx-request" in request.headers or _is_stream(request)
+        if isinstance(error, LoginNeeded) and not page.is_form and not is_part:
             there = request.url.path + (f"?{request.url.query}" if request.url.query else "")
             response = RedirectResponse("/login?" + urlencode({"next": there}), SEE_OTHER)
             if visit.session.credential:
@@ -208,8 +209,13 @@ def _is_from_elsewhere(request: Request) -> bool:
     return request.headers.get("sec-fetch-site") == "cross-site"
 
 
+def _is_stream(request: Request) -> bool:
+    """Return whether a page asks for events. It would follow a redirection without showing it."""
+    return "text/event-stream" in request.headers.get("accept", "")
+
+
 def _error_page(request: Request, failure: Failure, who: str) -> Response:
-    is_fragment = "hx-request" in request.headers
+    is_fragment = "hx-request" in request.headers or _is_stream(request)
     text = render("error_part.html" if is_fragment else "error.html", failure=failure, who=who)
     response = HTMLResponse(text, failure.status)
     if failure.retry_after is not None:

@@ -1,6 +1,6 @@
 """A visit: one request of a caller for a page, and what the page may use."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,6 +20,7 @@ from job_tracker.jobs import Jobs
 from job_tracker.store.jobs import Changes
 from training_service.web.live import LivePages
 from training_service.web.sessions import Session
+from training_service.web.shared import SharedParts
 from training_service.web.templates import render
 from training_service.web.visitors import Visitors
 
@@ -40,6 +41,7 @@ class Parts:
     changes: Callable[[int | None], AbstractContextManager[Changes]]
     """Follows changes of one job, or of all. They are hints to read again, by an operation with a caller."""
     live: LivePages
+    shared: SharedParts
     api_address: str = ""
     """The address of the API, for commands to copy."""
     clock: Callable[[], datetime] = utc_now
@@ -75,6 +77,11 @@ class Visit:
         return self.request.query_params
 
     @property
+    def shown_before(self) -> str:
+        """The digest of what a page shows already: from its last event, or from its URL; empty if unknown."""
+        return self.request.headers.get("last-event-id") or self.query.get("seen", "")
+
+    @property
     def job_id(self) -> int:
         """The job in the path."""
         job_id: int = self.request.path_params["job_id"]
@@ -99,6 +106,10 @@ class Visit:
     def page(self, template: str, status: int = 200, /, **values: Any) -> Response:
         """Return a page."""
         return HTMLResponse(self.rendered(template, **values), status)
+
+    def stream(self, events: AsyncGenerator[str | bytes, None]) -> Response:
+        """Return a stream of events, which ends with the session. Raises LimitExceeded."""
+        return self.parts.live.response(events, self.session.ends_at)
 
     def rendered(self, template: str, /, **values: Any) -> str:
         """Return the text of a template, with this visit as `visit`."""

@@ -9,6 +9,7 @@ from job_tracker.backends.shared.evidence import SENT_FROM_OUTSIDE, USE_LESS_MEM
 from job_tracker.backends.shared.failures import crashed, exited
 from job_tracker.backends.shared.log_ends import evidence_of
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.eviction import EvictionReason
 
 LONGEST_MESSAGE = 2048
 """Bytes of the end of a log that the kubelet keeps (terminationMessagePolicy FallbackToLogsOnError)."""
@@ -25,6 +26,8 @@ class Row:
     retryable: bool = False
     may_recover: bool = True
     """True if the problem may disappear by itself. The rank then gets some time."""
+    eviction: EvictionReason | None = None
+    """Set if the processes of the pod get notice and time to end. Then this is no failure."""
 
     def about(self, rank: int, detail: str = "", container: str = "") -> Diagnosis:
         """Return the diagnosis for a rank."""
@@ -102,6 +105,8 @@ _NODE_SHUT_DOWN = Row(
     _SUBMIT_AGAIN,
     retryable=True,
 )
+_STOPPED_WITH_ITS_NODE = replace(_NODE_SHUT_DOWN, eviction=EvictionReason.SHUT_DOWN)
+_TAINTED = replace(NODE_LOST, eviction=EvictionReason.TAINTED)
 _EVICTED = Row(
     Category.EVICTED,
     "Rank {rank} was evicted, since its node ran short of a resource.",
@@ -118,12 +123,14 @@ _DRAINED = Row(
     "Rank {rank} was evicted through the API: its node is being drained.",
     _SUBMIT_AGAIN,
     retryable=True,
+    eviction=EvictionReason.DRAINED,
 )
 _PREEMPTED = Row(
     Category.PREEMPTED,
     "Rank {rank} was removed to make room for a pod of higher priority.",
     "Submit the job again, or set its priority_class.",
     retryable=True,
+    eviction=EvictionReason.OUTRANKED,
 )
 _REFUSED = Row(
     Category.NODE_REFUSED,
@@ -137,6 +144,7 @@ DELETED = Row(
     "Submit the job again. A person or a program deleted the pod, or a drain of its node evicted it; "
     "clusters before 1.26 do not report which.",
     retryable=True,
+    eviction=EvictionReason.DELETED,
 )
 _SERVICE_DELETED = Row(
     Category.SERVICE_DELETED,
@@ -216,7 +224,7 @@ POD: Mapping[str, Row] = {
     "NodeLost": NODE_LOST,
     "Shutdown": _NODE_SHUT_DOWN,  # up to 1.21
     "NodeShutdown": _NODE_SHUT_DOWN,  # refused by a node during its shutdown
-    "Terminated": _NODE_SHUT_DOWN,  # since 1.22
+    "Terminated": _STOPPED_WITH_ITS_NODE,  # since 1.22
     "DeadlineExceeded": Row(
         Category.DEADLINE_EXCEEDED,
         "Rank {rank} ran for longer than the deadline of its pod (activeDeadlineSeconds).",
@@ -232,7 +240,7 @@ _OUT_OF_A_RESOURCE = "OutOf"  # OutOfcpu, OutOfmemory, OutOfnvidia.com/gpu, …
 # Reasons of the condition DisruptionTarget, since 1.26.
 DISRUPTION: Mapping[str, Row] = {
     "PreemptionByScheduler": _PREEMPTED,
-    "DeletionByTaintManager": NODE_LOST,  # not ready or unreachable for longer than tolerated
+    "DeletionByTaintManager": _TAINTED,  # often: not ready or unreachable for longer than tolerated
     "DeletionByPodGC": NODE_LOST,  # the node is gone
     "EvictionByEvictionAPI": _DRAINED,
     "TerminationByKubelet": _EVICTED,  # the pod's own reason is more precise and is checked first

@@ -56,8 +56,8 @@ def job_event(before: Job, after: Job) -> JobEvent | None:
         return JobEvent("Running", f"The master is running, {_attempt(after)}.")
     if before.state.is_live and after.state is JobState.CANCELLED:
         return JobEvent("Cancelled", "The job was cancelled on request.")
-    # A job that was to give way to another may have ended before by itself.
-    is_new = before.ending is None or (before.ending.preemption is not None and after.preemption is None)
+    # A job that was to be queued again may have ended before by itself.
+    is_new = before.ending is None or (bool(before.interrupted) and not after.interrupted)
     if after.state.is_live and after.ending is not None and is_new:
         return _decided(after, after.ending)
     return None
@@ -189,7 +189,11 @@ def _decided(job: Job, ending: Ending) -> JobEvent | None:
             return JobEvent("Retrying", f"{reason} Another attempt follows {_attempt(job)}.", "Warning")
         case JobState.QUEUED if ending.preemption is not None:
             why = ending.preemption.sentence(job.spec.project)
-            return JobEvent("Preempted", f"{why} The job is queued again after {_attempt(job)}.")
+            name = "Resized" if ending.preemption.why.is_resize else "Preempted"
+            return JobEvent(name, f"{why} The job is queued again after {_attempt(job)}.")
+        case JobState.QUEUED if ending.eviction is not None:
+            why = ending.eviction.sentence()
+            return JobEvent("Evicted", f"{why} The job is queued again after {_attempt(job)}.")
         case _:
             return None  # a cancellation is reported when it is complete
 

@@ -20,6 +20,7 @@ from job_tracker.backends.kubernetes.status import end_is_cut, observe_rank, pro
 from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
 from job_tracker.backends.shared.programs import for_program
 from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase, RankStatus
 
 Change = tuple[Manifest, bool]
@@ -69,6 +70,8 @@ class PodGroup(LiveGroup):
     """The failed pods whose logs are to be read, since the kubelet has cut their ends."""
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
+    _notices: dict[int, Eviction] = field(default_factory=dict)
+    """The evictions that were seen. Their last events no longer show them."""
     _changed: set[int] = field(default_factory=set)
 
     @property
@@ -122,6 +125,8 @@ class PodGroup(LiveGroup):
         pod = self.pods.get(rank)
         if not reads_logs or pod is None or self.stopping or rank in self.gone or not end_is_cut(pod):
             return None
+        if rank in self._notices:
+            return None  # its end is no failure
         if pod["metadata"]["uid"] in self.log_ends:
             return None
         self.wanted[rank] = pod
@@ -139,10 +144,14 @@ class PodGroup(LiveGroup):
             start_grace=settings.image_pull_grace,
             node_grace=settings.lost_node_grace,
             place_grace=settings.taken_place_grace,
+            notice=self._notices.get(rank),
+            orphaned=MASTER_RANK not in self.pods,
         )
+        if seen.eviction is not None:
+            self._notices[rank] = seen.eviction
         if rank in self.gone and not seen.status.phase.has_ended:
             # The pod was removed without its node, so its exit code is unknown.
-            seen = RankObservation(RankStatus(rank, Phase.STOPPED))
+            seen = RankObservation(RankStatus(rank, Phase.STOPPED), eviction=seen.eviction)
         seen = self._blame_outage(seen, now)
         if known := self.pods.get(rank):
             if seen.diagnosis and runs_program(known):
@@ -193,6 +202,7 @@ class PodGroup(LiveGroup):
             if gone:
                 return  # the pod was replaced already
             self._ended.discard(rank)
+            self._notices.pop(rank, None)
         self.pods[rank] = pod
         self._changed.add(rank)
         (self.gone.add if gone else self.gone.discard)(rank)

@@ -5,7 +5,7 @@ passes through every phase.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from job_tracker.backends.kubernetes.labels import Manifest, planned_place
 from job_tracker.backends.kubernetes.manifests import FETCH
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.domain.diagnosis import Diagnosis
+from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.group import Phase, RankStatus
 
 START_GRACE = timedelta(seconds=60)
@@ -46,22 +47,31 @@ def observe_rank(
     start_grace: timedelta = START_GRACE,
     node_grace: timedelta = NODE_GRACE,
     place_grace: timedelta = PLACE_GRACE,
+    notice: Eviction | None = None,
+    orphaned: bool = False,
 ) -> RankObservation:
     """Return the state of one rank, and why it failed if it did.
 
     A missing pod was deleted from outside, unless we are still `launching` or `stopping` the group. The last
     known state of a pod that is `gone` may explain why. `start_grace` is how long a failing image pull or
     container creation may last, `node_grace` how long a node may be silent, and `place_grace` how long a
-    chosen node may have no room.
+    chosen node may have no room. `notice` is the eviction that was seen before: the pod of an evicted rank no
+    longer shows it when it is gone. The cluster deletes pods that are `orphaned`, since their master is gone.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
     end = _training_state(pod).get("terminated")
+    if notice is not None:
+        return _stopped(rank, pod, end) if stopping else _evicted(rank, pod, end, notice)
     removal = _removal_of(pod, now, gone=gone)
     if end is not None and (removal is None or removal.came_after(end)):
         return _ended(rank, end)
     if removal is not None:
-        return _stopped(rank, pod, end) if stopping else _failed(rank, removal.about(rank), end)
+        if stopping:
+            return _stopped(rank, pod, end)
+        is_cascade = orphaned and removal.row is diagnosis.DELETED
+        notice = None if is_cascade else removal.notice(rank, pod, now)
+        return _evicted(rank, pod, end, notice) if notice else _failed(rank, removal.about(rank), end)
     match _status(pod).get("phase"):
         case "Succeeded":
             return RankObservation(RankStatus(rank, Phase.SUCCEEDED, 0))
@@ -138,6 +148,15 @@ def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
     return RankObservation(RankStatus(rank, Phase.STOPPED, None if end is None else _exit_code(end)))
 
 
+def _evicted(rank: int, pod: Manifest, end: Manifest | None, notice: Eviction) -> RankObservation:
+    """Observe a rank that others stop: it runs on until its container ends."""
+    seen = _stopped(rank, pod, end)
+    is_over = end is None and _status(pod).get("phase") == "Failed"
+    if is_over and "running" in _training_state(pod):  # the kubelet reports this before it ends the processes
+        seen = RankObservation(RankStatus(rank, Phase.RUNNING))
+    return replace(seen, machine=notice.machine, eviction=notice)
+
+
 def _failed(rank: int, why: Diagnosis, end: Manifest | None = None) -> RankObservation:
     if end is None:
         return RankObservation(RankStatus(rank, Phase.FAILED), why)
@@ -181,6 +200,23 @@ class _Removal:
 
     def about(self, rank: int) -> Diagnosis:
         return self.row.about(rank, self.detail)
+
+    def notice(self, rank: int, pod: Manifest, now: datetime) -> Eviction | None:
+        """Return the eviction of the pod; None if its processes got no notice, or no time to end."""
+        if self.row.eviction is None or _node_is_silent(pod):
+            return None
+        is_deleted = "deletionTimestamp" in pod["metadata"]
+        if is_deleted and not pod["metadata"].get("deletionGracePeriodSeconds"):
+            return None
+        if self.row is diagnosis.DELETED and not is_deleted:
+            return None  # it is gone, and its deletion was not seen
+        return Eviction(
+            why=self.row.eviction,
+            at=self.since or now,
+            rank=rank,
+            machine=(pod.get("spec") or {}).get("nodeName") or "",
+            detail=self.detail[:_MAX_NOTE],
+        )
 
 
 def _removal_of(pod: Manifest, now: datetime, *, gone: bool) -> _Removal | None:

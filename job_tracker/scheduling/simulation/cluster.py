@@ -81,13 +81,15 @@ class Changes:
     add: Mapping[str, int] = field(default_factory=dict)
     """More instances, or machines where these are known, by flavor. A negative number takes some away."""
     quota: Sequence[Quota] = ()
+    by_priority: bool = False
+    """Whether waiting jobs stop running ones of their queue that have a lower priority, in all queues."""
 
     def __bool__(self) -> bool:
-        return bool(self.add or self.quota)
+        return bool(self.add or self.quota or self.by_priority)
 
     def __str__(self) -> str:
         parts = [f"{flavor}{count:+d}" for flavor, count in self.add.items()]
-        return ", ".join([*parts, *map(_shown, self.quota)])
+        return ", ".join([*parts, *map(_shown, self.quota), *(["preempt"] if self.by_priority else [])])
 
     def applied(self, cluster: Cluster) -> Cluster:
         """Return the changed cluster. Raises ValueError if no such cluster can be."""
@@ -104,6 +106,11 @@ class Changes:
             queues[quota.queue] = _guaranteed(quota, queues, kept)
         if self.quota:
             _check_sums(queues, kept)
+        if self.by_priority:
+            queues = {
+                name: replace(queue, preemption=replace(queue.preemption, by_priority=True))
+                for name, queue in queues.items()
+            }
         return replace(cluster, flavors=kept, queues=queues)
 
 

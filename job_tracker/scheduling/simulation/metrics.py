@@ -65,7 +65,13 @@ class Summary:
     kept: int
     """How many of them started no later than first promised."""
     unstarted: int
-    """How many jobs never started or were refused."""
+    """How many jobs never ended: they never started, or were refused."""
+    stopped: int = 0
+    """How many attempts were stopped for other jobs."""
+    resized: int = 0
+    """How many attempts were stopped to go on with more instances, or with fewer."""
+    lost: float = 0.0
+    """The instance-seconds that all these stops have cost."""
 
     @property
     def utilisation(self) -> float:
@@ -84,10 +90,10 @@ def summary(records: Sequence[Record], capacity: Mapping[str, int]) -> Summary:
     waited = [record for record in started if record.has_waited]
     end = max((record.ended_at for record in started), default=0.0)
     done = dict.fromkeys(capacity, 0.0)
-    for record in started:
-        for resource, amount in record.uses.items():
+    for span in (span for record in started for span in record.spans):
+        for resource, amount in span.held.items():
             if resource in done:
-                done[resource] += amount * (record.ended_at - max(0.0, record.started_at or 0.0))
+                done[resource] += amount * (span.end - max(0.0, span.begin) - span.lost)
     promised = [record for record in waited if record.first_promise is not None]
     return Summary(
         by_resource={
@@ -101,7 +107,10 @@ def summary(records: Sequence[Record], capacity: Mapping[str, int]) -> Summary:
         by_project=_waits_by(waited, lambda record: record.job.project),
         promised=len(promised),
         kept=sum(is_kept(record) for record in promised),
-        unstarted=len(records) - len(started),
+        unstarted=sum(not record.is_done for record in records),
+        stopped=sum(not stop.why.is_resize for record in records for stop in record.stops),
+        resized=sum(stop.why.is_resize for record in records for stop in record.stops),
+        lost=sum(record.lost for record in records),
     )
 
 
@@ -137,10 +146,13 @@ def over_time(
     for record in started:
         assert record.started_at is not None
         queue = record.job.queue
-        held = [(used[queue, name], record.uses.get(name, 0) / (capacity[name] * length)) for name in limited]
-        for place, seconds in _spread(max(0.0, record.started_at), record.ended_at, length, spans):
-            for shares, share in held:
-                shares[place] += seconds * share
+        for span in record.spans:
+            held = [
+                (used[queue, name], span.held.get(name, 0) / (capacity[name] * length)) for name in limited
+            ]
+            for place, seconds in _spread(max(0.0, span.begin), span.end, length, spans):
+                for shares, share in held:
+                    shares[place] += seconds * share
         for place, seconds in _spread(max(0.0, record.job.submitted_at), record.ended_at, length, spans):
             present[queue][place] += seconds
     return [

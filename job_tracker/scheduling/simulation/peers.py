@@ -1,11 +1,13 @@
-"""The policies of other schedulers, to compare with. They count instances.
+"""The policies of other schedulers, to compare with.
 
-To them, all queues are one. A job of unknown duration is taken to run for ever.
+All but `newest` count instances, to them all queues are one, and a job of unknown duration is taken to run
+for ever.
 """
 
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import replace
 from heapq import merge
 from typing import Final
 
@@ -16,12 +18,17 @@ from job_tracker.scheduling.model import (
     Allocation,
     Gang,
     Plan,
+    PreemptionReason,
     Promise,
     Reason,
     Refuse,
     Reserve,
     Snapshot,
 )
+from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.passes import Pass
+from job_tracker.scheduling.preemption import preemptions
+from job_tracker.scheduling.victims import Victim
 
 RESERVATIONS: Final = 100
 
@@ -80,6 +87,24 @@ def easy(snapshot: Snapshot, now: float) -> Plan:
 def conservative(snapshot: Snapshot, now: float) -> Plan:
     """Conservative backfill: the first 100 waiting jobs hold reservations, which no other may delay."""
     return _planned(snapshot, now, reservations=RESERVATIONS)
+
+
+def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) -> Plan:
+    """The planner, but with victims as Kueue sorts them: other queues, low priorities, the newest first.
+
+    As there, what turns out not to be needed is put back, the last first.
+    """
+    decided = Pass(snapshot, now, options or PlannerOptions()).run()
+    return replace(decided, preempted=preemptions(snapshot, decided, now, orders=(_newest_first,)))
+
+
+def _newest_first(victim: Victim) -> tuple[float, ...]:
+    return (
+        victim.why is not PreemptionReason.RECLAIM,
+        victim.run.gang.priority,
+        -victim.run.started_at,
+        -victim.run.gang.job_id,
+    )
 
 
 def _planned(snapshot: Snapshot, now: float, reservations: int) -> Plan:

@@ -8,7 +8,7 @@ from typing import Final
 from job_tracker.scheduling.planner import plan
 from job_tracker.scheduling.simulation.cluster import Cluster
 from job_tracker.scheduling.simulation.learning import LearnedDurations
-from job_tracker.scheduling.simulation.peers import conservative, easy, fifo
+from job_tracker.scheduling.simulation.peers import conservative, easy, fifo, newest
 from job_tracker.scheduling.simulation.replay import (
     Durations,
     ExactDurations,
@@ -22,6 +22,7 @@ class PolicyName(StrEnum):
     """A policy."""
 
     PLANNER = "planner"
+    NEWEST = "newest"
     FIFO = "fifo"
     EASY = "easy"
     CONSERVATIVE = "conservative"
@@ -38,6 +39,7 @@ class Knowledge(StrEnum):
 
 POLICIES: Final[Mapping[PolicyName, Policy]] = {
     PolicyName.PLANNER: plan,
+    PolicyName.NEWEST: newest,
     PolicyName.FIFO: fifo,
     PolicyName.EASY: easy,
     PolicyName.CONSERVATIVE: conservative,
@@ -48,6 +50,8 @@ def policy_of(name: PolicyName, cluster: Cluster) -> Policy:
     """Return the policy for a cluster. Raises ValueError if it cannot count what the cluster has."""
     if name is PolicyName.PLANNER:
         return partial(plan, options=cluster.options)
+    if name is PolicyName.NEWEST:
+        return partial(newest, options=cluster.options)
     if not cluster.counts_instances_only:
         raise ValueError(
             f"policy {name.value} counts instances only, and this cluster has more to count; use "

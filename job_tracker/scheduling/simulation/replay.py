@@ -1,10 +1,11 @@
 """Replays jobs through a policy, from event to event. Nothing waits, and no clock is read."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Final, Protocol, TypeAlias
 
+from job_tracker.domain.history import Preemption
 from job_tracker.scheduling.board import advanced
 from job_tracker.scheduling.model import (
     INSTANCES,
@@ -12,14 +13,18 @@ from job_tracker.scheduling.model import (
     Expected,
     Gang,
     Plan,
+    Preempt,
     Promise,
     Queue,
     Running,
     Snapshot,
+    Stake,
     Usage,
     Waiting,
 )
+from job_tracker.scheduling.preemption_view import claims_of
 from job_tracker.scheduling.running import RunningGangs, used_by
+from job_tracker.scheduling.simulation.attempts import STOP_SECONDS, Attempt, Span
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 from job_tracker.scheduling.waiting import WaitingGangs
@@ -74,8 +79,12 @@ class Record:
 
     job: TraceJob
     started_at: float | None = None
-    held: Mapping[str, int] = field(default_factory=dict)
-    """What it had of each resource while it ran."""
+    """When it first started."""
+    spans: list[Span] = field(default_factory=list)
+    """Its attempts that are over."""
+    stops: list[Preempt] = field(default_factory=list)
+    """The decisions to stop it for others, or to let it go on in another size, that were carried out."""
+    is_done: bool = False
     refused: str = ""
     first_promise: float | None = None
     """The start that the first reservation of the job promised."""
@@ -88,11 +97,6 @@ class Record:
         return self.started_at is not None and self.job.begun is None
 
     @property
-    def uses(self) -> Mapping[str, int]:
-        """What it has of each resource while it runs."""
-        return self.held or {INSTANCES: self.job.instances}
-
-    @property
     def waited(self) -> float:
         """How long it waited, in seconds. Raises AssertionError if it never started."""
         assert self.started_at is not None
@@ -100,9 +104,14 @@ class Record:
 
     @property
     def ended_at(self) -> float:
-        """When it ended. Raises AssertionError if it never started."""
-        assert self.started_at is not None
-        return self.started_at + self.job.run
+        """When its last attempt ended. Raises AssertionError if it never started."""
+        assert self.spans
+        return self.spans[-1].end
+
+    @property
+    def lost(self) -> float:
+        """The instance-seconds that stops have cost: work that was repeated, and getting going again."""
+        return sum(span.lost * span.held.get(INSTANCES, 0) for span in self.spans)
 
 
 class Watcher(Protocol):
@@ -137,6 +146,15 @@ def replay(
     return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
 
 
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """The stop of a job that is being carried out, or that it has not run since."""
+
+    decision: Preempt
+    preemption: Preemption
+    noticed_at: float
+
+
 class _Replay:
     def __init__(
         self,
@@ -167,7 +185,18 @@ class _Replay:
         """What the running gangs of a queue use at present, by flavor and resource."""
         self._shares = names if len(names) > 1 else set()
         """The queues whose usage matters: a single one shares with none."""
-        self._ends: list[tuple[float, int]] = []
+        self._ends: list[tuple[float, int, int]] = []
+        """When which attempt of which job ends unless it is stopped."""
+        self._leaves: list[tuple[float, int, int]] = []
+        """When the group of which attempt of which job that is being stopped is gone."""
+        self._attempts: dict[int, Attempt] = {}
+        """The last attempt of each job that has made one."""
+        self._given_way: dict[int, _Stop] = {}
+        """Why jobs are being stopped, or have been since they ran last."""
+        self._may_stop = any(
+            queue.preemption.by_priority or queue.limits for queue in self._queues.values()
+        ) or any(job.least for job in ordered)
+        """Whether a policy may stop jobs. If not, it need not know what they would lose."""
         self._coming = 0
         """The place of the next job to submit; its id is one more."""
 
@@ -187,26 +216,56 @@ class _Replay:
 
     def _continue(self, job_id: int, begun: Begun) -> None:
         """Let a job run that has started before."""
-        at = BEGIN + begun.at
-        running = Running(self._gang_of(job_id), begun.allocation, at)
-        self._hold(running, self._records[job_id - 1], BEGIN)
-        self._records[job_id - 1].started_at = begun.at
+        record = self._records[job_id - 1]
+        record.started_at = begun.at
+        attempt = Attempt(1, BEGIN + begun.at, record.job.saving, record.job.run)
+        if begun.saved_at is not None:
+            attempt.saved = max(0.0, begun.saved_at - begun.at)
+        self._hold(Running(self._gang_of(job_id), begun.allocation, attempt.begun_at), attempt, BEGIN)
 
     def _next(self, wake: float | None) -> float | None:
         """Return the time of the next event; None: nothing can happen any more."""
-        times = [] if not self._ends else [self._ends[0][0]]
+        times = [each[0][0] for each in (self._ends, self._leaves) if each]
         if self._coming < len(self._records):
             times.append(max(BEGIN, BEGIN + self._records[self._coming].job.submitted_at))
-        if wake is not None and len(self._waiting):
+        if wake is not None and (len(self._waiting) or self._running):
             times.append(wake)
         return min(times, default=None)
 
     def _end(self, now: float) -> None:
         while self._ends and self._ends[0][0] <= now:
-            at, job_id = heappop(self._ends)
-            if (ended := self._running.remove(job_id)) is not None:
-                self._count(ended, -1, at)
-            self._durations.ended(self._records[job_id - 1].job)
+            at, job_id, number = heappop(self._ends)
+            if not self._is_running(job_id, number):
+                continue  # it was stopped before
+            attempt, record = self._attempts[job_id], self._records[job_id - 1]
+            self._given_way.pop(job_id, None)
+            self._release(job_id, at, attempt.startup)
+            record.is_done = True
+            self._durations.ended(record.job)
+        while self._leaves and self._leaves[0][0] <= now:
+            at, job_id, number = heappop(self._leaves)
+            if self._is_running(job_id, number):
+                self._leave(job_id, at)
+
+    def _leave(self, job_id: int, at: float) -> None:
+        """Let a job that was stopped wait again, where it stood."""
+        attempt = self._attempts[job_id]
+        stop = self._given_way[job_id]
+        self._release(job_id, at, attempt.lost(stop.noticed_at, at))
+        self._records[job_id - 1].stops.append(stop.decision)
+        attempt.done = attempt.kept(stop.noticed_at)
+        self._waiting.add(self._gang_of(job_id))
+
+    def _is_running(self, job_id: int, number: int) -> bool:
+        return job_id in self._running and self._attempts[job_id].number == number
+
+    def _release(self, job_id: int, at: float, lost: float) -> None:
+        """Give back what an attempt holds, and record it."""
+        running = self._running.remove(job_id)
+        assert running is not None
+        self._count(running, -1, at)
+        begin = self._attempts[job_id].begun_at - BEGIN
+        self._records[job_id - 1].spans.append(Span(begin, at - BEGIN, used_by(running), lost))
 
     def _submit(self, now: float) -> list[int]:
         submitted = []
@@ -226,6 +285,8 @@ class _Replay:
 
     def _gang_of(self, job_id: int) -> Gang:
         job = self._records[job_id - 1].job
+        if (before := self._attempts.get(job_id)) is not None:
+            job = replace(job, run=job.saving.startup + job.run - before.done)
         return Gang(
             job_id=job_id,
             queue=job.queue,
@@ -242,6 +303,8 @@ class _Replay:
             self._records[refused.job_id - 1].refused = refused.diagnosis.summary
         for admitted in plan.admitted:
             self._start(admitted.job_id, admitted.allocation, now)
+        for preempt in plan.preempted:
+            self._stop(preempt, now)
         self._promises = {reserve.job_id: reserve.promise for reserve in plan.reserved}
         for reserve in plan.reserved:
             record = self._records[reserve.job_id - 1]
@@ -263,7 +326,52 @@ class _Replay:
             running=self._running,
             usage=self._usage,
             promises=self._promises,
+            stakes=self._stakes(now) if self._may_stop else {},
+            claims=self._claims(),
+            preempted={job_id for job_id in self._given_way if self._waiting.get(job_id) is not None},
         )
+
+    def _stakes(self, now: float) -> dict[int, Stake]:
+        return {job_id: self._stake(job_id, now) for job_id in self._running}
+
+    def _stake(self, job_id: int, now: float) -> Stake:
+        attempt, record = self._attempts[job_id], self._records[job_id - 1]
+        stop = self._given_way.get(job_id)
+        return Stake(
+            attempt=attempt.number,
+            saved_at=attempt.saved_at(now),
+            startup=attempt.saving.startup,
+            preemptions=record.job.preemptions + sum(not each.why.is_resize for each in record.stops),
+            is_leaving=stop is not None,
+            leaves_for=stop.decision.by_job if stop is not None else None,
+            goes_on=stop.decision.trainers if stop is not None else 0,
+        )
+
+    def _claims(self) -> Sequence[int]:
+        if not self._given_way:
+            return ()
+        given_way = {job_id: stop.preemption for job_id, stop in self._given_way.items()}
+        return claims_of(
+            given_way, {each.by_job: self._number(each.by_job) for each in given_way.values()}, self._waiting
+        )
+
+    def _number(self, job_id: int) -> int:
+        """Return how many attempts a job has made."""
+        attempt = self._attempts.get(job_id)
+        return attempt.number if attempt is not None else 0
+
+    def _stop(self, decision: Preempt, now: float) -> None:
+        job_id = decision.job_id
+        if job_id not in self._running or job_id in self._given_way:
+            raise PolicyError(f"job {job_id} is stopped, but it does not run, or is being stopped already")
+        preemption = Preemption(
+            by_job=decision.by_job,
+            why=decision.why,
+            by_attempt=self._number(decision.by_job),
+            trainers=decision.trainers,
+        )
+        self._given_way[job_id] = _Stop(decision, preemption, now)
+        heappush(self._leaves, (now + STOP_SECONDS, job_id, self._attempts[job_id].number))
 
     def _start(self, job_id: int, allocation: Allocation, now: float) -> None:
         record = self._records[job_id - 1]
@@ -281,16 +389,22 @@ class _Replay:
                     f"job {job_id} is started on {amount} {resource} of flavor {allocation.flavor!r}; "
                     f"{free[resource]} are free"
                 )
-        record.started_at = now - BEGIN
-        self._hold(running, record, now)
+        if record.started_at is None:
+            record.started_at = now - BEGIN
+        self._given_way.pop(job_id, None)
+        before = self._attempts.get(job_id)
+        attempt = Attempt(1 if before is None else before.number + 1, now, record.job.saving, record.job.run)
+        attempt.done = 0.0 if before is None else before.done
+        attempt.speed = _speed(record.job, allocation)
+        self._hold(running, attempt, now)
 
-    def _hold(self, running: Running, record: Record, now: float) -> None:
+    def _hold(self, running: Running, attempt: Attempt, now: float) -> None:
         """Let a gang run. One that has run longer than its job does ends at once."""
         job_id = running.gang.job_id
+        self._attempts[job_id] = attempt
         self._running.add(running)
-        record.held = used_by(running)
         self._count(running, 1, now)
-        heappush(self._ends, (max(BEGIN, running.started_at + record.job.run), job_id))
+        heappush(self._ends, (max(BEGIN, attempt.begun_at + attempt.length), job_id, attempt.number))
 
     def _count(self, running: Running, sign: int, now: float) -> None:
         """Take what a gang uses, or give it back."""
@@ -308,3 +422,10 @@ class _Replay:
         """Bring the decayed usage of a queue up to now."""
         before = self._usage.get(queue) or Usage(now, {})
         self._usage[queue] = advanced(before, self._rates.get(queue, {}), now, self._half_life)
+
+
+def _speed(job: TraceJob, allocation: Allocation) -> float:
+    """Return how much faster than its run time says an elastic job is, with as many trainers as it has."""
+    asked = job.parts[0].count
+    usual = (job.begun.allocation.trainers if job.begun is not None else 0) or asked
+    return (allocation.trainers or asked) / usual if job.least else 1.0

@@ -12,6 +12,7 @@ from typing import Final
 
 from job_tracker.domain.naming import DEFAULT_QUEUE
 from job_tracker.scheduling.model import INSTANCES, Allocation, Expected, Part, Promise
+from job_tracker.scheduling.simulation.attempts import SAVES_AT_NOTICE, Saving
 
 MOST_BYTES: Final = 512 * 1024 * 1024
 """Of the uncompressed text."""
@@ -36,6 +37,8 @@ class Begun:
     at: float
     """When it started, in seconds from the start; 0 or less."""
     allocation: Allocation
+    saved_at: float | None = None
+    """When it last reported a checkpoint, in seconds from the start. None: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class TraceJob:
     submitted_at: float
     """Seconds from the start of the trace. Less than 0: it waits already."""
     run: float
-    """Seconds."""
+    """Seconds. An elastic job takes so long with the size that it asks for, or that it has at the start."""
     instances: int
     """One for each GPU."""
     queue: str = DEFAULT_QUEUE
@@ -61,6 +64,9 @@ class TraceJob:
     promise: Promise | None = None
     """An earlier promise, in seconds from the start."""
     begun: Begun | None = None
+    saving: Saving = SAVES_AT_NOTICE
+    preemptions: int = 0
+    """How often it was stopped for others before the start."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -72,8 +78,8 @@ def read(path: Path) -> list[TraceJob]:
     """Read the jobs with GPUs, in the order of submissions. Raises TraceError and OSError.
 
     The columns submit_s, run_s and gpus are needed. The columns queue, project, algorithm (else gpu_milli,
-    cpu_milli, memory_mib and qos together), expected_s, and priority or qos are used if they are there;
-    others are ignored.
+    cpu_milli, memory_mib and qos together), expected_s, priority or qos, least and saves are used if they
+    are there; others are ignored.
     """
     try:
         with path.open("rb") as file:
@@ -202,16 +208,34 @@ def _columns(name: str, heads: Sequence[str]) -> dict[str, int]:
 
 
 def _job(line: _Line) -> TraceJob:
+    instances = line.whole("gpus", 0, MOST_INSTANCES)
     return TraceJob(
         submitted_at=line.seconds("submit_s"),
         run=line.seconds("run_s"),
-        instances=line.whole("gpus", 0, MOST_INSTANCES),
+        instances=instances,
         queue=(line.name("queue") if line.has("queue") else "") or DEFAULT_QUEUE,
         algorithm=_algorithm(line),
         priority=_priority(line),
         project=line.name("project") if line.has("project") else "",
         said=_said(line),
+        least=line.whole("least", 0, instances) if line.has("least") and line.text("least") else 0,
+        saving=_saving(line),
     )
+
+
+def _saving(line: _Line) -> Saving:
+    text = line.text("saves") if line.has("saves") else ""
+    if text in ("", "notice"):
+        return SAVES_AT_NOTICE
+    if text == "never":
+        return Saving(on_notice=False)
+    try:
+        every = line.seconds("saves")
+    except TraceError:
+        every = 0.0
+    if not every:
+        raise line.refused("saves", "notice, never, or a number of seconds above 0 between two checkpoints")
+    return Saving(every=every, on_notice=False)
 
 
 def _algorithm(line: _Line) -> str:

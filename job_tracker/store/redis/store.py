@@ -211,8 +211,14 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
                 self._changes.publish(write, report.job_id, JobState(rest[0].decode()))
         return bool(outcome == b"done")
 
-    async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
-        _, found = await self._run(scripts.METRICS, job_id)
+    async def metric_names(self, job_id: int) -> Sequence[str]:
+        _, found = await self._run(scripts.METRIC_NAMES, job_id)
+        return sorted(name.decode() for name in found)
+
+    async def metrics(self, job_id: int, names: Collection[str] | None = None) -> Sequence[MetricSeries]:
+        if names is not None and not names:
+            return []
+        _, found = await self._run(scripts.METRICS, job_id, *(names or ()))
         return sorted(
             (rows.series_of(name, points) for name, points in found), key=lambda series: series.name
         )

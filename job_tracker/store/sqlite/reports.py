@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import itemgetter
 
 from job_tracker.domain.job import JobState
 from job_tracker.domain.telemetry import (
@@ -46,15 +47,20 @@ def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
 def series_of(found: Iterable[sqlite3.Row]) -> list[MetricSeries]:
     """Return the series in rows of SERIES, in their order."""
     return [
-        MetricSeries(name, tuple(map(_point, points)))
-        for name, points in groupby(found, key=lambda row: str(row["name"]))
+        MetricSeries(name, tuple(map(_point, points))) for name, points in groupby(found, key=itemgetter(0))
     ]
+
+
+def names_of(found: Iterable[sqlite3.Row]) -> list[str]:
+    """Return the names in rows of NAMES."""
+    return [str(row["name"]) for row in found]
 
 
 SERIES = (
     "SELECT name, attempt, step, at, value FROM metric_series JOIN metric_points ON series = id"
-    " WHERE job_id = ? ORDER BY name, number"
+    " WHERE job_id = ?1 AND (?2 IS NULL OR name IN (SELECT value FROM json_each(?2))) ORDER BY name, number"
 )
+NAMES = "SELECT name FROM metric_series WHERE job_id = ? ORDER BY name"
 ARTIFACTS = "SELECT content FROM artifacts WHERE job_id = ? ORDER BY name"
 
 
@@ -64,7 +70,8 @@ def artifacts_of(found: Iterable[sqlite3.Row]) -> list[Artifact]:
 
 
 def _point(row: sqlite3.Row) -> SeriesPoint:
-    return SeriesPoint(row["attempt"], row["step"], rows.moment(row["at"]), _read(row["value"]))
+    _, attempt, step, at, value = row  # names of columns would take longer, and there may be many points
+    return SeriesPoint(attempt, step, rows.moment(at), _read(value))
 
 
 def _written(value: float) -> float:

@@ -1,6 +1,7 @@
 """The job store in one SQLite file (WAL), which one service uses exclusively."""
 
 import asyncio
+import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -219,8 +220,12 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
 
         return [state is not None for state in await self._writer.run(write, committed)]
 
-    async def metrics(self, job_id: int) -> Sequence[MetricSeries]:
-        return await self._read(reports.series_of, reports.SERIES, job_id)
+    async def metric_names(self, job_id: int) -> Sequence[str]:
+        return await self._read(reports.names_of, reports.NAMES, job_id)
+
+    async def metrics(self, job_id: int, names: Collection[str] | None = None) -> Sequence[MetricSeries]:
+        wanted = None if names is None else json.dumps(list(names))
+        return await self._read(reports.series_of, reports.SERIES, job_id, wanted)
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:
         return await self._read(reports.artifacts_of, reports.ARTIFACTS, job_id)

@@ -49,6 +49,10 @@ async def test_series_are_read_back_whole_by_name(store: Store, reopen: Reopen) 
         SeriesPoint(1, step, NOON + timedelta(seconds=step), step / 7) for step in range(5)
     )
     assert await store.metrics(job.id + 1) == []
+    assert await store.metric_names(job.id) == ["loss", odd]
+    assert await store.metric_names(job.id + 1) == []
+    assert await store.metrics(job.id, [odd, "unknown", "loss' --"]) == [other]
+    assert await store.metrics(job.id, []) == []
 
 
 async def test_nan_and_infinity_are_read_back(store: Store, reopen: Reopen) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from job_tracker.common.clock import utc_now
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.eviction import Eviction, EvictionReason
 from job_tracker.domain.job import Preemption, PreemptionReason
 from tests.support.api_service import Service
 from training_service._generated import training_service_pb2 as pb
@@ -84,6 +85,23 @@ async def test_the_message_says_if_the_model_is_unknown(
     ended = await service.seen(await service.train(), pb.succeed)
     assert not ended.HasField("has_model")
     assert ended.message == f"Training succeeded; its model, if it has written one, is at {ended.model_uri}."
+
+
+async def test_a_status_says_by_whom_a_job_was_evicted(untracked: Service) -> None:
+    job = await untracked.store.get(await untracked.train())
+    launched = await untracked.store.update(job.admitted(utc_now()))
+    drain = Eviction(why=EvictionReason.DRAINED, at=utc_now(), rank=2, machine="n7")
+    stopping = await untracked.store.update(launched.evicted(drain, utc_now()))
+    status = await untracked.status(job.id)
+    sentence = "Evicted: rank 2 was evicted from n7 through the API of the cluster."
+    assert status.message == f"{sentence} The group is being stopped."
+    assert stopping.ending is not None
+    await untracked.store.update(stopping.ended(stopping.ending, utc_now()))
+    status = await untracked.status(job.id)
+    assert (status.status, status.evictions, status.preemptions) == (pb.queuing, 1, 0)
+    assert (status.moves[-1].evicted, status.moves[-1].preempted) == (sentence, "")
+    assert sentence in status.message
+    assert status.max_attempts == job.spec.retry.max_attempts + 1
 
 
 async def test_a_status_says_for_whom_a_job_gave_way(untracked: Service) -> None:

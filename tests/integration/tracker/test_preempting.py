@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from job_tracker.backends.base import Observation
+from job_tracker.common.clock import utc_now
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job, JobState, Preemption, PreemptionReason
@@ -168,6 +170,41 @@ async def test_a_victim_that_fails_meanwhile_has_failed(
     may_go_on.set()
     assert (await service.reaches(victim.id, JobState.FAILED)).preemptions == 0
     await service.reaches(other.id, JobState.RUNNING)
+
+
+async def test_a_victim_whose_save_fails_during_the_notice_has_not_failed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from an earlier checkpoint."""
+    begun, may_go_on = hold_stops(service, monkeypatch)
+    victim = await running(service)
+    other = await urgent(service)
+    await begun.wait()
+    service.world.end_rank(victim.group, 2, 1, at=utc_now().timestamp())
+    may_go_on.set()
+    await service.reaches(other.id, JobState.RUNNING)
+    await service.jobs.cancel(BUILT_IN, other.id)
+    again = await service.reaches(victim.id, JobState.RUNNING)
+    assert (again.attempt, again.preemptions, again.last_failure) == (2, 1, None)
+
+
+async def test_capacity_that_comes_back_meanwhile_serves_both(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A notice is not taken back, so the victim starts again, at once."""
+    begun, may_go_on = hold_stops(service, monkeypatch)
+    victim = await running(service)
+    other = await urgent(service)
+    await begun.wait()
+    assert service.pool is not None
+    (flavor,), queues = service.pool()
+    more = replace(flavor, capacity={"instances": 8})
+    service.tracker._admitting._board._pool = lambda: ((more,), queues)
+    service.tracker.capacity_changed()
+    may_go_on.set()
+    await service.reaches(other.id, JobState.RUNNING)
+    again = await service.until(victim.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
+    assert again.preemptions == 1
 
 
 async def test_a_victim_can_be_cancelled_meanwhile(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

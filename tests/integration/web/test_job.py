@@ -58,11 +58,17 @@ async def test_a_failure_shows_its_diagnosis_and_what_to_do(running: Site) -> No
     assert job.diagnosis.resolution.split(";")[0][:30] in text.replace("&#39;", "'")
 
 
-async def test_a_queued_job_says_why_it_waits(site: Site, browser: Browser) -> None:
+@pytest.mark.parametrize("patience", [0.0, 60.0])
+async def test_a_queued_job_says_why_it_waits_at_once_or_soon(
+    site: Site, browser: Browser, monkeypatch: pytest.MonkeyPatch, patience: float
+) -> None:
+    monkeypatch.setattr("training_service.web.pages.job._EXPLAINED_SECONDS", patience)
     job_id = await site.service.train()
     text = await browser.page(f"/jobs/{job_id}")
     assert "Why it waits" in text
-    assert "<code>pending</code>" in text
+    assert ("<code>pending</code>" in text) is bool(patience)
+    async with browser.events(f"/jobs/{job_id}/live") as events:
+        assert "<code>pending</code>" in (await anext(events))[1]
 
 
 @pytest.mark.parametrize("part", PAGES)
@@ -162,9 +168,6 @@ async def test_metrics_are_series_with_gaps_for_values_that_are_not_finite(
     assert series["gaps"] == 2
     assert series["steps"] == [0, 1, 2, 3]
     assert json.loads(await browser.page(f"/jobs/{job_id}/series?name=other")) == []
-    rows = (await browser.page(f"/jobs/{job_id}/series.csv")).splitlines()
-    assert rows[0] == "metric,attempt,step,time,value"
-    assert rows[1:3] == [f"loss,1,0,{at.isoformat()},1.0", f"loss,1,1,{at.isoformat()},nan"]
 
 
 async def test_an_artifact_is_a_file_to_keep_and_never_a_page(running: Site) -> None:

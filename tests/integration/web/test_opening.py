@@ -54,6 +54,21 @@ async def test_another_program_at_its_default_port_does_not_matter(visit: Visit)
             assert made.getsockname()[1] != port
 
 
+async def test_answers_are_not_held_back_until_the_browser_confirms_earlier_ones() -> None:
+    set_for: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = writer.get_extra_info("socket")
+        set_for.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listening = listen("127.0.0.1", 0)
+    async with await asyncio.start_server(accept, sock=listening):
+        _, writer = await asyncio.open_connection(*listening.getsockname())
+        assert await set_for
+        writer.close()
+
+
 async def test_a_configured_port_that_is_taken_is_an_error(visit: Visit) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

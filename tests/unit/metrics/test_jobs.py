@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.eviction import Eviction, EvictionReason
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.policies import RetryPolicy
@@ -171,3 +172,17 @@ def test_a_preempted_attempt_is_neither_a_failure_nor_an_end() -> None:
     assert history.value("preemptions_total", reason="priority") == 0
     assert history.value("run_seconds_count", outcome="preempted") == 1
     assert history.value("failures_total", category="node_lost") == 0
+
+
+def test_an_evicted_attempt_is_neither_a_failure_nor_an_end() -> None:
+    history = History()
+    history.launches()
+    history.runs()
+    drain = Eviction(why=EvictionReason.DRAINED, at=history.at)
+    history.moves(lambda job: job.evicted(drain, history.at))
+    history.moves(lambda job: job.ended(job.ending, history.at))  # type: ignore[arg-type]
+    history.launches()
+    assert history.value("evictions_total", reason="drained") == 1
+    assert history.value("evictions_total", reason="deleted") == 0
+    assert history.value("run_seconds_count", outcome="evicted") == 1
+    assert history.value("failures_total", category="evicted") == 0

@@ -9,7 +9,16 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceSpec
-from job_tracker.domain.job import Ending, Job, JobSpec, JobState, Program, new_job
+from job_tracker.domain.job import (
+    Ending,
+    Job,
+    JobSpec,
+    JobState,
+    Preemption,
+    PreemptionReason,
+    Program,
+    new_job,
+)
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.experience import Experience, kind_of, run_times
@@ -56,6 +65,20 @@ def test_each_attempt_that_has_run_counts_from_its_admission() -> None:
     job = job.ended(Ending(JobState.BACKOFF, NOON + after(80), CRASH), NOON + after(80))
     job = ran(job.queued_again(NOON + after(90)), 200, JobState.CANCELLED)
     assert list(run_times(job)) == [30, 200]
+
+
+def test_a_stop_for_another_job_does_not_count_the_attempt_before_again() -> None:
+    job = ran(new_job(1, spec(retry=RetryPolicy(max_attempts=3)), NOON), 30, JobState.BACKOFF)
+    experience = Experience()
+    experience.ended(job)
+    running = job.queued_again(NOON + after(60)).admitted(NOON + after(70)).running(NOON + after(71))
+    why = Preemption(by_job=2, why=PreemptionReason.PRIORITY)
+    at = NOON + after(100)
+    stopped = running.preempted(why, at)
+    assert stopped.ending is not None
+    for _ in range(5):
+        experience.ended(stopped.ended(stopped.ending, at))
+    assert experience.expected(spec()) is None, "one run is too few"
 
 
 def test_a_job_that_never_ran_has_no_run_times() -> None:

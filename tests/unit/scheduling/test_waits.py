@@ -81,8 +81,20 @@ def test_memory_is_bounded() -> None:
     times = WaitTimes(kept=3)
     for job_id in range(100):
         submitted(times, 0.0, {job_id: 100.0})
-    started(times, 50.0, 0)
-    assert len(times.waiting()) == 3
+    assert times.waiting() == [0, 1, 2]
+    for job_id in range(100, 200):
+        started(times, 50.0, *times.waiting())
+        submitted(times, 50.0, {job_id: 100.0})
+    assert len(json.loads(times.text())["last"]) == 3
+
+
+def test_a_job_that_waits_long_is_followed_however_many_are_submitted_after_it() -> None:
+    times = WaitTimes(kept=3)
+    submitted(times, 0.0, {1: 1000.0})
+    for job_id in range(2, 100):
+        submitted(times, 10.0, {job_id: 1000.0})
+    started(times, 50_000.0, 1)
+    assert times.rule(50_000.0).last == 50_000.0
 
 
 def test_a_clock_that_is_set_back_spoils_nothing() -> None:
@@ -111,9 +123,9 @@ def test_what_was_learned_is_restored_from_its_text() -> None:
         "[]",
         "null",
         '{"share": 1}',
-        '{"share": "x", "last": [], "jobs": []}',
-        '{"share": 0.9, "last": [], "jobs": [[1]]}',
-        '{"share": 0.9, "last": [], "jobs": [[1, 2, "x", 3, null, false]]}',
+        '{"share": "x", "last": [], "waiting": []}',
+        '{"share": 0.9, "last": [], "waiting": [[1]]}',
+        '{"share": 0.9, "last": [], "waiting": [[1, 2, "x", 3, false]]}',
         "[" * 100_000,
     ],
 )

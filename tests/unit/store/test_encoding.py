@@ -8,6 +8,7 @@ import pytest
 
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
 from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Preemption, Program, ProgramChanges
 from job_tracker.domain.pace import RankPace
@@ -90,10 +91,11 @@ RELEASED: dict[type, dict[str, Any]] = {
     Deadlines: {"queue": None, "start": None, "run": None, "progress": None},
     Elastic: {"max_restarts": 10},
     RankStatus: {"exit_code": None, "note": "", "restarts": 0},
-    Ending: {"diagnosis": None, "at_once": False, "has_model": None, "preemption": None},
+    Ending: {"diagnosis": None, "at_once": False, "has_model": None, "preemption": None, "eviction": None},
     Diagnosis: {"detail": "", "retryable": False, "rank": None, "cause": ""},
-    Move: {"diagnosis": None, "note": "", "preemption": None},
+    Move: {"diagnosis": None, "note": "", "preemption": None, "eviction": None},
     Preemption: {"by_attempt": 0, "by_project": "", "trainers": 0},
+    Eviction: {"rank": 0, "machine": "", "detail": ""},
     Progress: {
         "step": 0,
         "total_steps": 0,

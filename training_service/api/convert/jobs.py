@@ -82,6 +82,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         has_model=job.has_model,
         max_attempts=job.max_attempts,
         preemptions=job.preemptions,
+        evictions=job.evictions,
         moves=[
             pb.Move(
                 status=STATUSES[move.state],
@@ -89,6 +90,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
                 attempt=move.attempt,
                 diagnosis=_diagnosis(move.diagnosis),
                 preempted=move.preemption.sentence(spec.project) if move.preemption else "",
+                evicted=move.eviction.sentence() if move.eviction else "",
             )
             for move in job.history
         ],

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Final
 
-from job_tracker.scheduling.model import Flavor, Gang, Queue, Usage
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from job_tracker.scheduling.model import Flavor, Gang, PreemptionRules, Queue, Usage
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, SeenJob
 from job_tracker.scheduling.shapes import PartsKey, parts_key
 from training_service._generated import training_service_pb2 as pb
@@ -70,6 +72,18 @@ def _queue(queue: Queue, usage: Usage | None) -> pb.SnapshotQueue:
         quotas=_quotas(queue),
         max_running=queue.max_running,
         usage=_usage(usage) if usage is not None else (),
+        rules=_rules(queue.preemption),
+    )
+
+
+def _rules(rules: PreemptionRules) -> pb.SnapshotRules:
+    return pb.SnapshotRules(
+        by_priority=rules.by_priority,
+        reclaim=rules.reclaim,
+        min_runtime_seconds=rules.min_runtime,
+        max_preemptions=rules.max_preemptions,
+        protected=rules.protected,
+        resize_period_seconds=rules.resize_period,
     )
 
 
@@ -98,7 +112,7 @@ def _shape(gang: Gang) -> pb.SnapshotShape:
 
 
 def _job(job: SeenJob, shape: int) -> pb.SnapshotJob:
-    expected, allocation = job.gang.expected, job.allocation
+    expected, allocation, stake = job.gang.expected, job.allocation, job.stake
     return pb.SnapshotJob(
         job_id=job.gang.job_id,
         project=job.project,
@@ -114,7 +128,17 @@ def _job(job: SeenJob, shape: int) -> pb.SnapshotJob:
         trainers=allocation.trainers if allocation else 0,
         machines=[int(name) for name in allocation.nodes if name] if allocation else (),
         promised_start=timestamp(time_of(job.promise.at)) if job.promise else None,
+        saved_at=_saved_at(job),
+        startup_seconds=stake.startup if stake else 0.0,
+        preemptions=stake.preemptions if stake else 0,
     )
+
+
+def _saved_at(job: SeenJob) -> Timestamp | None:
+    """Return when a running job last reported a checkpoint, if it has."""
+    if job.stake is None or job.admitted_at is None or job.stake.saved_at <= job.admitted_at.timestamp():
+        return None
+    return timestamp(time_of(job.stake.saved_at))
 
 
 def _amounts(amounts: Mapping[str, int]) -> dict[str, int]:

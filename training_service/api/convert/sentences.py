@@ -23,13 +23,13 @@ def message_of(view: JobView) -> str:
     if job.ending is not None and not job.state.is_terminal:
         if job.ending.state is JobState.BACKOFF:
             return f"Attempt {_of_attempts(job)} failed, and its group is being stopped. {_why(job)}"
-        if job.ending.preemption is not None:
-            return f"{job.ending.preemption.sentence(job.spec.project)} The group is being stopped."
+        if job.interrupted:
+            return f"{job.interrupted} The group is being stopped."
         return f"Ending as {job.ending.state}: the group is being stopped."
     match job.state:
         case JobState.QUEUED:
             before = f"Queueing, there are {view.position} training jobs waiting before this."
-            why = f" {job.preemption.sentence(job.spec.project)}" if job.preemption else ""
+            why = f" {job.interrupted}" if job.interrupted else ""
             return before + why + _outlook(view.outlook)
         case JobState.BACKOFF:
             return f"Attempt {_of_attempts(job)} failed; the next one follows after a pause. {_why(job)}"

@@ -4,6 +4,7 @@ import re
 
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
+from job_tracker.domain.job import why_again
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.model import Expected, Reason
 from job_tracker.scheduling.queue_view import (
@@ -42,6 +43,9 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
         estimate=_estimate(explanation.estimate),
         remedies=[_remedy(explanation.remedy)] if explanation.remedy is not None else [],
         expected_run=_expected(explanation.expected, explanation.source),
+        stopped=why_again(job),
+        stopping=map(_holder, explanation.stopping),
+        other_stopping=explanation.other_stopping,
     )
 
 
@@ -118,6 +122,8 @@ def _waiting(job: WaitingJob) -> pb.WaitingJob:
         instances=job.instances,
         reason=_reason(job.reason),
         estimate=_estimate(job.estimate),
+        stopped=label.why_again,
+        stopping=job.stopping,
     )
 
 

@@ -13,11 +13,13 @@ from job_tracker.scheduling.model import (
     Limit,
     Node,
     Part,
+    PreemptionRules,
     Promise,
     Queue,
     Usage,
 )
 from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.simulation.attempts import Saving
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 from training_service._generated import training_service_pb2 as pb
@@ -72,7 +74,9 @@ def _job(job: pb.SnapshotJob, parts: tuple[Part, ...], begin: float, assumed: fl
     if job.HasField("admitted_at"):
         at = min(0.0, _seconds(job.admitted_at) - begin)
         nodes = tuple(map(str, job.machines))
-        begun = Begun(at, Allocation(flavor=job.flavor, trainers=job.trainers, nodes=nodes))
+        allocation = Allocation(flavor=job.flavor, trainers=job.trainers, nodes=nodes)
+        saved_at = min(0.0, _seconds(job.saved_at) - begin) if job.HasField("saved_at") else None
+        begun = Begun(at, allocation, saved_at)
         while at + length <= 0:  # it runs longer than expected, as the planner takes it, too
             length *= 2
     if job.HasField("promised_start"):
@@ -89,6 +93,8 @@ def _job(job: pb.SnapshotJob, parts: tuple[Part, ...], begin: float, assumed: fl
         least=job.least_trainers,
         promise=promise,
         begun=begun,
+        saving=Saving(startup=job.startup_seconds) if job.startup_seconds else Saving(),
+        preemptions=job.preemptions,
     )
 
 
@@ -120,6 +126,18 @@ def _queue(queue: pb.SnapshotQueue) -> Queue:
         weight=queue.weight,
         limits=limits,
         max_running=queue.max_running if queue.HasField("max_running") else None,
+        preemption=_rules(queue.rules) if queue.HasField("rules") else PreemptionRules(),
+    )
+
+
+def _rules(rules: pb.SnapshotRules) -> PreemptionRules:
+    return PreemptionRules(
+        by_priority=rules.by_priority,
+        reclaim=rules.reclaim,
+        min_runtime=rules.min_runtime_seconds,
+        max_preemptions=rules.max_preemptions,
+        protected=rules.protected if rules.HasField("protected") else None,
+        resize_period=rules.resize_period_seconds,
     )
 
 

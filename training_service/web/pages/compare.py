@@ -1,21 +1,29 @@
 """Several jobs beside each other: their parameters with differences marked, and their curves."""
 
+from collections.abc import Sequence
+
 from starlette.responses import Response
 
 from job_tracker.domain.errors import InvalidField
+from job_tracker.jobs import JobView
 from training_service.web.pages.jobs import job_ids, row_of
 from training_service.web.visits import Visit
 
 MOST = 20
 
 
-async def compare(visit: Visit) -> Response:
-    """Show the chosen jobs."""
+async def chosen_jobs(visit: Visit) -> Sequence[JobView]:
+    """Return the jobs that the URL names. Raises InvalidField and JobNotFound."""
     texts = [part for text in visit.request.query_params.getlist("job") for part in text.split(",") if part]
     chosen = job_ids(texts)
     if len(chosen) > MOST:
-        raise InvalidField("job", f"{len(chosen)} jobs are selected; at most {MOST} can be compared")
-    views = [await visit.jobs.get(visit.who, job_id) for job_id in chosen]
+        raise InvalidField("job", f"{len(chosen)} jobs are selected; at most {MOST} are allowed")
+    return [await visit.jobs.get(visit.who, job_id) for job_id in chosen]
+
+
+async def compare(visit: Visit) -> Response:
+    """Show the chosen jobs."""
+    views = await chosen_jobs(visit)
     values = [
         {
             "algorithm": view.job.spec.algorithm,

@@ -1,10 +1,12 @@
 """A job: its state and history, its ranks, its parameters, and what can be done with it."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from starlette.responses import Response
 
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import TrackerError
 from job_tracker.domain.job import JobState
 from job_tracker.jobs import JobView
@@ -14,11 +16,13 @@ from training_service.web import commands
 from training_service.web import live as streams
 from training_service.web.pages.jobs import row_of
 from training_service.web.ranks import ranks_of
+from training_service.web.shared import Version, rights_of, version
+from training_service.web.templates import render
 from training_service.web.timeline import timeline_of
 from training_service.web.visits import LONGEST_KEY, Visit, see
 
-SHORTEST_PAUSE: Final = 1.0
-"""Seconds between two versions of a page."""
+_EXPLAINED_SECONDS: Final = 0.04
+"""The page does not wait longer for the reasons why a job waits. They follow with its first event."""
 
 
 async def overview(visit: Visit) -> Response:
@@ -28,7 +32,7 @@ async def overview(visit: Visit) -> Response:
     request = request_for(job)
     return visit.page(
         "job.html",
-        **await _shown(visit, view),
+        **await _shown(visit, view, visit.who, _EXPLAINED_SECONDS),
         tab="",
         clone=commands.submit_line(request, job.spec.project),
         status_line=commands.grpcurl_line(
@@ -39,8 +43,8 @@ async def overview(visit: Visit) -> Response:
 
 async def live(visit: Visit) -> Response:
     """Send the changing part of the page again whenever the job changes."""
-    view = await visit.jobs.get(visit.who, visit.job_id)  # so that its errors are answers
-    return visit.parts.live.response(_versions(visit, view.job.id))
+    await visit.jobs.get(visit.who, visit.job_id)  # so that its errors are answers
+    return visit.stream(_versions(visit))
 
 
 async def cancel(visit: Visit) -> Response:
@@ -59,29 +63,57 @@ async def rerun(visit: Visit) -> Response:
     return see(f"/jobs/{job.id}")
 
 
-async def _versions(visit: Visit, job_id: int) -> AsyncGenerator[str, None]:
-    seen = ""
+async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
+    parts, job_id = visit.parts, visit.job_id
+    loop = asyncio.get_running_loop()
+    seen = visit.shown_before
     try:
-        async for view in visit.parts.live.each(visit.jobs.watch(visit.who, job_id), SHORTEST_PAUSE):
+        async for view in parts.live.each(visit.jobs.watch(visit.who, job_id)):
             if view is None:
                 yield streams.QUIET
                 continue
-            text = visit.rendered("job_part.html", **await _shown(visit, view))
-            if text != seen:
-                seen = text
-                yield streams.event("job", text)
+            visit.caller = await parts.visitors.still(visit.who)
+            made = await _shared_part(visit, loop.time())
+            if made.digest != seen:
+                seen = made.digest
+                yield made.event
     except TrackerError as error:
         yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
     else:
         yield streams.event("end", "")
 
 
-async def _shown(visit: Visit, view: JobView) -> dict[str, Any]:
-    """Return the values of the changing part."""
-    job = view.job
-    waiting = await visit.jobs.explain(visit.who, job.id) if job.state is JobState.QUEUED else None
+async def _shared_part(visit: Visit, since: float) -> Version:
+    """Return the changing part as it is now. Viewers with the same rights share it."""
+    caller = visit.who
+
+    async def make() -> Version:
+        view = await visit.jobs.get(caller, visit.job_id)
+        return version("job", render("job_part.html", **await _shown(visit, view, caller)))
+
+    return await visit.parts.shared.made(("job", visit.job_id, rights_of(caller)), since, make)
+
+
+async def _shown(
+    visit: Visit, view: JobView, caller: Caller, patience: float | None = None
+) -> dict[str, Any]:
+    """Return the values of the changing part.
+
+    In a long queue, it takes a while to say why a job waits. With `patience`, it is left out after so many
+    seconds.
+    """
+    job, waiting, is_late = view.job, None, False
+    if job.state is JobState.QUEUED:
+        try:
+            async with asyncio.timeout(patience) as timeout:
+                waiting = await visit.jobs.explain(caller, job.id)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            is_late = True
     return {
         "job": job,
+        "explains_later": is_late,
         "row": row_of(view),
         "waiting": waiting,
         "timeline": timeline_of(job, visit.parts.clock()),

@@ -1,7 +1,6 @@
 """The list of jobs."""
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,6 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, StoreUnavailable, TrackerError
 from job_tracker.domain.job import Job, JobState
 from job_tracker.jobs import JobView, Page
@@ -16,10 +16,10 @@ from job_tracker.store.jobs import Changes
 from training_service.web import live as streams
 from training_service.web.filters import Wanted, wanted
 from training_service.web.pages.account import local
+from training_service.web.shared import Version, digest_of, rights_of, version
+from training_service.web.templates import render
 from training_service.web.visits import Parts, Visit, see
 
-SHORTEST_PAUSE: Final = 1.0
-"""Seconds between two versions of a list."""
 _AWAY_SECONDS: Final = 3.0
 MOST_SELECTED: Final = 100
 
@@ -59,9 +59,9 @@ async def home(_visit: Visit) -> Response:
 async def table(visit: Visit) -> Response:
     """Show a page of jobs, newest first, and the filter."""
     filtered = wanted(visit.request.query_params)
-    page = await _page(visit, filtered)
+    page = await _page(visit, filtered, visit.who)
     projects = await visit.parts.access.list_projects(visit.who)
-    rows = _rows(visit, page)
+    rows = _rows(page)
     return visit.page(
         "jobs.html",
         wanted=filtered,
@@ -69,7 +69,7 @@ async def table(visit: Visit) -> Response:
         projects=[view.project.name for view in projects],
         rows=rows,
         next=filtered.query(before=page.next_before) if page.next_before else "",
-        live=_live_query(filtered, _digest(rows)),
+        live=_live_query(filtered, digest_of(rows)),
         is_empty=not page.jobs,
     )
 
@@ -78,7 +78,7 @@ async def live(visit: Visit) -> Response:
     """Send the rows of a page again whenever one of them changes, or a new job comes."""
     filtered = wanted(visit.request.query_params)
     filtered.where(visit.who)  # before the stream begins, so that its errors are answers
-    return visit.parts.live.response(_versions(visit, filtered, visit.query.get("seen", "")))
+    return visit.stream(_versions(visit, filtered, visit.shown_before))
 
 
 async def cancel(visit: Visit) -> Response:
@@ -107,52 +107,73 @@ def job_ids(texts: Sequence[str]) -> list[int]:
     return list(dict.fromkeys(map(int, texts)))
 
 
-async def _versions(visit: Visit, filtered: Wanted, seen: str) -> AsyncGenerator[str, None]:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a page, and which changes concern them."""
+
+    version: Version
+    shown: frozenset[int]
+    newest: float
+    """Jobs with higher ids belong to the page, too, if they match the filter."""
+
+    def concern(self, job_id: int) -> bool:
+        """Return whether a change of this job may change the rows."""
+        return job_id in self.shown or job_id > self.newest
+
+
+async def _versions(visit: Visit, filtered: Wanted, seen: str) -> AsyncGenerator[str | bytes, None]:
     parts = visit.parts
     loop = asyncio.get_running_loop()
     with parts.changes(None) as changes:
+        since = loop.time()
         while True:
-            at = loop.time()
             try:
                 visit.caller = await parts.visitors.still(visit.who)
-                page = await _page(visit, filtered)
+                rows = await _shared_rows(visit, filtered, since)
             except StoreUnavailable as error:
                 yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
                 await parts.live.wait(asyncio.sleep(_AWAY_SECONDS))
-                seen = ""
+                seen, since = "", loop.time()
                 continue
             except TrackerError as error:
                 yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
                 return
-            rows = _rows(visit, page)
-            if (digest := _digest(rows)) != seen:
+            if rows.version.digest != seen:
                 if not seen:
                     yield streams.event("problem", "")
-                yield streams.event("rows", rows)
-                seen = digest
-            shown = {view.job.id for view in page.jobs}
-            newest = max(shown, default=0) if filtered.before is None else 10**18
-            while not any(job_id in shown or job_id > newest for job_id in await _batch(parts, changes)):
-                yield streams.QUIET
-            await parts.live.wait(asyncio.sleep(max(0.0, at + SHORTEST_PAUSE - loop.time())))
+                yield rows.version.event
+                seen = rows.version.digest
+            while not any(map(rows.concern, batch := await _batch(parts, changes))):
+                if not batch:
+                    yield streams.QUIET
+            since = loop.time()
+
+
+async def _shared_rows(visit: Visit, filtered: Wanted, since: float) -> _Rows:
+    """Return the rows as they are now. Viewers with the same rights and filter share them."""
+    caller = visit.who
+
+    async def make() -> _Rows:
+        page = await _page(visit, filtered, caller)
+        shown = frozenset(view.job.id for view in page.jobs)
+        newest = max(shown, default=0) if filtered.before is None else float("inf")
+        return _Rows(version("rows", _rows(page)), shown, newest)
+
+    key = ("jobs", filtered.where(caller), filtered.size, filtered.before, rights_of(caller))
+    return await visit.parts.shared.made(key, since, make)
 
 
 async def _batch(parts: Parts, changes: Changes) -> dict[int, JobState]:
     return await parts.live.wait(changes.batch()) or {}
 
 
-async def _page(visit: Visit, filtered: Wanted) -> Page:
-    return await visit.jobs.list(
-        visit.who, filtered.where(visit.who), limit=filtered.size, before=filtered.before
-    )
+async def _page(visit: Visit, filtered: Wanted, caller: Caller) -> Page:
+    where = filtered.where(caller)
+    return await visit.jobs.list(caller, where, limit=filtered.size, before=filtered.before)
 
 
-def _rows(visit: Visit, page: Page) -> str:
-    return visit.rendered("jobs_rows.html", rows=[row_of(view) for view in page.jobs])
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _rows(page: Page) -> str:
+    return render("jobs_rows.html", rows=[row_of(view) for view in page.jobs])
 
 
 def _live_query(filtered: Wanted, digest: str) -> str:

@@ -56,7 +56,7 @@ async def follow(visit: Visit) -> Response:
         position=position,
     )
     await visit.jobs.get(visit.who, visit.job_id)
-    return visit.parts.live.response(_lines(visit, wanted))
+    return visit.stream(_lines(visit, wanted))
 
 
 async def text(visit: Visit) -> Response:

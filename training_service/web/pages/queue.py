@@ -7,46 +7,63 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import TrackerError
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.waiting import queue_request_of
 from training_service.web import live as streams
+from training_service.web.shared import Version, rights_of, version
+from training_service.web.templates import render
 from training_service.web.visits import Visit
 
 _PAGE: Final = 100
-_PAUSE: Final = 2.0
-"""Seconds between two versions at least."""
+_FIELDS: Final = ("project", "queue", "after")
 
 
 async def queue(visit: Visit) -> Response:
     """Show the waiting jobs by queue and place."""
-    shown = await _shown(visit)
+    shown = await _shown(visit, visit.who)
     return visit.page("queue.html", **shown, live=_query(visit, visit.query.get("after", "")))
 
 
 async def live(visit: Visit) -> Response:
     """Send the page again whenever it has changed."""
-    await _shown(visit)  # so that its errors are answers
-    return visit.parts.live.response(_versions(visit))
+    await _shown(visit, visit.who)  # so that its errors are answers
+    return visit.stream(_versions(visit))
 
 
-async def _versions(visit: Visit) -> AsyncGenerator[str, None]:
-    seen = ""
-    with visit.parts.changes(None) as changes:
+async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
+    parts = visit.parts
+    loop = asyncio.get_running_loop()
+    seen = visit.shown_before
+    with parts.changes(None) as changes:
         while True:
+            since = loop.time()
             try:
-                visit.caller = await visit.parts.visitors.still(visit.who)
-                text = visit.rendered("queue_part.html", **await _shown(visit))
+                visit.caller = await parts.visitors.still(visit.who)
+                made = await _shared_part(visit, since)
             except TrackerError as error:
                 yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
                 return
-            yield streams.event("queue", text) if text != seen else streams.QUIET
-            seen = text
-            await visit.parts.live.wait(asyncio.sleep(_PAUSE))
-            await visit.parts.live.wait(changes.batch())
+            if made.digest != seen:
+                seen = made.digest
+                yield made.event
+            while await parts.live.wait(changes.batch()) is None:
+                yield streams.QUIET
 
 
-async def _shown(visit: Visit) -> dict[str, Any]:
+async def _shared_part(visit: Visit, since: float) -> Version:
+    """Return the queue as it is now. Viewers with the same rights and filter share it."""
+    caller = visit.who
+
+    async def make() -> Version:
+        return version("queue", render("queue_part.html", **await _shown(visit, caller)))
+
+    key = ("queue", *(visit.query.get(name, "") for name in _FIELDS), rights_of(caller))
+    return await visit.parts.shared.made(key, since, make)
+
+
+async def _shown(visit: Visit, caller: Caller) -> dict[str, Any]:
     request = pb.GetQueueRequest(
         project=visit.query.get("project", ""),
         queue=visit.query.get("queue", ""),
@@ -54,7 +71,7 @@ async def _shown(visit: Visit) -> dict[str, Any]:
         page_token=visit.query.get("after", ""),
     )
     where, limit, after = queue_request_of(request)
-    page = await visit.jobs.queue(visit.who, where, limit=limit, after=after)
+    page = await visit.jobs.queue(caller, where, limit=limit, after=after)
     return {
         "page": page,
         "where": where,

@@ -1,20 +1,21 @@
 """What a job has made: artifacts to download, and its metrics as curves."""
 
-import csv
-import io
+import asyncio
+import json
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 from urllib.parse import quote
 
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from job_tracker.domain.telemetry import MetricSeries
 from training_service.web import live as streams
 from training_service.web.visits import Visit
 
-MOST_COMPARED: Final = 20
+SERIES_AT_ONCE: Final = 8
+"""Series of one answer: other requests wait while it is made. static/curves.js knows the number, too."""
 _PAUSE: Final = 2.0
 
 
@@ -48,29 +49,20 @@ async def curves(visit: Visit) -> Response:
 
 
 async def series(visit: Visit) -> Response:
-    """Return the metrics as JSON for the page."""
-    found = await visit.jobs.metrics(visit.who, visit.job_id, _names(visit))
-    return JSONResponse([series_of(each) for each in found])
-
-
-async def table(visit: Visit) -> Response:
-    """Send the metrics as a file of comma-separated values."""
-    found = await visit.jobs.metrics(visit.who, visit.job_id, _names(visit))
-    text = io.StringIO()
-    rows = csv.writer(text)
-    rows.writerow(("metric", "attempt", "step", "time", "value"))
-    for each in found:
-        # A spreadsheet would compute a name that begins like a formula.
-        name = f"'{each.name}" if each.name.startswith(("=", "+", "-", "@")) else each.name
-        rows.writerows((name, p.attempt, p.step, p.at.isoformat(), repr(p.value)) for p in each.points)
-    headers = {"content-disposition": f'attachment; filename="job-{visit.job_id}.csv"'}
-    return Response(text.getvalue(), headers=headers, media_type="text/csv; charset=utf-8")
+    """Return metrics as JSON for the page: the first ones with a text in their names, behind a name."""
+    names = frozenset(visit.request.query_params.getlist("name"))
+    find, after = visit.query.get("find", ""), visit.query.get("after", "")
+    found = await visit.jobs.metrics(
+        visit.who, visit.job_id, names, containing=find, after=after, most=SERIES_AT_ONCE
+    )
+    text = await asyncio.to_thread(json_of, found)  # there may be many points
+    return Response(text, media_type="application/json")
 
 
 async def fresh(visit: Visit) -> Response:
     """Send an event whenever the job has reported something, so that the page reads the metrics again."""
     await visit.jobs.get(visit.who, visit.job_id)
-    return visit.parts.live.response(_reports(visit))
+    return visit.stream(_reports(visit))
 
 
 async def _reports(visit: Visit) -> AsyncGenerator[str, None]:
@@ -86,17 +78,19 @@ async def _reports(visit: Visit) -> AsyncGenerator[str, None]:
     yield streams.event("end", "")
 
 
+def json_of(found: Sequence[MetricSeries]) -> str:
+    """Return series as JSON."""
+    return json.dumps([series_of(each) for each in found], separators=(",", ":"))
+
+
 def series_of(series: MetricSeries) -> dict[str, Any]:
     """Return a series for JSON, which has neither NaN nor infinity: they are gaps, with their number."""
-    values = [point.value for point in series.points]
+    points, finite = series.points, math.isfinite
+    values = [point.value for point in points]
     return {
         "name": series.name,
-        "steps": [point.step for point in series.points],
-        "times": [round(point.at.timestamp(), 3) for point in series.points],
-        "values": [value if math.isfinite(value) else None for value in values],
-        "gaps": sum(not math.isfinite(value) for value in values),
+        "steps": [point.step for point in points],
+        "times": [round(point.at.timestamp(), 3) for point in points],
+        "values": [value if finite(value) else None for value in values],
+        "gaps": len(values) - sum(map(finite, values)),
     }
-
-
-def _names(visit: Visit) -> frozenset[str]:
-    return frozenset(visit.request.query_params.getlist("name"))

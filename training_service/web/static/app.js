@@ -80,6 +80,18 @@
     showTimes(event.target);
     showSelection();
   });
+  // The stream of a page may break: its replica went away, or the session has ended. The browser tries again.
+  const LOST = "The connection to the service is lost. This page is as it was then; it goes on by itself once the service answers.";
+  const problemOf = (event) => event.target.querySelector("[sse-swap=problem]");
+  document.addEventListener("htmx:sseError", (event) => {
+    const place = problemOf(event);
+    if (!place || place.textContent.trim()) return;
+    const text = document.createElement("p");
+    text.className = "problem lost";
+    text.textContent = LOST;
+    place.replaceChildren(text);
+  });
+  document.addEventListener("htmx:sseOpen", (event) => problemOf(event)?.querySelector(".lost")?.remove());
   // A job has ended: its buttons and links are others now.
   document.addEventListener("htmx:sseClose", (event) => event.detail.type === "message" && location.reload());
   for (const box of document.querySelectorAll("input[name=job]:checked")) chosen.add(box.value);

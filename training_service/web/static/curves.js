@@ -33,8 +33,9 @@
 
   // uPlot wants one list of places for all lines. Of an attempt that went back, the later points count.
   function ordered(series, over, weight) {
-    const points = new Map();
     const at = places(series, over);
+    if (at.every((place, i) => i === 0 || at[i - 1] < place)) return [at, smoothed(series.values, weight)];
+    const points = new Map();
     for (let i = 0; i < at.length; i++) points.set(at[i], series.values[i]);
     const keys = [...points.keys()].sort((a, b) => a - b);
     return [keys, smoothed(keys.map((key) => points.get(key)), weight)];
@@ -55,6 +56,7 @@
   }
 
   function draw() {
+    performance.mark("draw");
     const fields = new FormData(controls);
     const over = fields.get("over"), weight = Number(fields.get("smooth")), isLog = fields.get("log") !== null;
     const find = (fields.get("find") || "").toLowerCase();
@@ -104,6 +106,13 @@
       const joined = lines.length === 1 ? lines[0] : uPlot.join(lines);
       plots.set(name, new uPlot(options(name, labels, over, isLog, width), joined, place));
     }
+    for (const link of document.querySelectorAll("[data-export]")) {
+      const to = new URL(link.href);
+      to.searchParams.set("find", find);
+      link.href = to;
+    }
+    // After the frame in which the browser has painted them.
+    requestAnimationFrame(() => setTimeout(() => performance.measure("curves", "draw")));
     if (!root.childElementCount) {
       const empty = document.createElement("p");
       empty.className = "muted";
@@ -112,24 +121,53 @@
     }
   }
 
+  // The service sends this many series at once, sorted by name. A page has at most MOST of them.
+  const AT_ONCE = 8;
+  let asked = "", isWhole = false;
+
+  async function read(job) {
+    const found = [];
+    for (let more = true; more && found.length <= MOST; ) {
+      const query = new URLSearchParams({ find: asked, after: found.at(-1)?.name ?? "" });
+      const part = await ask(`/jobs/${job}/series?${query}`);
+      found.push(...part);
+      more = part.length === AT_ONCE;
+    }
+    return [job, found];
+  }
+
+  async function ask(url) {
+    const answer = await fetch(url, { headers: { "hx-request": "true" } });
+    if (answer.ok) return answer.json();
+    const text = new DOMParser().parseFromString(await answer.text(), "text/html").body.textContent.trim();
+    throw new Error(text || `HTTP ${answer.status}`);
+  }
+
   async function load() {
-    const answers = await Promise.all(jobs.map(async (job) => {
-      const answer = await fetch(`/jobs/${job}/series`, { headers: { accept: "application/json" } });
-      return [job, answer.ok ? await answer.json() : []];
-    }));
-    data = new Map(answers);
-    draw();
+    let problem = "";
+    asked = new FormData(controls).get("find") || "";
+    try {
+      data = new Map(await Promise.all(jobs.map(read)));
+      isWhole = !asked && [...data.values()].every((list) => list.length <= MOST);
+    } catch (error) {
+      problem = error instanceof TypeError ? "The service does not answer." : error.message;
+    }
+    document.getElementById("curves-problem").textContent = problem;
+    if (!problem || data.size) draw();
+    else root.replaceChildren();
   }
 
   let waiting = 0;
   const later = (work, ms) => { clearTimeout(waiting); waiting = setTimeout(work, ms); };
-  controls.addEventListener("input", () => later(draw, 50));
+  const names = (event) => event.target.name === "find" && !isWhole;
+  controls.addEventListener("input", (event) => (names(event) ? later(load, 300) : later(draw, 50)));
   controls.addEventListener("submit", (event) => event.preventDefault());
   scheme.addEventListener("change", draw);
   addEventListener("resize", () => later(draw, 150));
   if (root.dataset.live) {
     const source = new EventSource(root.dataset.live);
-    source.addEventListener("report", () => { load(); });
+    source.addEventListener("report", load);
+    source.addEventListener("open", () => data.size || load());
     source.addEventListener("end", () => source.close());
   }
   load();

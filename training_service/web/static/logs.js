@@ -32,22 +32,42 @@
     toEnd();
   }
 
-  if (log.dataset.follow) {
-    // The browser connects again by itself, and says which line it had last.
-    const source = new EventSource(log.dataset.follow);
+  const RETRY_MS = 3000;
+  const LOST = "The connection to the service is lost. New lines follow once the service answers.";
+
+  // A browser connects again by itself, and says which line it had last, unless the service has refused it.
+  function connect(url) {
+    const source = new EventSource(url);
+    const status = document.getElementById("log-status");
+    let position = "";
+    source.addEventListener("open", () => {
+      if (status.textContent === LOST) status.textContent = "";
+    });
+    source.addEventListener("error", () => {
+      status.textContent = LOST;
+      if (source.readyState !== EventSource.CLOSED) return;
+      const again = new URL(url, location);
+      if (position) again.searchParams.set("position", position);
+      setTimeout(connect, RETRY_MS, again.href);
+    });
     source.addEventListener("lines", (event) => {
+      position = event.lastEventId;
       log.append(...JSON.parse(event.data).map(line));
       for (let extra = log.childElementCount - MOST; extra > 0; extra--) log.firstElementChild.remove();
       if (follow.checked) toEnd();
     });
     source.addEventListener("problem", (event) => {
-      document.getElementById("log-status").textContent = JSON.parse(event.data);
+      status.textContent = JSON.parse(event.data);
       source.close();
     });
     source.addEventListener("end", () => {
-      document.getElementById("log-status").textContent = "The attempt has ended; the log is complete.";
+      status.textContent = "The attempt has ended; the log is complete.";
       source.close();
     });
+  }
+
+  if (log.dataset.follow) {
+    connect(log.dataset.follow);
     log.addEventListener("wheel", (event) => event.deltaY < 0 && (follow.checked = false), { passive: true });
     follow.addEventListener("change", () => follow.checked && toEnd());
   }

@@ -8,6 +8,7 @@ import pytest
 
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.eviction import EvictionReason
 from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, groups_of, printed, seen, started, text_of
 from tests.support.cluster import CommandFailed
@@ -99,17 +100,17 @@ async def test_a_killed_rank_is_diagnosed_as_killed(world: KubernetesGroups, pla
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-async def test_a_pod_deleted_by_hand_is_a_failure(world: KubernetesGroups, place: Place, rank: int) -> None:
+async def test_a_pod_deleted_by_hand_is_an_eviction(world: KubernetesGroups, place: Place, rank: int) -> None:
     backend = world.open()
     asked = job(FOREVER, instances=2)
     plan = world.plan(asked)
     await started(backend, asked)
     name = plan.pods[rank]["metadata"]["name"]
     await asyncio.to_thread(place.kubectl, "delete", "pod", name, "--grace-period=1", "--wait=false")
-    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
-    assert end.first_failure is not None
-    assert (end.first_failure.category, end.first_failure.rank) == (Category.POD_DELETED, rank)
-    assert (await stop(backend))[rank] is Phase.FAILED
+    end = await seen(backend, job().group, lambda o: o.eviction is not None)
+    assert (end.eviction.why, end.eviction.rank) == (EvictionReason.DELETED, rank)  # type: ignore[union-attr]
+    await seen(backend, job().group, lambda o: o.statuses[rank].phase is Phase.STOPPED)
+    assert await stop(backend) == [Phase.STOPPED] * 2
     assert place.left() == []
     assert await groups_of(backend) == {}
 

@@ -133,9 +133,7 @@ async def test_a_deleted_namespace_is_named(world: KubernetesGroups, place: Plac
     backend = world.open()
     await started(backend, job(FOREVER, instances=2))
     place.cluster.kubectl("delete", "namespace", other, "--wait=false")
-    end = await seen(backend, job().group, lambda o: o.first_failure is not None)
-    assert end.first_failure is not None
-    assert end.first_failure.category is Category.POD_DELETED
+    await seen(backend, job().group, lambda o: o.eviction is not None)
     with pytest.raises(LaunchFailed) as refused:
         await backend.launch(job(FOREVER, job_id=2))
     assert refused.value.diagnosis.category is Category.NAMESPACE_GONE

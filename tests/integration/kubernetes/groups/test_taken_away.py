@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from job_tracker.domain.diagnosis import Category
+from job_tracker.domain.eviction import EvictionReason
 from job_tracker.domain.group import Phase
 from tests.support.backends import KubernetesGroups, groups_of, printed, seen, started, text_of
 from tests.support.jobs import job
@@ -16,7 +17,7 @@ FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 SHORT = timedelta(seconds=1)
 
 
-async def test_the_last_output_of_an_evicted_pod_is_kept_and_the_job_is_retryable(
+async def test_the_last_output_of_an_evicted_pod_is_kept_and_its_end_is_no_failure(
     world: KubernetesGroups, place: Place
 ) -> None:
     program = (
@@ -33,14 +34,13 @@ async def test_the_last_output_of_an_evicted_pod_is_kept_and_the_job_is_retryabl
     for rank in (0, 1):
         assert await printed(backend, asked.group, rank) == "up\n"
     await asyncio.to_thread(place.evict, plan.pods[1]["metadata"]["name"])
-    end = await seen(backend, asked.group, lambda o: o.first_failure is not None)
-    diagnosis = end.first_failure
-    assert diagnosis is not None
-    assert (diagnosis.rank, diagnosis.retryable) == (1, True)
-    # Clusters before 1.26 report an eviction like a deletion, and the resolution mentions that.
-    assert diagnosis.category is Category.EVICTED or "evicted it" in diagnosis.resolution
-    assert (diagnosis.category is Category.EVICTED) == place.tells_evictions()
-    await backend.stop(asked.group, timedelta(seconds=10))
+    end = await seen(backend, asked.group, lambda o: o.eviction is not None)
+    assert end.eviction is not None
+    assert (end.eviction.rank, end.first_failure) == (1, None)
+    assert (end.eviction.why is EvictionReason.DRAINED) == place.tells_evictions()
+    stopped = await backend.stop(asked.group, timedelta(seconds=10))
+    assert stopped is not None
+    assert [rank.status.exit_code for rank in stopped.ranks] == [143, 143]
     for rank in (0, 1):
         assert await text_of(backend.logs(asked.group, rank)) == "up\nsaved\n"
     again = await started(backend, replace(asked, attempt=2))

@@ -28,6 +28,8 @@ from tests.support.pods import (
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 1\nValueError: x'
 NOT_FOUND = 'exec: "nope": executable file not found in $PATH: unknown'
+SILENT = [condition("Ready", "False", since=20), condition("ContainersReady", "True")]
+BY_FORCE = {"deletionTimestamp": at(40), "deletionGracePeriodSeconds": 0}
 FAILED = {
     # name: (pod, category, exit code, retryable, evidence)
     "missing image": (
@@ -165,45 +167,14 @@ FAILED = {
         pod("Failed", reason="Evicted", message='Usage of EmptyDir volume "shm" exceeds the limit "1Gi". '),
         *(Category.EVICTED, None, False, 'volume "shm" exceeds the limit'),
     ),
-    "drained": (
-        pod(
-            "Running",
-            container(RUNNING),
-            conditions=disrupted("EvictionByEvictionAPI", "Eviction API: evicting"),
-            metadata=DELETED,
-        ),
-        *(Category.EVICTED, None, True, "Eviction API: evicting"),
-    ),
-    "drained, and it exited with 0 on SIGTERM": (
-        pod(
-            "Succeeded",
-            container(terminated(0, "Completed", finished=42)),
-            conditions=disrupted("EvictionByEvictionAPI", "Eviction API: evicting"),
-            metadata=DELETED,
-        ),
-        *(Category.EVICTED, 0, True, "Eviction API: evicting"),
-    ),
-    "preempted by the scheduler": (
-        pod(
-            "Running",
-            container(RUNNING),
-            conditions=disrupted("PreemptionByScheduler", "default-scheduler: preempting to accommodate"),
-            metadata=DELETED,
-        ),
-        *(Category.PREEMPTED, None, True, "preempting to accommodate"),
-    ),
-    "preempted by the kubelet": (
-        pod("Failed", reason="Preempting", message="Preempted in order to admit critical pod"),
-        *(Category.PREEMPTED, None, True, "critical pod"),
-    ),
     "node that was unreachable for too long": (
         pod(
             "Running",
             container(RUNNING),
-            conditions=disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"),
+            conditions=[*SILENT, *disrupted("DeletionByTaintManager", "Taint manager: deleting")],
             metadata=DELETED,
         ),
-        *(Category.NODE_LOST, None, True, "NoExecute taint"),
+        *(Category.NODE_LOST, None, True, "Taint manager"),
     ),
     "node that was unreachable for too long, up to 1.25": (
         pod(
@@ -236,18 +207,6 @@ FAILED = {
         ),
         *(Category.NODE_LOST, None, True, "node no longer exists"),
     ),
-    "node shut down": (
-        pod(
-            "Failed",
-            container(terminated(143, finished=41)),
-            conditions=disrupted(
-                "TerminationByKubelet", "Pod was terminated in response to imminent node shut"
-            ),
-            reason="Terminated",
-            message="Pod was terminated in response to imminent node shutdown.",
-        ),
-        *(Category.NODE_LOST, 143, True, "imminent node shutdown"),
-    ),
     "unknown disruption": (
         pod("Running", container(RUNNING), conditions=disrupted("DeletionByGodot", "he came")),
         *(Category.KILLED, None, True, "DeletionByGodot: he came"),
@@ -273,25 +232,17 @@ FAILED = {
         ),
         *(Category.DEADLINE_EXCEEDED, None, False, "longer than the specified"),
     ),
-    "deleted by hand, still ending": (
-        pod("Running", container(RUNNING), metadata=DELETED),
-        *(Category.POD_DELETED, None, True, ""),
-    ),
-    "deleted by hand, and ended": (
-        pod("Failed", container(terminated(143, finished=40)), metadata=DELETED),
-        *(Category.POD_DELETED, 143, True, ""),
-    ),
-    "deleted by hand, and exited with 0 on SIGTERM": (
-        pod("Succeeded", container(terminated(0, "Completed", finished=41)), metadata=DELETED),
-        *(Category.POD_DELETED, 0, True, ""),
-    ),
     "deleted by force": (
         pod(
             "Running",
             container(RUNNING),
-            metadata={"deletionTimestamp": at(40), "deletionGracePeriodSeconds": 0},
+            metadata=BY_FORCE,
         ),
         *(Category.POD_DELETED, None, True, ""),
+    ),
+    "preempted by the scheduler, without a grace": (
+        pod("Running", container(RUNNING), conditions=disrupted("PreemptionByScheduler"), metadata=BY_FORCE),
+        *(Category.PREEMPTED, None, True, ""),
     ),
     "gone": (None, Category.POD_DELETED, None, True, ""),
     "failed for an unknown reason": (
@@ -339,19 +290,11 @@ def test_a_wait_without_a_start_time_continues() -> None:
     assert observe_rank(1, the_pod, LATE).status.phase is Phase.PENDING
 
 
-SILENT = [condition("Ready", "False", since=20), condition("ContainersReady", "True")]
-
-
 @pytest.mark.parametrize(
     ("last", "category"),
     [
         (pod("Running", container(RUNNING)), Category.POD_DELETED),
         (pod("Running", container(RUNNING), conditions=SILENT), Category.NODE_LOST),
-        (
-            pod("Running", container(RUNNING), conditions=disrupted("EvictionByEvictionAPI")),
-            Category.EVICTED,
-        ),
-        (pod("Pending", conditions=disrupted("PreemptionByScheduler")), Category.PREEMPTED),
         (pod("Failed", reason="Evicted", message="low on memory"), Category.EVICTED),
     ],
 )
@@ -364,6 +307,6 @@ def test_the_last_status_of_a_deleted_pod_explains_its_end(last: dict[str, Any],
 
 def test_a_deletion_that_may_have_been_a_drain_says_so() -> None:
     """Early clusters do not report that a pod was evicted through the API."""
-    seen = observe_rank(1, pod("Running", container(RUNNING), metadata=DELETED), LATE)
+    seen = observe_rank(1, pod("Running", container(RUNNING)), LATE, gone=True)
     assert seen.diagnosis is not None
     assert "drain of its node evicted it" in seen.diagnosis.resolution

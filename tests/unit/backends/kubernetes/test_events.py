@@ -13,6 +13,7 @@ from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.plan import plan
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.eviction import Eviction, EvictionReason
 from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.policies import RetryPolicy
 from tests.support import schemas
@@ -166,6 +167,19 @@ async def test_a_preemption_is_reported_and_so_is_an_end_that_came_before(
     history.ends(JobState.SUCCEEDED)
     await history.recorder.flush()
     assert sent(server)[-1] == ("Succeeded", "Normal", "uid-of-program-1-master")
+
+
+async def test_an_eviction_is_reported(server: Scripted, history: History) -> None:
+    server.answers = [CREATED] * 10
+    history.launches()
+    history.has_pods()
+    history.saves(history.job.running(NOON))
+    history.saves(history.job.evicted(Eviction(why=EvictionReason.SHUT_DOWN, at=NOON, machine="n7"), NOON))
+    await history.recorder.flush()
+    assert sent(server)[-1] == ("Evicted", "Normal", "uid-of-program-1-master")
+    assert server.bodies[-1]["message"] == (
+        "Evicted: n7, with rank 0, is being shut down. The job is queued again after attempt 1 of at most 2."
+    )
 
 
 async def test_success_is_reported_once(server: Scripted, history: History) -> None:

@@ -188,6 +188,65 @@ def test_a_job_that_is_put_off_again_and_again_is_passed_by_few_of_its_own_queue
     assert cluster.promises[2].overtaken == 8
 
 
+def test_a_job_that_loses_its_promise_is_passed_by_few_to_which_a_later_start_was_promised() -> None:
+    """Otherwise each time another queue takes its promise from it, one of its own queue goes first."""
+    cluster = Cluster()
+    cluster.used("a", 1e6)
+    cluster.submit(gang(2, "a", 8, 10.0))
+    passed = 0
+    for turn in range(60):
+        cluster.running.clear()
+        # Every other turn, the job of queue b is of unknown length: no start can be promised to job 2.
+        cluster.submit(gang(100 + turn, "b", 1, None if turn % 2 else 10.0), gang(1000 + turn, "a", 1, None))
+        passed += sum(job_id >= 1000 for job_id in started(cluster.turn(NOW + turn * 60)))
+
+    assert passed == 8
+    cluster.running.clear()
+    assert started(cluster.turn(NOW + 3600))[0] == 2
+
+
+def test_how_many_have_passed_a_job_is_known_after_passes_that_do_not_come_to_it() -> None:
+    cluster = Cluster()
+    cluster.run(gang(1, "b", 7, None))
+    cluster.submit(gang(2, "a", 8, 10.0), gang(3, "a", 1, None))
+    assert started(cluster.turn()) == [3]
+    assert cluster.promises[2].overtaken == 1
+
+    cluster.used("a", 1e6)
+    cluster.submit(gang(4, "b", 8, None))
+    cluster.turn(options=PlannerOptions(reservations=1))
+    assert cluster.promises[2].overtaken == 1
+
+
+def test_a_job_that_fits_nowhere_any_more_takes_no_reservation_of_others() -> None:
+    cluster = Cluster()
+    cluster.run(gang(1, "a", 7, None))
+    cluster.submit(gang(2, "a", 9, 10.0), gang(3, "a", 8, 10.0), *(gang(i, "a", 1, None) for i in (4, 5, 6)))
+    passed = 0
+    for _ in range(20):
+        passed += len(started(cluster.turn(options=PlannerOptions(reservations=1, overtake_limit=2))))
+        for job_id in [each for each in cluster.running if each > 1]:
+            del cluster.running[job_id]
+
+    assert passed == 2
+
+
+def test_what_is_guaranteed_to_a_parent_does_not_let_jobs_of_one_queue_pass_each_other() -> None:
+    cluster = Cluster(
+        Queue(name="top", limits={"default": {"instances": Limit(nominal=3)}}),
+        *(Queue(name=name, parent="top") for name in ("a", "b")),
+    )
+    cluster.run(gang(1, "b", 2, None))
+    cluster.submit(gang(2, "a", 8, 10.0))
+    passed = 0
+    for job_id in range(10, 40):
+        cluster.submit(gang(job_id, "a", 1, None))
+        passed += len(started(cluster.turn()))
+        cluster.running = {1: cluster.running[1]}
+
+    assert passed == 8
+
+
 @pytest.mark.parametrize("seconds", [[100.0], [100.0, None]])
 def test_promises_to_later_jobs_count_as_overtaking_a_job_to_which_none_can_be_promised(
     seconds: list[float | None],
@@ -224,6 +283,22 @@ def test_an_elastic_job_takes_no_more_than_the_fewest_trainers_from_what_was_pro
     decided = cluster.turn(NOW + 10)
 
     assert [(each.job_id, each.allocation.trainers) for each in decided.admitted] == [(2, 4), (3, 0)]
+
+
+def test_an_elastic_job_leaves_the_quota_of_what_was_promised() -> None:
+    cluster = Cluster(
+        Queue(name="a"),
+        Queue(name="c", limits={"default": {"instances": Limit(nominal=3, lend=1)}}),
+        Queue(name="d", limits={"default": {"instances": Limit(nominal=2)}}),
+        capacity=5,
+    )
+    cluster.run(gang(1, "a", 1, None), gang(2, "d", 2, 5.0))
+    cluster.submit(replace(gang(3, "c", 2, None), least=1), gang(4, "c", 1, None))
+    cluster.promises = {each: Promise(NOW + 5, "default") for each in (3, 4)}
+
+    decided = cluster.turn()
+
+    assert [(each.job_id, each.allocation.trainers) for each in decided.admitted] == [(3, 1), (4, 0)]
 
 
 def test_a_promise_to_a_job_holds_while_jobs_before_it_have_none() -> None:

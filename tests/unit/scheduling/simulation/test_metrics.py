@@ -5,15 +5,23 @@ import math
 import pytest
 
 from job_tracker.scheduling.model import Allocation
+from job_tracker.scheduling.simulation.attempts import Span
 from job_tracker.scheduling.simulation.metrics import Waits, is_kept, jain, over_time, summary
 from job_tracker.scheduling.simulation.replay import Record
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 
 FOUR = {"instances": 4}
+
+
+def ran(job: TraceJob, started_at: float, held: dict[str, int] | None = None, **rest: float) -> Record:
+    span = Span(started_at, started_at + job.run, held or {"instances": job.instances})
+    return Record(job, started_at, [span], is_done=True, first_promise=rest.get("first_promise"))
+
+
 RECORDS = [
-    Record(TraceJob(0, 100, 2, "a"), started_at=0),
-    Record(TraceJob(0, 100, 4, "b"), started_at=100, first_promise=100),
-    Record(TraceJob(10, 50, 2, "b"), started_at=60, first_promise=50),
+    ran(TraceJob(0, 100, 2, "a"), 0),
+    ran(TraceJob(0, 100, 4, "b"), 100, first_promise=100),
+    ran(TraceJob(10, 50, 2, "b"), 60, first_promise=50),
     Record(TraceJob(10, 50, 9, "b"), refused="too large"),
 ]
 
@@ -45,8 +53,8 @@ def test_shares_over_time_add_up_to_the_work() -> None:
 
 def test_weights_count_in_fairness() -> None:
     records = [
-        Record(TraceJob(0, 100, 1, "a"), started_at=0),
-        Record(TraceJob(0, 100, 3, "b"), started_at=0),
+        ran(TraceJob(0, 100, 1, "a"), 0),
+        ran(TraceJob(0, 100, 3, "b"), 0),
     ]
     (span,) = over_time(records, capacity=FOUR, spans=1, weights={"a": 1, "b": 3})
     assert span.index == pytest.approx(1)
@@ -61,14 +69,14 @@ def test_jains_index_is_one_for_equal_values() -> None:
 
 
 def test_work_before_the_beginning_does_not_count() -> None:
-    running = Record(TraceJob(-50, 100, 2, begun=Begun(-50, Allocation())), started_at=-50)
+    running = ran(TraceJob(-50, 100, 2, begun=Begun(-50, Allocation())), -50)
     found = summary([running], FOUR)
     assert (found.end, found.utilisation, found.waits.jobs) == (50, 0.5, 0)
     assert [span.utilisation for span in over_time([running], FOUR, spans=2)] == [0.5, 0.5]
 
 
 def test_the_resource_that_is_used_most_gives_utilisation_and_shares() -> None:
-    records = [Record(TraceJob(0, 10, 1, "a"), started_at=0, held={"instances": 1, "gpu": 8})]
+    records = [ran(TraceJob(0, 10, 1, "a"), 0, held={"instances": 1, "gpu": 8})]
     capacity = {"instances": 10, "gpu": 16}
     assert summary(records, capacity).by_resource == {"instances": 0.1, "gpu": 0.5}
     (span,) = over_time(records, capacity, spans=1)
@@ -77,8 +85,8 @@ def test_the_resource_that_is_used_most_gives_utilisation_and_shares() -> None:
 
 def test_waits_are_summed_up_by_project() -> None:
     records = [
-        Record(TraceJob(0, 1, 1, project="vision"), started_at=4),
-        Record(TraceJob(0, 1, 1, project="speech"), started_at=8),
+        ran(TraceJob(0, 1, 1, project="vision"), 4),
+        ran(TraceJob(0, 1, 1, project="speech"), 8),
     ]
     found = summary(records, FOUR).by_project
     assert {name: waits.mean for name, waits in found.items()} == {"speech": 8, "vision": 4}

@@ -148,7 +148,7 @@ def test_all_resources_count() -> None:
     flavor = Flavor(name="default", capacity={"instances": 4, "cpu": 1000})
     parts = (Part(1, {"instances": 1, "cpu": 600}),)
     (record,) = replay([TraceJob(0, 1, 1, each=parts)], all_at_once, Cluster((flavor,)))
-    assert record.uses == {"instances": 1, "cpu": 600}
+    assert [span.held for span in record.spans] == [{"instances": 1, "cpu": 600}]
     with pytest.raises(PolicyError, match="job 2 is started on 600 cpu of flavor 'default'; 400 are free"):
         replay(
             [TraceJob(0, 1, 1, each=parts), TraceJob(0, 1, 1, each=parts)], all_at_once, Cluster((flavor,))

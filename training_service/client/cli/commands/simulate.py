@@ -84,6 +84,12 @@ def simulate(
             "resource. Repeatable.",
         ),
     ] = None,
+    preempt: Annotated[
+        bool,
+        typer.Option(
+            "--preempt", help="What if waiting jobs stopped those of their queue with a lower priority?"
+        ),
+    ] = False,
     durations: Annotated[
         Knowledge | None,
         typer.Option(help="What the policy knows of run times; by default exact, or what was said."),
@@ -118,13 +124,13 @@ def simulate(
 ) -> None:
     """Simulate how a cluster would run the jobs of a trace, or how the service will run those of its queue.
 
-    With --add or --quota, the base is shown beside the what-if. A trace needs no service. Nothing is changed
-    in the service. In a pipe, each scenario is one line: its name, and utilisation, mean, P50 and P90 of
-    waiting in seconds, separated by tabs. --json has all figures.
+    With --add, --quota or --preempt, the base is shown beside the what-if. A trace needs no service. Nothing
+    is changed in the service. In a pipe, each scenario is one line: its name, and utilisation, mean, P50 and
+    P90 of waiting in seconds, separated by tabs. --json has all figures.
     """
     session = session_of(context)
     _refuse_options(context, _OF_SERVICES if file is not None else _OF_TRACES, is_trace=file is not None)
-    made = what_ifs.changes(add or (), quota or ())
+    made = what_ifs.changes(add or (), quota or (), preempt)
     if plot is not None:
         simulations.check_picture(plot)
     try:

@@ -1,6 +1,7 @@
 """Parses the what-ifs of trainctl simulate: --add FLAVOR=N and --quota QUEUE=[FLAVOR/][RESOURCE=]N."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import typer
 
@@ -11,12 +12,12 @@ from job_tracker.scheduling.simulation.cluster import Changes, Cluster, Quota
 from training_service.client.cli.commands.assignments import parsed
 
 
-def changes(add: Sequence[str], quota: Sequence[str]) -> Changes:
+def changes(add: Sequence[str], quota: Sequence[str], preempt: bool = False) -> Changes:
     """Parse what is different. Raises BadParameter."""
     most = trace.MOST_INSTANCES
     added = {flavor: _whole(flavor, text, -most, "--add") for flavor, text in parsed(add, "--add").items()}
     quotas = [_quota(queue, text) for queue, text in parsed(quota, "--quota").items()]
-    return Changes(added, quotas)
+    return Changes(added, quotas, preempt)
 
 
 def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
@@ -34,7 +35,7 @@ def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
             param_hint="--capacity",
         )
     more = capacity - flavor.capacity.get(INSTANCES, 0)
-    return Changes({**made.add, flavor.name: more}, made.quota) if more else made
+    return replace(made, add={**made.add, flavor.name: more}) if more else made
 
 
 def _whole(name: str, text: str, least: int, option: str) -> int:

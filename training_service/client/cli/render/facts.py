@@ -184,8 +184,8 @@ def _move(move: Move) -> str:
     if move.status == TrainingStatus.queuing:
         if failed:
             return f"attempt {move.attempt} failed{why}"
-        if move.preempted:
-            return f"queued again: {words.printable(move.preempted)}"
+        if interrupted := move.preempted or move.evicted:
+            return f"queued again: {words.printable(interrupted)}"
         return "queued again" if move.attempt else "submitted"
     if failed and move.status in (TrainingStatus.launch, TrainingStatus.running):
         return f"rank {move.diagnosis.rank} restarted{why}"

@@ -37,7 +37,17 @@ def tables(found: GetQueueResponse) -> RenderableType:
     jobs = _table(_JOBS, (_row(job) for job in found.jobs))
     marks = {job.estimate.basis for job in found.jobs if job.HasField("estimate")}
     notes = [Text(_NOTES[mark]) for mark in ("learned", "assumed") if mark in marks]
-    return Group(queues, Text(), jobs, *notes)
+    stops = [Text(note) for job in found.jobs for note in _stops(job)]
+    return Group(queues, Text(), jobs, *notes, *stops)
+
+
+def _stops(job: WaitingJob) -> Iterator[str]:
+    """Yield which jobs are being stopped for a job, and for which job it was stopped."""
+    if job.stopping:
+        jobs = ", ".join(map(str, job.stopping))
+        yield f"job {job.job_id}: being stopped for it: {jobs}"
+    if job.stopped:
+        yield f"job {job.job_id}: {words.printable(job.stopped)}"
 
 
 _MARKS = {"learned": "*", "assumed": "?"}

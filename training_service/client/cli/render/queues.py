@@ -62,6 +62,8 @@ def _limits(found: Queue) -> Iterator[str]:
         yield f"preemptions={rules.max_preemptions}"
     if rules.protected:
         yield f"protected={rules.protected}"
+    if rules.HasField("resize_period"):
+        yield f"resize-period={rules.resize_period.ToSeconds()}s"
 
 
 def _yes(value: bool) -> str:

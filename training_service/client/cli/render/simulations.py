@@ -52,6 +52,9 @@ class Shown:
                 "promised": summary.promised,
                 "promises_kept": summary.kept,
                 "not_started": summary.unstarted,
+                "stopped": summary.stopped,
+                "resized": summary.resized,
+                "lost_instance_s": summary.lost,
                 "fairness": self.mean_fairness,
                 "over_time": [asdict(each) for each in self.result.over_time],
             }
@@ -102,7 +105,7 @@ def tables(every: Iterable[Shown]) -> RenderableType:
 
 def _reason(shown: Shown) -> str:
     """Return why the largest of the jobs that never started did not."""
-    records = [each for each in shown.result.records if each.started_at is None]
+    records = [each for each in shown.result.records if not each.is_done]
     largest = max(records, key=lambda each: each.job.instances)
     size, most = largest.job.instances, shown.result.instances
     if size > most:
@@ -122,6 +125,12 @@ def _rows(shown: Sequence[Shown]) -> list[tuple[str, list[str]]]:
         ("ends after", [duration(each.result.summary.end) for each in shown]),
         ("first promise kept", [_kept(each) for each in shown]),
     ]
+    if any(each.result.summary.stopped or each.result.summary.resized for each in shown):
+        rows += [
+            ("stopped for others", [str(each.result.summary.stopped) for each in shown]),
+            ("resized", [str(each.result.summary.resized) for each in shown]),
+            ("lost by stops", [f"{each.result.summary.lost / 3600:.3g} instance h" for each in shown]),
+        ]
     if any(len(each.result.summary.by_queue) > 1 for each in shown):
         rows.append(("fairness", [f"{each.mean_fairness:.3f}" for each in shown]))
     return rows

@@ -7,6 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from training_service._generated.training_service_pb2 import (
+    CapacityHolder,
     ExpectedRun,
     ExplainTrainingResponse,
     StartEstimate,
@@ -51,12 +52,19 @@ def _run(run: ExpectedRun) -> str:
     return f"for {median}, in nine of ten cases less than {high} ({source})"
 
 
+def _holder(holder: CapacityHolder) -> str:
+    of = f"project {words.printable(holder.project)}, {words.count(holder.instances, 'instance')}"
+    return f"job {holder.job_id} {words.printable(holder.name)} ({of})"
+
+
 def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str]) -> Iterator[Fact]:
     yield "Job", str(explained.job_id)
     if not explained.reasons:
         yield "Waits", "no: it is not in the queue"
         return
     yield "Queue", f"{words.printable(explained.queue)}, {words.count(explained.position, 'job')} before it"
+    if explained.stopped:
+        yield "Stopped", words.printable(explained.stopped)
     for reason in explained.reasons:
         yield "Reason", f"{words.printable(reason.code)}: {words.printable(reason.message)}"
     if explained.HasField("promised_start"):
@@ -74,9 +82,12 @@ def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str
         yield "Runs", "for an unknown time; submit with --expected to say how long"
     for remedy in explained.remedies:
         yield "Remedy", words.printable(remedy.message) + ("" if remedy.is_verified else " (not verified)")
+    for holder in explained.stopping:
+        yield "Stopping", _holder(holder)
+    if explained.other_stopping:
+        yield "Stopping", words.count(explained.other_stopping, "other job")
     for holder in explained.holders:
-        of = f"project {words.printable(holder.project)}, {words.count(holder.instances, 'instance')}"
-        yield "Held by", f"job {holder.job_id} {words.printable(holder.name)} ({of})"
+        yield "Held by", _holder(holder)
     if explained.other_holders:
         others = words.count(explained.other_holders, "other job")
         yield "Held by", f"{others} ({words.count(explained.other_instances, 'instance')})"

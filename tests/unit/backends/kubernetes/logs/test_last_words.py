@@ -22,7 +22,7 @@ async def test_the_log_of_a_deleted_or_evicted_pod_is_read_until_it_ends(tmp_pat
         cluster.run(MASTER, WORKER)
         await seen(backend, asked.group, lambda found: found.statuses[1].phase is Phase.RUNNING)
         cluster.mark_deleted(WORKER)
-        await seen(backend, asked.group, lambda found: found.first_failure is not None)
+        await seen(backend, asked.group, lambda found: found.eviction is not None)
         stopping = asyncio.create_task(backend.stop(asked.group, timedelta(seconds=10)))
         async with asyncio.timeout(30):
             while cluster.asked["DELETE pods"] < 2:

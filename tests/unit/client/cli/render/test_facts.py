@@ -61,15 +61,17 @@ def test_a_description_shows_the_program_and_where_its_packages_come_from() -> N
     assert "command" not in lines.description(Status(job_id=1))
 
 
-def test_the_history_says_why_an_attempt_was_stopped_for_another_job() -> None:
+def test_the_history_says_why_an_attempt_was_stopped_before_its_end() -> None:
     moves = [
         pb.Move(status=pb.queuing),
         pb.Move(status=pb.queuing, attempt=1, preempted="Preempted: job 9 has a higher priority."),
+        pb.Move(status=pb.queuing, attempt=1, evicted="Evicted: n7 is being shut down."),
         pb.Move(status=pb.queuing, attempt=2),
     ]
     assert [change for _, change in facts.history(Status(moves=moves))] == [
         "submitted",
         "queued again: Preempted: job 9 has a higher priority.",
+        "queued again: Evicted: n7 is being shut down.",
         "queued again",
     ]
 

@@ -1,0 +1,50 @@
+"""The stop of an attempt by others than this service, which leaves its processes time to save."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class EvictionReason(StrEnum):
+    """Why the engine ends a rank. The values are stable."""
+
+    DRAINED = "drained"
+    """Evicted through the API: a drain of its node, an autoscaler, the notice of a spot machine."""
+    DELETED = "deleted"
+    """Deleted with a grace by a person or a program; before Kubernetes 1.26 also drained."""
+    OUTRANKED = "outranked"
+    """The engine makes room for something of a higher priority."""
+    TAINTED = "tainted"
+    """Its node has got a taint that the rank does not tolerate."""
+    SHUT_DOWN = "shut_down"
+    """Its node is shut down in an orderly way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """The notice that a rank got from the engine. The rest of its group is then stopped with a grace, too.
+
+    The job is queued again where it stood, and the attempt does not count.
+    """
+
+    why: EvictionReason
+    at: datetime
+    """When the rank got the notice, by the engine's clock."""
+    rank: int = 0
+    machine: str = ""
+    """Empty: unknown."""
+    detail: str = ""
+    """The engine's own words."""
+
+    def sentence(self) -> str:
+        """Return who stopped the attempt, for its caller."""
+        rank, machine = self.rank, self.machine or "its node"
+        what = {
+            EvictionReason.DRAINED: f"rank {rank} was evicted from {machine} through the API of the cluster",
+            EvictionReason.DELETED: f"the pod of rank {rank} on {machine} was deleted or evicted, but not by "
+            "this service",
+            EvictionReason.OUTRANKED: f"rank {rank} made room on {machine} for a pod of a higher priority",
+            EvictionReason.TAINTED: f"rank {rank} does not tolerate a new taint of {machine}",
+            EvictionReason.SHUT_DOWN: f"{machine}, with rank {rank}, is being shut down",
+        }[self.why]
+        return f"Evicted: {what}{f' ({self.detail})' if self.detail else ''}."

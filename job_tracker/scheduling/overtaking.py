@@ -1,0 +1,80 @@
+"""Which waiting jobs others may overtake only so often, in one pass."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from job_tracker.scheduling.model import Promise, Reserve
+
+
+@dataclass(slots=True)
+class Blocker:
+    """A waiting job that a limited number of others may overtake."""
+
+    job_id: int
+    promise: Promise
+    """As this pass gives it."""
+    overtaken: int
+
+
+class Overtaking:
+    """The blockers of a pass by place: a queue or a node above it ("": all queues), and a flavor."""
+
+    def __init__(self, promises: Mapping[int, Promise], limit: int) -> None:
+        """Start without blockers. `promises` are those of the passes before."""
+        self._promises, self._limit = promises, limit
+        self._blockers: dict[tuple[str, str], Blocker] = {}
+        self._counted: dict[int, Blocker] = {}
+
+    def add(self, job_id: int, promise: Promise, places: Iterable[tuple[str, str]]) -> None:
+        """Limit how often a job is overtaken in places. Those that have a blocker keep it."""
+        blocker = Blocker(job_id, promise, promise.overtaken)
+        for place in places:
+            self._blockers.setdefault(place, blocker)
+
+    def ahead(self, job_id: int, flavor: str, nodes: Iterable[str]) -> list[Blocker]:
+        """Return the blockers that a job would overtake on a flavor, in the nodes where it overtakes others.
+
+        If it was promised a start on the flavor, it has overtaken those that never had a promise already.
+        Those that have lost theirs count: else jobs of other queues could take it from them again and again.
+        """
+        if not self._blockers:
+            return []
+        found: list[Blocker] = []
+        for node in nodes:
+            blocker = self._blockers.get((node, flavor))
+            if blocker is not None and blocker not in found:
+                found.append(blocker)
+        promise = self._promises.get(job_id)
+        if promise is None or promise.flavor != flavor:
+            return found
+        return [each for each in found if each.promise.at < math.inf or each.promise.is_put_off]
+
+    def count(self, blockers: Iterable[Blocker]) -> None:
+        """Count that a job has overtaken blockers."""
+        for blocker in blockers:
+            blocker.overtaken += 1
+            self._counted[blocker.job_id] = blocker
+
+    def is_full(self, blockers: Iterable[Blocker]) -> bool:
+        """Return whether no other job may overtake one of them."""
+        return any(each.overtaken >= self._limit for each in blockers)
+
+    def is_shut(self, flavors: Iterable[str]) -> bool:
+        """Return whether no job of any queue may overtake the first waiting ones any more."""
+        first = [self._blockers.get(("", flavor)) for flavor in flavors]
+        return all(each is not None and self.is_full([each]) for each in first)
+
+    def counted(self, reserves: Sequence[Reserve]) -> list[Reserve]:
+        """Return the reserves with how often each job was overtaken."""
+        return [
+            replace(each, promise=replace(each.promise, overtaken=self._counted[each.job_id].overtaken))
+            if each.job_id in self._counted
+            else each
+            for each in reserves
+        ]
+
+
+def without_promise(blockers: Iterable[Blocker]) -> list[Blocker]:
+    """Return those to which no start can be promised."""
+    return [each for each in blockers if each.promise.at == math.inf]

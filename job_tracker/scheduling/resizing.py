@@ -1,0 +1,269 @@
+"""Which running elastic gangs go on in another size: by an orderly stop and a next attempt. It is pure.
+
+A gang becomes smaller if a waiting job then starts, and larger if more is free than what waits needs. Each
+change has to pay: over the time that the gang is expected to run on, it gains more instances times seconds
+than the stop loses. Neither moves what was promised to others.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from job_tracker.scheduling.capacity import FlavorCapacity, Slot, Use
+from job_tracker.scheduling.changes import path_of
+from job_tracker.scheduling.lengths import planned_end, planned_length
+from job_tracker.scheduling.model import (
+    Gang,
+    Plan,
+    Preempt,
+    PreemptionReason,
+    Reason,
+    Reserve,
+    Running,
+    Snapshot,
+    Stake,
+)
+from job_tracker.scheduling.preemption import is_protected, rules_of
+from job_tracker.scheduling.running import instances_of, running_gangs, trainers_of
+from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
+from job_tracker.scheduling.standing import Standing
+from job_tracker.scheduling.victims import Search, Victim, cost
+
+_MOST: Final = 16
+"""So many gangs become larger in one pass."""
+_STOPPING: Final = 60.0
+"""So much later, the next attempt may begin, and must still delay no promise."""
+_ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
+"""Jobs that wait for one of these do not start with more machines."""
+
+
+def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[Preempt, ...]:
+    """Return the elastic gangs that are stopped to go on in another size.
+
+    While others are being stopped there are none: what gets free has to be used first.
+    """
+    if not snapshot.is_open or plan.preempted or not any(_elastic(snapshot)):
+        return ()
+    if any(stake.leaves_for is not None for stake in snapshot.stakes.values()):
+        return ()
+    admitted = {each.job_id for each in plan.admitted}
+    if any(job_id not in admitted and snapshot.waiting.get(job_id) for job_id in snapshot.claims):
+        return ()
+    due = [run for run in _elastic(snapshot) if _due_at(snapshot, run) <= now]
+    if not due:
+        return ()
+    return _Resizing(snapshot, plan, now).run(due)
+
+
+def next_due(snapshot: Snapshot, now: float) -> float | None:
+    """Return when an elastic gang that is too young now may change its size; None: there is none."""
+    times = (_due_at(snapshot, run) for run in _elastic(snapshot))
+    return min((at for at in times if now < at < math.inf), default=None)
+
+
+def remaining(run: Running, now: float) -> float:
+    """Return how long a gang is expected to run on. Of unknown length, as long as it has run."""
+    ran, expected = max(0.0, now - run.started_at), run.gang.expected
+    bounds = () if expected is None else (expected.median, expected.high)
+    return next((bound - ran for bound in bounds if bound > ran), ran)
+
+
+def _elastic(snapshot: Snapshot) -> Iterator[Running]:
+    """Yield the gangs that may have another size and are not being stopped."""
+    for job_id, run in snapshot.running.items():
+        if not 0 < run.gang.least < run.gang.parts[0].count:
+            continue
+        stake = snapshot.stakes.get(job_id)
+        if stake is not None and not stake.is_leaving:
+            yield run
+
+
+def _due_at(snapshot: Snapshot, run: Running) -> float:
+    period = rules_of(snapshot, run.gang.queue).resize_period
+    return run.started_at + period if period > 0 else math.inf
+
+
+class _Resizing:
+    def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
+        self._snapshot, self._plan, self._now = snapshot, plan, now
+        self._standing = Standing(snapshot, plan, now)
+
+    def run(self, due: Sequence[Running]) -> tuple[Preempt, ...]:
+        waiting = [each for each in self._plan.reserved if each.reasons[0] not in _ANYWAY]
+        smaller = self._smaller(waiting, due)
+        if smaller:
+            return smaller
+        named = len(self._plan.admitted) + len(self._plan.reserved)
+        has_others = len(self._snapshot.waiting) > named
+        waits_for_quota = [each for each in waiting if each.reasons[0] is Reason.QUOTA]
+        unpromised = any(each.promise.at == math.inf for each in waiting if each not in waits_for_quota)
+        if has_others or unpromised:
+            return ()
+        closed = {node for each in waits_for_quota for node in self._path(each.job_id)}
+        return tuple(self._larger([run for run in due if not closed & self._path(run.gang.job_id)]))
+
+    def _smaller(self, waiting: Sequence[Reserve], due: Sequence[Running]) -> tuple[Preempt, ...]:
+        """Return the gangs that become smaller for the first waiting job of a queue for which it pays."""
+        seen: set[str] = set()
+        for reserve in sorted(waiting, key=self._place):
+            gang = self._snapshot.waiting.get(reserve.job_id)
+            if gang is None or gang.job_id in self._snapshot.preempted or gang.queue in seen:
+                continue
+            seen.add(gang.queue)
+            if reserve.reasons[0] in (Reason.CAPACITY, Reason.FRAGMENTED):
+                chosen = self._chosen(gang, due)
+                if chosen and self._pays(gang, reserve, chosen) and self._keeps_promises(gang, chosen):
+                    return tuple(_smaller(victim, kept, gang) for victim, kept in chosen)
+        return ()
+
+    def _place(self, reserve: Reserve) -> tuple[int, int]:
+        gang = self._snapshot.waiting.get(reserve.job_id)
+        return (-gang.priority if gang is not None else 0, reserve.job_id)
+
+    def _chosen(self, gang: Gang, due: Sequence[Running]) -> list[tuple[Victim, int]] | None:
+        victims = [victim for run in due if (victim := self._victim(gang, run)) is not None]
+        if not victims:
+            return None
+        parts = with_trainers(gang.parts, fewest_trainers(gang))
+        flavors = [name for name in gang.flavors or self._standing.flavors if name in self._standing.flavors]
+        search = Search(self._standing, gang, flavors, parts)
+        return search.run(sorted(victims, key=lambda each: (each.cost, -each.run.gang.job_id)), whole=False)
+
+    def _victim(self, gang: Gang, run: Running) -> Victim | None:
+        """Return a gang that may become smaller for another; None: it may not."""
+        queue, stake = run.gang.queue, self._stake(run)
+        least = fewest_trainers(run.gang)
+        if least >= trainers_of(run) or (queue == gang.queue and run.gang.priority > gang.priority):
+            return None
+        if is_protected(rules_of(self._snapshot, queue), run, stake, self._now):
+            return None
+        loss = cost(run, stake, self._now)
+        return Victim(run=run, attempt=stake.attempt, cost=loss, why=PreemptionReason.SHRINK, least=least)
+
+    def _pays(self, gang: Gang, reserve: Reserve, chosen: Sequence[tuple[Victim, int]]) -> bool:
+        """Return whether the job would otherwise wait for so long that the stops are worth it."""
+        instances = sum(part.count for part in with_trainers(gang.parts, fewest_trainers(gang)))
+        run_on = max(remaining(victim.run, self._now) for victim, _ in chosen)
+        gain = instances * min(reserve.promise.at - self._now, run_on)
+        return gain > sum(victim.cost for victim, _ in chosen)
+
+    def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
+        """Return whether the job can start without a delay of others, after the others have gone on."""
+        parts = with_trainers(gang.parts, fewest_trainers(gang))
+        length = planned_length(gang.expected) + _STOPPING
+        for name in gang.flavors or self._standing.flavors:
+            if name not in self._standing.flavors:
+                continue
+            capacity = self._capacity(name)
+            for victim, kept in chosen:
+                if victim.run.allocation.flavor == name:
+                    self._count(capacity, victim.run, -1)
+                    smaller = victim.shrunk(kept)
+                    capacity.take(
+                        with_trainers(smaller.gang.parts, kept),
+                        Slot(self._now, smaller.allocation.nodes),
+                        planned_length(smaller.gang.expected) + _STOPPING,
+                    )
+            if capacity.fits_at(parts, length, self._now) is not None:
+                return capacity.leaves(parts, length, self._promised(name, besides=gang.job_id))
+        return False
+
+    def _larger(self, due: Sequence[Running]) -> Iterator[Preempt]:
+        """Yield the gangs that become larger: those first that have the least of what they ask for."""
+        capacities: dict[str, FlavorCapacity] = {}
+        found = 0
+        for run in sorted(due, key=_share):
+            held, asked, flavor = trainers_of(run), run.gang.parts[0].count, run.allocation.flavor
+            if held >= asked or flavor not in self._standing.flavors or found == _MOST:
+                continue
+            capacity = capacities.get(flavor) or capacities.setdefault(flavor, self._capacity(flavor))
+            self._standing.count(run, -1)
+            self._count(capacity, run, -1)
+            trainers, slot = self._most(capacity, run)
+            if trainers > held and self._pays_to_grow(run, trainers):
+                length = planned_length(run.gang.expected) + _STOPPING
+                capacity.take(with_trainers(run.gang.parts, trainers), slot, length)
+                self._standing.start(run.gang, flavor, trainers)
+                found += 1
+                yield Preempt(
+                    job_id=run.gang.job_id,
+                    attempt=self._stake(run).attempt,
+                    by_job=0,
+                    why=PreemptionReason.GROW,
+                    trainers=trainers,
+                )
+            else:
+                self._standing.count(run)
+                self._count(capacity, run)
+
+    def _most(self, capacity: FlavorCapacity, run: Running) -> tuple[int, Slot]:
+        """Return the largest number of trainers that delays no promise; as many as now if no more does."""
+        gang, flavor = run.gang, run.allocation.flavor
+        length = planned_length(gang.expected) + _STOPPING
+        low, high, slot = trainers_of(run), gang.parts[0].count, Slot(self._now)
+        while low < high:
+            trainers = (low + high + 1) // 2
+            parts = with_trainers(gang.parts, trainers)
+            found = None
+            if self._standing.fits(gang.queue, flavor, parts, total(parts)):
+                found = capacity.fits_at(parts, length, self._now)
+            if found is not None and capacity.leaves(parts, length, self._promised(flavor)):
+                low, slot = trainers, found
+            else:
+                high = trainers - 1
+        return low, slot
+
+    def _pays_to_grow(self, run: Running, trainers: int) -> bool:
+        """Return whether it ends earlier, although it repeats some work and has to get going again."""
+        stake, held = self._stake(run), instances_of(run)
+        more = trainers - trainers_of(run)
+        loss = cost(run, stake, self._now) + more * stake.startup
+        return more * remaining(run, self._now) > loss and held > 0
+
+    def _capacity(self, name: str) -> FlavorCapacity:
+        """Return what is free over time besides what runs and starts now."""
+        flavor = next(each for each in self._snapshot.flavors if each.name == name)
+        capacity = FlavorCapacity(flavor, self._now, running_gangs(self._snapshot.running))
+        for admit in self._plan.admitted:
+            gang = self._snapshot.waiting.get(admit.job_id)
+            if gang is not None and admit.allocation.flavor == name:
+                parts = with_trainers(gang.parts, admit.allocation.trainers)
+                slot = Slot(self._now, admit.allocation.nodes)
+                capacity.take(parts, slot, planned_length(gang.expected))
+        return capacity
+
+    def _count(self, capacity: FlavorCapacity, run: Running, sign: int = 1) -> None:
+        capacity.count(run, self._now, sign, until=planned_end(run, self._now))
+
+    def _promised(self, flavor: str, besides: int = 0) -> Iterator[Use]:
+        """Yield what is promised to waiting gangs."""
+        for reserve in self._plan.reserved:
+            gang, promise = self._snapshot.waiting.get(reserve.job_id), reserve.promise
+            if gang is None or gang.job_id == besides:
+                continue
+            if promise.flavor == flavor and promise.at < math.inf:
+                least = with_trainers(gang.parts, fewest_trainers(gang))
+                yield least, promise.at, planned_length(gang.expected)
+
+    def _path(self, job_id: int) -> set[str]:
+        """Return the queue of a gang, and its parents."""
+        run = self._snapshot.running.get(job_id)
+        gang = run.gang if run is not None else self._snapshot.waiting.get(job_id)
+        return set() if gang is None else {node.name for node in path_of(self._snapshot, gang.queue)}
+
+    def _stake(self, run: Running) -> Stake:
+        return self._snapshot.stakes[run.gang.job_id]
+
+
+def _smaller(victim: Victim, kept: int, gang: Gang) -> Preempt:
+    return Preempt(
+        job_id=victim.run.gang.job_id,
+        attempt=victim.attempt,
+        by_job=gang.job_id,
+        why=PreemptionReason.SHRINK,
+        trainers=kept,
+    )
+
+
+def _share(run: Running) -> tuple[float, int]:
+    return (trainers_of(run) / run.gang.parts[0].count, run.gang.job_id)

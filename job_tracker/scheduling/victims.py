@@ -1,0 +1,117 @@
+"""Running gangs that may be stopped or made smaller, and the search for those that are enough."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from job_tracker.scheduling.model import Gang, Part, PreemptionReason, Resources, Running, Stake
+from job_tracker.scheduling.running import instances_of, resized, trainers_of
+from job_tracker.scheduling.shapes import total
+from job_tracker.scheduling.standing import Standing
+
+
+def cost(run: Running, stake: Stake, now: float) -> float:
+    """Return what a running job loses if it is stopped now, in instances times seconds."""
+    return instances_of(run) * (max(0.0, now - stake.saved_at) + stake.startup)
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A running job that may be stopped for a gang."""
+
+    run: Running
+    attempt: int
+    cost: float
+    why: PreemptionReason
+    least: int
+    """The number of trainers with which it can go on. 0: it cannot go on with fewer."""
+
+    @property
+    def instances(self) -> int:
+        """Return how many instances it holds."""
+        return instances_of(self.run)
+
+    def shrunk(self, trainers: int) -> Running:
+        """Return what is left of the gang with fewer trainers."""
+        return resized(self.run, trainers)
+
+
+class Search:
+    """The search for the victims of one gang. They are enough if it fits on one of its flavors."""
+
+    def __init__(
+        self, standing: Standing, gang: Gang, flavors: Sequence[str], parts: tuple[Part, ...]
+    ) -> None:
+        self._standing = standing
+        self._gang, self._flavors, self._parts = gang, flavors, parts
+        self._needs: Resources = total(parts)
+        self._gone: dict[int, tuple[Victim, int]] = {}
+        """The victims so far, with the number of trainers that each keeps. 0: none."""
+
+    def may_succeed(self, victims: Sequence[Victim]) -> bool:
+        """Return whether all victims together are enough. If not, no search finds any, and it costs more."""
+        for victim in victims:
+            self._standing.count(victim.run, -1)
+        is_enough = self._is_enough()
+        for victim in victims:
+            self._standing.count(victim.run)
+        return is_enough
+
+    def run(self, victims: Sequence[Victim], *, whole: bool = True) -> list[tuple[Victim, int]] | None:
+        """Return the victims that are enough, or None. The standing is as before.
+
+        Elastic ones are made smaller first. Without `whole`, none is stopped whole.
+        """
+        for victim in (each for each in victims if each.least):
+            if self._is_enough():
+                break
+            self._set(victim, victim.least)
+        for victim in victims if whole else ():
+            if self._is_enough():
+                break
+            self._set(victim, 0)
+        enough = self._is_enough()
+        if enough:
+            self._put_back()
+        chosen = list(self._gone.values())
+        for victim, _ in chosen:
+            self._restore(victim)  # which empties what the next run begins with
+        return chosen if enough else None
+
+    def _put_back(self) -> None:
+        """Put back what is not needed: the last first, and elastic ones as large as possible."""
+        for victim, kept in reversed(list(self._gone.values())):
+            self._restore(victim)
+            if self._is_enough():
+                continue
+            sizes = range(trainers_of(victim.run) - 1, victim.least - 1, -1) if victim.least else ()
+            for trainers in sizes:
+                self._set(victim, trainers, is_forced=True)
+                if self._is_enough():
+                    break
+            else:
+                self._set(victim, kept, is_forced=True)
+
+    def _is_enough(self) -> bool:
+        return self._standing.first_fit(self._gang.queue, self._flavors, self._parts, self._needs) is not None
+
+    def _set(self, victim: Victim, trainers: int, *, is_forced: bool = False) -> None:
+        if not is_forced and not self._is_allowed(victim):
+            return
+        self._restore(victim)
+        self._standing.count(victim.run, -1)
+        if trainers:
+            self._standing.count(victim.shrunk(trainers))
+        self._gone[victim.run.gang.job_id] = (victim, trainers)
+
+    def _restore(self, victim: Victim) -> None:
+        _, trainers = self._gone.pop(victim.run.gang.job_id, (None, -1))
+        if trainers > 0:
+            self._standing.count(victim.shrunk(trainers), -1)
+        if trainers >= 0:
+            self._standing.count(victim.run)
+
+    def _is_allowed(self, victim: Victim) -> bool:
+        """Return whether the queue of the victim still borrows, if that is the reason."""
+        return victim.why is not PreemptionReason.RECLAIM or self._standing.borrows(
+            victim.run.gang.queue, self._gang.queue, victim.run.allocation.flavor, self._needs
+        )

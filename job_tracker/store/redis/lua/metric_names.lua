@@ -1,0 +1,2 @@
+-- ARGV: store, id
+return {'names', redis.call('HKEYS', key('metrics:' .. ARGV[2]))}

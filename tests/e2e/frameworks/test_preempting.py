@@ -1,0 +1,119 @@
+"""On real engines, a training gives way to a job of a higher priority, and goes on from its checkpoint."""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.frameworks.cases import DATASET, prepare_questions
+from tests.support.cluster import PROGRAM_IMAGE, Cluster
+from tests.support.docker_engine import DockerEngine
+from tests.support.mounted import in_containers, let_others_write, on_pods, toml_of
+from tests.support.place import Place
+from tests.support.watching import comes, seen
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.support.server import Server
+    from training_service.client import TrainingClient
+else:
+    Server = TrainingClient = Any
+
+LONG = {"EPOCHS": "100000", "CHECKPOINT_EVERY_SECONDS": "600", "CHECKPOINT_GRACE_SECONDS": "7"}
+"""Nothing is saved before the notice."""
+DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(1e6)"
+GRACE = 8
+INSTANCE = "test-preempting"
+
+
+def configure(server: Server, engine: str, settings: dict[str, Any], algorithms: dict[str, Any]) -> str:
+    """Configure a service in which one job may run that stops others. Return the version of the data."""
+    image = {"image": PROGRAM_IMAGE}
+    of_tests = {
+        "deaf": {engine: {**image, "command": ["python3", "-c", DEAF]}},
+        "urgent": {engine: {**image, "command": ["python3", "-c", "print('done')"]}},
+    }
+    everything = {
+        "backend": engine,
+        engine: settings,
+        "jobs": {"stop_grace": GRACE},
+        "scheduling": {"capacity": 3, "queues": {"default": {"preemption": {"by_priority": True}}}},
+        "algorithms": {"pytorch": algorithms["pytorch"], **of_tests},
+    }
+    (server.folder / "config.toml").write_text(toml_of(everything))
+    version = prepare_questions(server.folder / "storage")
+    let_others_write(server.folder / "storage")
+    return version
+
+
+def first_trains(client: TrainingClient, version: str) -> int:
+    job = client.submit("pytorch", DATASET, version, instances=2, parameters=LONG)
+    assert not seen(client, job, step=10).progress.HasField("checkpoint")
+    return job
+
+
+def stops_for_another(client: TrainingClient, job: int) -> None:
+    """Let a job of a higher priority take all capacity, also that of a job which ignores the notice."""
+    deaf = client.submit("deaf", DATASET, "v1")
+    assert next(iter(client.logs(deaf, rank=0, follow=True))).text == "up\n"
+    urgent = client.submit("urgent", DATASET, "v1", instances=3, priority="high")
+    stopped = comes(client, job, lambda found: found.status == pb.queuing)
+    assert stopped.moves[-1].preempted == f"Preempted: job {urgent} has a higher priority."
+    killed = comes(client, deaf, lambda found: found.preemptions == 1)
+    assert killed.attempt > 1 or killed.ranks[0].exit_code == 137, "it has ignored the notice"
+    assert client.wait(urgent, timeout=100).status == pb.succeed
+    client.cancel(deaf)
+    saved = stopped.progress.checkpoint.step
+    assert stopped.progress.step - 1 <= saved, "at most one step is lost"
+    assert goes_on(client, job, attempt=2) == saved
+
+
+def goes_on(client: TrainingClient, job: int, attempt: int) -> int:
+    """Wait until the job trains in this attempt. Return the step from which it has gone on."""
+    again = comes(client, job, lambda found: found.attempt == attempt and found.progress.step > 0)
+    assert again.max_attempts == attempt, "none of those before counts"
+    assert not any(move.HasField("diagnosis") for move in again.moves)
+    log = "".join(piece.text for piece in client.logs(job, attempt=attempt))
+    resumed = re.search(r"resuming from step (\d+)", log)
+    assert resumed is not None, log
+    return int(resumed[1])
+
+
+@pytest.mark.timeout(300)
+def test_a_training_in_containers_gives_way_and_goes_on(docker_engine: DockerEngine, server: Server) -> None:
+    settings = {"base_url": docker_engine.url, "instance": INSTANCE}
+    storage = server.folder / "storage"
+    version = configure(server, "docker", settings, in_containers(PROGRAM_IMAGE, storage))
+    try:
+        with server.start("-s", "retry.max_attempts=1") as client:
+            job = first_trains(client, version)
+            stops_for_another(client, job)
+            client.cancel(job)
+            client.wait(job, timeout=60)
+    finally:
+        docker_engine.clear(INSTANCE)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(300)
+def test_a_training_in_pods_gives_way_and_goes_on_and_so_it_does_after_an_eviction(
+    cluster: Cluster, namespace: str, program_image: str, server: Server
+) -> None:
+    if cluster.provider != "debian":
+        pytest.skip(f"pods on {cluster.provider} cannot run the software of this machine")
+    settings = {"kubeconfig": str(cluster.kubeconfig), "namespace": namespace}
+    storage = server.folder / "storage"
+    version = configure(server, "kubernetes", settings, on_pods(program_image, storage))
+    place = Place(cluster, namespace)
+    with server.start("-s", "retry.max_attempts=1") as client:
+        job = first_trains(client, version)
+        stops_for_another(client, job)
+        done = client.status(job).progress.step
+        place.evict(f"pytorch-{job}-r1-1-worker")
+        assert goes_on(client, job, attempt=3) >= done
+        ended = client.status(job)
+        assert (ended.evictions, ended.preemptions) == (1, 1)
+        [why] = [move.evicted for move in ended.moves if move.evicted]
+        assert "rank 1" in why
+        client.cancel(job)
+        client.wait(job, timeout=60)

@@ -1,0 +1,96 @@
+"""A page in a browser goes on at another replica when the one that it reads from goes away."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import async_playwright, expect
+
+from tests.support.access import RedisOpener
+from tests.support.api_service import serve
+from tests.support.redis_server import server_or_skip
+from tests.support.web_site import Site, Visit, visit
+
+__all__ = ["serve", "visit"]
+
+
+class Balancer:
+    """One address for several replicas: passes each connection on to the first one that answers."""
+
+    def __init__(self, sites: list[Site]) -> None:
+        self._places = [urlsplit(site.dashboard.url) for site in sites]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.url = ""
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for place in self._places:
+            try:
+                there = await asyncio.open_connection(place.hostname, place.port)
+            except OSError:
+                continue
+            await asyncio.gather(_pass_on(reader, there[1]), _pass_on(there[0], writer))
+            break
+        writer.close()
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["Balancer"]:
+        """Listen until the end."""
+        async with await asyncio.start_server(self.accept, "127.0.0.1", 0) as server:
+            self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            yield self
+            server.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+@pytest.fixture
+def opener(tmp_path: Path) -> Iterator[RedisOpener]:
+    """Opens one store in Redis for each replica."""
+    server = server_or_skip(tmp_path / "redis")
+    server.start()
+    yield RedisOpener(server)
+    server.end()
+
+
+async def test_a_list_goes_on_at_another_replica(visit: Visit, opener: RedisOpener) -> None:
+    path = shutil.which("chromium")
+    if path is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("chromium is not installed")
+        pytest.skip("chromium is not installed")
+    first, second = await visit(opener), await visit(opener)
+    await second.service.train(name="first")
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+    async with (
+        Balancer([first, second]).serving() as balancer,
+        async_playwright() as playwright,
+        await playwright.chromium.launch(executable_path=path, args=arguments) as browser,
+    ):
+        page = await browser.new_page(base_url=balancer.url)
+        page.set_default_timeout(60_000)
+        expect.set_options(timeout=60_000)
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        await page.goto("/jobs")
+        await second.service.train(name="second")
+        await expect(page.locator("#name-2")).to_have_text("second")
+        await first.dashboard.stop()
+        await expect(page.locator(".lost")).to_contain_text("connection to the service is lost")
+        await second.service.train(name="third")
+        await expect(page.locator("#name-3")).to_have_text("third")
+        await expect(page.locator(".lost")).to_have_count(0)
+        assert problems == []

@@ -1,0 +1,105 @@
+"""Parts of pages that several viewers watch: made once for all viewers with the same rights and filter."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Coroutine, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from job_tracker.common.tasks import background
+from job_tracker.domain.caller import Caller
+from training_service.web import live as streams
+
+T = TypeVar("T")
+
+SHORTEST_PAUSE: Final = 0.6
+"""Seconds from one version of a part to the next. A change is on the screen within a second."""
+_LONGEST_PAUSE: Final = 5.0
+_PAUSE_TIMES: Final = 10
+"""A part that takes long is made less often: at most a tenth of the time goes into it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A part of a page as an event of a stream, and the digest of its text."""
+
+    event: bytes
+    digest: str
+
+
+@dataclass(slots=True)
+class _Making:
+    """A version that is made, or was made."""
+
+    begun: float
+    task: "asyncio.Task[Any]"
+    next_at: float = float("inf")
+    """When the next version may begin."""
+
+
+class SharedParts:
+    """Makes parts of pages. Those who ask for the same one at about the same time get the same object."""
+
+    def __init__(self, pause: float = SHORTEST_PAUSE) -> None:
+        """`pause` is the number of seconds from one version of a part to the next one, at least."""
+        self._pause = pause
+        self._made: dict[Hashable, _Making] = {}
+
+    async def made(self, key: Hashable, since: float, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return a version that was begun at `since`, a time of the event loop, or later.
+
+        Raises what `make` does. Callers with the same `key` must have the same `make`. It goes on if one of
+        them is cancelled.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            known = self._made.get(key)
+            if known is not None and known.begun < since:
+                if not known.task.done():
+                    await asyncio.wait([known.task])
+                elif (pause := known.next_at - loop.time()) > 0:
+                    await asyncio.sleep(pause)
+                else:
+                    self._made.pop(key, None)
+                continue
+            if known is None:
+                known = self._made[key] = self._begin(key, make)
+            made: T = await asyncio.shield(known.task)
+            return made
+
+    def _begin(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Any]]) -> _Making:
+        loop = asyncio.get_running_loop()
+        # Those who wait for it handle its errors.
+        task = background(make(), "part of a page", expected=(Exception,), detached=True)
+        making = _Making(loop.time(), task)
+
+        def done(_: "asyncio.Task[Any]") -> None:
+            took = loop.time() - making.begun
+            making.next_at = making.begun + min(max(self._pause, _PAUSE_TIMES * took), _LONGEST_PAUSE)
+            loop.call_later(_LONGEST_PAUSE, forget)
+
+        def forget() -> None:
+            if self._made.get(key) is making:
+                del self._made[key]
+
+        task.add_done_callback(done)
+        return making
+
+
+def version(name: str, text: str) -> Version:
+    """Return the version of a part with this text, sent as the event `name`.
+
+    The digest is its id: a browser that connects again says what it shows.
+    """
+    digest = digest_of(text)
+    return Version(f"id: {digest}\n{streams.event(name, text)}".encode(), digest)
+
+
+def digest_of(text: str) -> str:
+    """Return what tells one text from another."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def rights_of(caller: Caller) -> Hashable:
+    """Return what decides which jobs a caller sees. Callers with the same rights see the same parts."""
+    return frozenset(caller.roles.items())
