@@ -55,11 +55,11 @@ _PR_SET_PDEATHSIG = 1
 class ForkServer:
     """The client of a fork server."""
 
-    def __init__(self, imported: Sequence[str] = LIBRARIES) -> None:
+    def __init__(self, imported: Sequence[str] = LIBRARIES, python: str = sys.executable) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), *imported],
+                [python, __file__, str(theirs.fileno()), *imported],
                 env=ENVIRONMENT,
                 pass_fds=[theirs.fileno()],
             )
