@@ -62,6 +62,14 @@ def tensorflow_forks() -> Iterator[ForkServer]:
 
 
 @pytest.fixture(scope="session")
+def jax_forks() -> Iterator[ForkServer]:
+    """A fork server with JAX."""
+    server = ForkServer(("jax.numpy", "jax.sharding"), python_of("jax_questions"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
 def horovod_forks() -> Iterator[ForkServer]:
     """A fork server with Horovod, which imports PyTorch."""
     server = ForkServer(("horovod.torch",), python_of("horovod_questions"))
@@ -77,8 +85,8 @@ def tensorflow(tmp_path: Path, tensorflow_forks: ForkServer) -> Iterator[Launche
 
 
 @pytest.fixture
-def jax(tmp_path: Path) -> Iterator[Launcher]:
-    launcher = launcher_of("jax_questions", tmp_path)
+def jax(tmp_path: Path, jax_forks: ForkServer) -> Iterator[Launcher]:
+    launcher = launcher_of("jax_questions", tmp_path, [jax_forks])
     yield launcher
     launcher.close()
 
