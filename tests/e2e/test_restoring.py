@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.parameters import declared
 from tests.support.redis_server import RedisServer
-from tests.support.server import run
+from tests.support.server import run_within
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import NotFound, TrainingClient
 
@@ -74,9 +74,9 @@ class Restorable:
 
     def command(self, name: str, *arguments: str, data_dir: Path | None = None) -> tuple[int, str]:
         """Run `training-service NAME` on this service's store. Return the exit code and the output."""
-        places = ("--data-dir", str(data_dir or self.server.data_dir))
-        places += ("--config", str(self.folder / "config.toml"))
-        done = run(name, *arguments, *places, within=60, **os.environ)
+        argv = [name, *arguments, "--data-dir", str(data_dir or self.server.data_dir)]
+        argv += ["--config", str(self.folder / "config.toml")]
+        done = run_within(60, argv, os.environ)
         return done.returncode, done.stdout + done.stderr
 
     def backed_up(self) -> Path:

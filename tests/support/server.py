@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,17 +141,24 @@ def forked_services(service_forks: ForkServer, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("tests.support.server.FORKS", service_forks)
 
 
-def run(*arguments: str, within: float = 90, **environment: str) -> "subprocess.CompletedProcess[str]":
+def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run the command to its end with only PATH and these environment variables.
 
     The limit is for busy machines: a start that is not forked needs up to 2 s of CPU time, which took 30 s at
     a load of 34.
     """
-    command, environment = [COMMAND, *arguments], {"PATH": os.environ["PATH"], **environment}
+    return run_within(90, arguments, {"PATH": os.environ["PATH"], **environment})
+
+
+def run_within(
+    seconds: float, arguments: Sequence[str], environment: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command to its end with these environment variables."""
+    command = [COMMAND, *arguments]
     if FORKS is None:
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=within)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
     with FORKS.start(command, Path.cwd(), _environment(environment)) as process:
-        out, err = process.communicate(timeout=within)
+        out, err = process.communicate(timeout=seconds)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 

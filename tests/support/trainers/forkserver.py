@@ -152,7 +152,11 @@ class Forked(subprocess.Popen[str]):
         assert self.stderr
         with ThreadPoolExecutor() as readers, self.stdout, self.stderr:
             output = [readers.submit(_rest_of, stream) for stream in (self.stdout, self.stderr)]
-            self.wait(timeout)
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # the readers would wait for its end
+                raise
             return output[0].result(), output[1].result()
 
 
