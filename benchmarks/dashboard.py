@@ -39,6 +39,8 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 _VIEWERS = 50
 _EVENTS_OF_SECOND = 4
 _START_SECONDS = 120.0
+_WARM_UP = 600
+"""Page views after which caches are full."""
 _VIEW_MS, _MEMORY_MB, _CORE, _RATE, _GROWTH_MB = 100.0, 30.0, 0.10, 0.9, 5.0
 _OPEN = {f"limits__{kind}_rate": "0" for kind in ("submit", "change", "read", "list", "stream")}
 
@@ -171,10 +173,10 @@ def _slowest(found: dict[str, float]) -> str:
 
 
 def _growth(server: Server, url: str, filled: Filled, number: int) -> Row:
-    """Load many pages, and compare the memory after a tenth of them with that after all."""
+    """Load many pages, and compare the memory before and after."""
     views = _views(filled)
     with _connected(url) as connection:
-        for turn in range(number // 10):
+        for turn in range(max(_WARM_UP, number // 10)):
             _load(connection, views[turn % len(views)])
         before = _memory(server)
         for turn in range(number):

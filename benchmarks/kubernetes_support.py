@@ -29,7 +29,7 @@ from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.catalog import FixedCatalog
 from job_tracker.domain.group import GroupSpec
 from job_tracker.domain.job import Job, JobSpec, JobState
-from training_service.main import make_resolver
+from training_service.job_opening import make_resolver
 from training_service.settings import settings_model
 
 CALLS = 32

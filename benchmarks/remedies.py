@@ -85,8 +85,8 @@ def _starts(situation: Situation, gang: Gang, found: Explanation) -> bool:
 
 
 def _is_unknown(found: Explanation) -> bool:
-    # A job that does not fit, or whose queue is closed, has no start: its reason says so.
-    never = found.reasons[0] in (Reason.LOST_CAPACITY, Reason.MAX_RUNNING)
+    # A job that does not fit, or whose queue or service is closed, has no start: its reason says so.
+    never = found.reasons[0] in (Reason.LOST_CAPACITY, Reason.MAX_RUNNING, Reason.ROOM)
     return not found.reasons or not found.remedy.text or (found.estimate is None and not never)
 
 

@@ -42,7 +42,7 @@ _CLUSTER = Path(__file__).parents[1] / "tests" / "cluster" / "cluster"
 _IMAGE = "two-projects:1"
 _LOOK_SECONDS = 0.1
 _PATIENCE = 600.0
-_COMMAND = '["sh", "-c", "sleep $RUN_SECONDS"]'
+_COMMAND = '["python3", "-c", "import os, time; time.sleep(float(os.environ[\\"RUN_SECONDS\\"]))"]'
 _CONFIG = f"""
 [projects.{FLOODS}]
 [projects.{GANGS}]

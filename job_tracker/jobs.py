@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeVar
 
 from job_tracker.admission.admission import Admission, JobRequest
@@ -34,6 +34,7 @@ from job_tracker.scheduling.mirror import Mirror, Outlook
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
 from job_tracker.scheduling.queue_view import Place, QueueFilter, QueuePage, page_of
 from job_tracker.scheduling.tree import pool_of, tree_of
+from job_tracker.scheduling.use_history import history_of
 from job_tracker.scheduling.waiting_view import Explanation, explain
 from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
@@ -43,6 +44,8 @@ from job_tracker.store.scheduling import SchedulingStore
 
 T = TypeVar("T")
 
+MOST_DRAWN: Final = 12
+"""Queues whose history is returned."""
 _ONE_QUEUE: Final = tree_of(pool_of({}, 8), {})
 
 
@@ -193,24 +196,41 @@ class Jobs:
         return await explain(self.mirror, caller, job, position)
 
     async def queue(
-        self, caller: Caller, where: QueueFilter, *, limit: int, after: Place | None
+        self,
+        caller: Caller,
+        where: QueueFilter,
+        *,
+        limit: int,
+        after: Place | None,
+        history: timedelta = timedelta(),
     ) -> QueuePage:
         """Return a page of the waiting jobs that the caller may see, by queue and place.
 
-        Without a project in `where`, these are jobs of all projects in which the caller has a role.
+        Without a project in `where`, these are jobs of all projects in which the caller has a role. `history`
+        says for how long what the first MOST_DRAWN queues of the page held is wanted, too.
         """
         if where.project:
             self._guard.check(caller, "queue", where.project)
         page = await self.mirror.ask(lambda seen: page_of(seen, caller, where, limit, after))
         if where.project and not page.jobs and self._limits_of(where.project) is None:
             raise UnknownProject(where.project)
-        return page
+        if not history:
+            return page
+        names = [queue.name for queue in page.queues[:MOST_DRAWN]]
+        now = self._clock().timestamp()
+        return replace(page, history=await history_of(self._store, names, now, history.total_seconds()))
 
-    async def snapshot(self, caller: Caller, project: str = "") -> QueueSnapshot:
-        """Return the queue as the caller may see it. Raises Forbidden."""
+    async def snapshot(
+        self, caller: Caller, project: str = "", *, with_machines: bool = False
+    ) -> QueueSnapshot:
+        """Return the queue as the caller may see it, and the names of machines to callers with a role in all
+        projects if they are wanted. Raises Forbidden.
+        """
         self._guard.check(caller, "snapshot", project or caller.default_project)
         queued = sum((await self._store.queued_by_queue()).values())
-        return await self.mirror.ask(lambda seen: snapshot_of(seen, caller, queued))
+        return await self.mirror.ask(
+            lambda seen: snapshot_of(seen, caller, queued, with_machines=with_machines)
+        )
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:
         """Cancel the job, unless its outcome is decided. May be repeated.

@@ -26,6 +26,8 @@ class OpenedAccess:
     callers: Callers
     operations: Access
     authenticator: Authenticator
+    note: EventObserver
+    """Gets an event of each denial."""
 
 
 async def open_access(settings: Settings, store: Store, note: EventObserver) -> OpenedAccess:
@@ -51,6 +53,7 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
         callers=callers,
         operations=Access(store, projects, callers, limits=settings.limits.of_tokens, note=note),
         authenticator=NotingRefusals(proofs, note),
+        note=note,
     )
 
 

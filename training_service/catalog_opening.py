@@ -49,7 +49,9 @@ async def open_catalog(
 
     Raises Unusable if a name is in the file, and was declared by the API, too.
     """
-    catalog = DeclaredCatalog(store, reader_of(settings), occupied=(occupied := Occupied(store)))
+    catalog = DeclaredCatalog(
+        store, reader_of(settings), occupied=(occupied := Occupied(store)), projects=projects.names
+    )
     await catalog.refresh()
     configured = files_of(settings)
     _refuse_both(configured, catalog.stored)
@@ -116,7 +118,7 @@ def _watched(file: ConfigurationFile, catalog: DeclaredCatalog) -> Live[Files]:
         _refuse_both(files, catalog.stored)
         return files
 
-    return Live("the catalog", [file.path], read)
+    return Live("the catalog", [file.path], read, announces=False)
 
 
 def _refuse_both(files: Files, stored: Collection[Declaration]) -> None:

@@ -6,42 +6,23 @@ import logging
 import os
 import resource
 import signal
-import socket
 from contextlib import AsyncExitStack
-from datetime import timedelta
-from functools import partial
 
 from job_tracker.access.audit import AuditTrail
 from job_tracker.access.audit_export import AuditExport
 from job_tracker.access.projects import Projects
 from job_tracker.access.report_keys import ReportKeyAccess
-from job_tracker.admission.admission import Admission
-from job_tracker.admission.parameter_check import ParameterCheck
-from job_tracker.admission.resolution import Resolver
-from job_tracker.backends.registry import Opened
-from job_tracker.catalog import Catalog
 from job_tracker.common.clock import utc_now
 from job_tracker.common.tasks import background, end
-from job_tracker.declarations.catalog import DeclaredCatalog
 from job_tracker.domain.audit import EventObserver
 from job_tracker.domain.call_kinds import CallKind
 from job_tracker.domain.errors import StoreLost
-from job_tracker.domain.job import Job
-from job_tracker.domain.open_streams import OpenStreams
-from job_tracker.files.artifacts import ModelFiles
 from job_tracker.jobs import Jobs
-from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
-from job_tracker.logs.reader import LogReader
 from job_tracker.reports import ReportBuffer, ReportEnvironment, ReportKeys, ReportTokens
-from job_tracker.scheduling.mirror import Mirror
-from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
-from job_tracker.tracking.leadership import Leadership, Tenure
 from job_tracker.tracking.pool import FollowedPool
-from job_tracker.tracking.tracker import Tracker, TrackerOptions
-from job_tracker.trees.changes import RecordedChanges
-from job_tracker.trees.operations import Programs
+from job_tracker.tracking.replicas import Presence
 from training_service import log_setup as service_logs
 from training_service.access_opening import OpenedAccess, open_access
 from training_service.api.access import AccessServicer
@@ -57,6 +38,7 @@ from training_service.catalog_opening import ConfigurationFile, OpenedCatalog, o
 from training_service.certificate_opening import Certificates, open_certificates
 from training_service.exposure import log_exposure
 from training_service.freed_memory import give_back
+from training_service.job_opening import log_archive, make_jobs, make_leadership, this_replica
 from training_service.metrics import Metrics, MetricsServer
 from training_service.metrics.outside import observed
 from training_service.notices import READY, STOPPING, notify
@@ -128,8 +110,9 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         collector = LogCollector(store, opened.spool, log_archive(settings))
         stack.push_async_callback(collector.close)
         stack.push_async_callback(end, background(collector.run(), "collection of logs"))
+        presence = Presence(store, this_replica())
         leadership = make_leadership(
-            *(settings, store, opened, collector, reports, metrics, keys, catalog, pool)
+            *(settings, store, opened, collector, reports, metrics, keys, catalog, pool), presence.lead
         )
         stack.callback(_metrics_server(metrics, settings, certificates).close)
         stack.push_async_callback(end, background(metrics.observe_loop(), "measurement of the event loop"))
@@ -177,6 +160,9 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
         if certificates:
             stack.push_async_callback(end, background(certificates.watch(), "watch of certificates"))
         await servers.start()
+        presence.serve_at(f"{split(settings.server.address)[0]}:{servers.port}")
+        stack.push_async_callback(presence.close)
+        stack.push_async_callback(end, background(presence.run(), "note of this replica"))
         if dashboard:
             await dashboard.start()
         log_exposure(settings)  # after the start: a failed start logs one line only
@@ -204,136 +190,9 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
     log.info("stopped")
 
 
-def make_jobs(
-    settings: Settings,
-    store: Store,
-    store_id: str,
-    opened: Opened,
-    metrics: Metrics,
-    projects: Projects,
-    note: EventObserver,
-    catalog: DeclaredCatalog,
-    pool: FollowedPool,
-    programs: Programs | None = None,
-) -> Jobs:
-    """The operations behind the API. `note` gets an event of each denial and read."""
-    admission = Admission(
-        catalog,
-        make_resolver(settings, catalog),
-        capacity=settings.scheduling.most_instances(settings.followed_flavors),
-        max_processes=settings.scheduling.most_processes(settings.followed_flavors),
-        models_uri=f"{settings.storage.root}/models",
-        checkpoints_uri=f"{settings.storage.root}/checkpoints",
-        store_id=store_id,
-        defaults=settings.job_defaults,
-        trees=programs,
-        queues=pool,
-    )
-    return Jobs(
-        store,
-        LogReader(store, opened.backend, log_archive(settings)),
-        admission,
-        ModelFiles(settings.storage.root),
-        max_queued=settings.scheduling.max_queued,
-        max_queued_of_caller=settings.scheduling.max_queued_of_caller,
-        parameter_check=ParameterCheck(catalog, settings.jobs.check_path),
-        preflights=[opened.preflight] if opened.preflight else [],
-        limits_of=projects.limits_of,
-        is_deletable=projects.is_deletable,
-        on_save=metrics.observe_job,
-        note=note,
-        changes_of=RecordedChanges(open_trees(settings)).read,
-        streams=OpenStreams(settings.limits.open_streams, settings.limits.open_streams_of_caller, note=note),
-        mirror=Mirror(store, lambda: pool.tree, planner_options(settings), pool=pool.now),
-    )
-
-
 def call_limits(settings: Settings) -> CallLimits:
     """The limits on calls by caller and kind."""
     return CallLimits({kind: settings.limits.rate_of(kind) for kind in CallKind})
-
-
-def log_archive(settings: Settings) -> LogArchive:
-    """The archive of the logs of ended groups."""
-    root = settings.storage.root
-    return LogArchive(f"{root}/logs", within=root)
-
-
-def make_leadership(
-    settings: Settings,
-    store: Store,
-    opened: Opened,
-    logs: LogCollector,
-    reports: ReportBuffer,
-    metrics: Metrics,
-    keys: ReportKeys,
-    catalog: DeclaredCatalog,
-    pool: FollowedPool,
-) -> Leadership:
-    """The leadership of this replica, which runs the tracker during its terms."""
-    options, resolver = tracker_options(settings), make_resolver(settings, catalog)
-
-    def saved(before: Job, after: Job) -> None:
-        metrics.observe_job(before, after)
-        opened.on_save(before, after)
-
-    async def track(tenure: Tenure) -> None:
-        models = ModelFiles(settings.storage.root)
-        tracker = Tracker(
-            store,
-            opened.backend,
-            logs,
-            options,
-            tenure,
-            reports,
-            planner=partial(plan, options=planner_options(settings)),
-            pool=pool.now,
-            on_save=saved,
-            models=models,
-            resolve=resolver.completed,
-            before_launch=keys.refresh,  # so that every launch of an attempt uses the same key
-            access=opened.access,
-            on_waiting=opened.on_waiting,
-        )
-        changed = tracker.capacity_changed
-        with metrics.observing(tracker), pool.calling(changed), catalog.calling(changed):
-            await tracker.run()
-
-    return Leadership(
-        store,
-        track,
-        holder=f"{socket.gethostname()}/{os.getpid()}",
-        lifetime=timedelta(seconds=settings.store.lease_seconds),
-        on_change=metrics.observe_leading,
-    )
-
-
-def planner_options(settings: Settings) -> PlannerOptions:
-    """The settings of the planner."""
-    return PlannerOptions(
-        reservations=settings.scheduling.reservations,
-        overtake_limit=settings.scheduling.overtake_limit,
-        half_life=settings.scheduling.usage_half_life.total_seconds(),
-    )
-
-
-def tracker_options(settings: Settings) -> TrackerOptions:
-    """The settings of the tracker."""
-    return TrackerOptions(
-        capacity=settings.scheduling.capacity,
-        usage_half_life=settings.scheduling.usage_half_life,
-        stop_grace=settings.jobs.stop_grace,
-        finish_grace=settings.jobs.finish_grace,
-        keep_finished=settings.jobs.keep_finished,
-        keep_failed_group=settings.jobs.keep_failed_group,
-        keep_succeeded_group=settings.jobs.keep_succeeded_group,
-        keep_events=settings.audit.keep,
-    )
-
-
-def make_resolver(settings: Settings, catalog: Catalog) -> Resolver:
-    """The resolver of groups for the configured backend."""
-    return Resolver(catalog, settings.backend, settings.plugin)
 
 
 def _certificates(settings: Settings) -> Certificates | None:

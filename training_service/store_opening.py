@@ -35,6 +35,15 @@ async def open_store(settings: Settings) -> Store:
     )
 
 
+def store_place(settings: Settings) -> str:
+    """Where the store is, for people: without secrets."""
+    if settings.store.url is None:
+        return f"SQLite, {sqlite_path(settings)}"
+    from job_tracker.store.redis import Address
+
+    return f"Redis, {Address(settings.store.url.get_secret_value(), settings.store.prefix)}"
+
+
 def sqlite_path(settings: Settings) -> Path:
     """The file of the SQLite store."""
     return settings.storage.data_dir / "jobs.db"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from job_tracker.access.service_view import ServiceView
 from job_tracker.declarations.operations import Declarations
 from job_tracker.jobs import Jobs
 from job_tracker.reports import ReportKeys
@@ -17,6 +18,7 @@ from training_service.auth.tls import ServerTls
 from training_service.settings import Settings
 from training_service.settings.addresses import host_of, is_loopback, split
 from training_service.settings.protection import is_web_open
+from training_service.store_opening import store_place
 
 if TYPE_CHECKING:
     from training_service.web.server import WebServer
@@ -98,6 +100,13 @@ def open_dashboard(
         jobs=jobs,
         access=access.operations,
         catalog=catalog,
+        service=ServiceView(
+            store,
+            store_id=store_id,
+            store_place=store_place(settings),
+            storage=settings.storage.root,
+            note=access.note,
+        ),
         visitors=Visitors(
             authenticator=access.authenticator,
             callers=access.callers,

@@ -10,11 +10,20 @@ from typing import Any
 
 from job_tracker.admission.dataset_versions import DatasetVersions
 from job_tracker.admission.programs import PROGRAM, NoTrees, ProgramRequest, Trees, accepted, algorithm_of
-from job_tracker.admission.queues import OneQueue, Queues, check_fit, expected_of, priority_of, queue_of
+from job_tracker.admission.queues import (
+    OneQueue,
+    Queues,
+    check_fit,
+    expected_of,
+    flavor_of,
+    priority_of,
+    queue_of,
+)
 from job_tracker.admission.resolution import Resolver
 from job_tracker.catalog import INSTANCES_PARAMETER, Algorithm, Catalog, Entry, JobDefaults
 from job_tracker.catalog.entries import required
 from job_tracker.catalog.groups import GROUP_PARAMETERS
+from job_tracker.catalog.requested import PROCESSES_PER_INSTANCE
 from job_tracker.catalog.templates import DATA_URI
 from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
@@ -55,6 +64,7 @@ class JobRequest:
     priority: str = ""
     expected: float | None = None
     """In seconds."""
+    flavor: str = ""
 
 
 _YOUNGER_FIELDS = (
@@ -67,6 +77,7 @@ _YOUNGER_FIELDS = (
     "queue",
     "priority",
     "expected",
+    "flavor",
 )
 
 
@@ -74,8 +85,9 @@ class Admission:
     """Checks requests against the catalog of algorithms and datasets, and against the configuration.
 
     `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
-    that set none. `max_processes` bounds the training processes of one job. `store_id` is part of the home of
-    new jobs. `trees` are the uploaded programs. Without `queues`, there is one for all projects.
+    that set none. `max_processes` bounds the training processes of one job; None: PROCESSES_PER_INSTANCE for
+    each instance that a job may have. `store_id` is part of the home of new jobs. `trees` are the uploaded
+    programs. Without `queues`, there is one for all projects, with this `capacity`.
     """
 
     def __init__(
@@ -83,8 +95,8 @@ class Admission:
         catalog: Catalog,
         resolver: Resolver,
         *,
-        capacity: int,
-        max_processes: int,
+        capacity: int = 1,
+        max_processes: int | None = None,
         models_uri: str,
         checkpoints_uri: str,
         store_id: str = "",
@@ -94,7 +106,6 @@ class Admission:
     ) -> None:
         self._catalog = catalog
         self._versions = DatasetVersions(catalog)
-        self._capacity = capacity
         self._max_processes = max_processes
         self._models_uri = models_uri
         self._checkpoints_uri = checkpoints_uri
@@ -104,6 +115,11 @@ class Admission:
         self._trees = trees or NoTrees()
         self._queues = queues or OneQueue(capacity)
         self._groups: dict[tuple[object, ...], tuple[GroupSpec, InstanceOptions]] = {}
+
+    @property
+    def _most_instances(self) -> int:
+        """The number of instances that a job may have at present."""
+        return self._queues.tree.most_instances
 
     def key_of(self, caller: Caller, request: JobRequest) -> RequestKey | None:
         """Return the key that makes the request repeatable; None if it has none. Raises InvalidField.
@@ -135,6 +151,7 @@ class Admission:
         queue = queue_of(tree, project, request.queue)
         priority = priority_of(tree, queue, request.priority)
         expected = expected_of(request.expected)
+        flavor = flavor_of(tree, request.flavor)
         entries = self._catalog.algorithms(project)
         self._check_required(request, entries.get(request.algorithm))
         if program:
@@ -196,6 +213,7 @@ class Admission:
             queue=queue,
             priority=priority,
             expected=expected,
+            flavor=flavor,
         )
         check_fit(tree, spec)
         return spec
@@ -233,7 +251,7 @@ class Admission:
         key = (entry, *asked)
         if is_known_kind and (known := self._groups.get(key)):
             return known
-        composition = algorithm.composer.compose(request.parameters, self._capacity)
+        composition = algorithm.composer.compose(request.parameters, self._most_instances)
         pod_options = self._pod_options(request.pod_options)
         if program := request.program:
             group = self._resolver.resolve_program(
@@ -260,11 +278,11 @@ class Admission:
         The capacity does not limit them: it counts instances, however many processes each has.
         """
         each, total = group.trainers.processes, group.training_processes
-        if total <= self._max_processes:
+        most = self._max_processes or PROCESSES_PER_INSTANCE * self._most_instances
+        if total <= most:
             return
         allowed = (
-            f"a job may have at most {self._max_processes} (scheduling.max_processes): ask for fewer "
-            "processes or instances"
+            f"a job may have at most {most} (scheduling.max_processes): ask for fewer processes or instances"
         )
         if sent.nproc_per_node:
             raise InvalidField(

@@ -1,4 +1,4 @@
-"""In which queue a requested job waits, and with which priority."""
+"""In which queue a requested job waits, with which priority, and on which machines it may run."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -90,11 +90,24 @@ def expected_of(seconds: float | None) -> timedelta | None:
     return expected
 
 
+def flavor_of(tree: Tree, name: str) -> str:
+    """Return the flavor that a job asks for; empty: any. Raises UnknownReference."""
+    flavors = [flavor.name for flavor in tree.pool.flavors]
+    if name and name not in flavors:
+        raise UnknownReference("flavor", f"{quoted(name)} doesn't exist; allowed: {listed(flavors)}")
+    return name
+
+
 def check_fit(tree: Tree, spec: JobSpec) -> None:
     """Raise InvalidField, with the largest job that could, if the job can never start."""
     gang = gang_of(0, spec, None)
     # With many queues, the check takes milliseconds; most jobs ask for the same as others.
-    key = (gang.queue, gang.least, *((part.count, part.where, *part.each.items()) for part in gang.parts))
+    key = (
+        gang.queue,
+        gang.flavors,
+        gang.least,
+        *((part.count, part.where, *part.each.items()) for part in gang.parts),
+    )
     if key not in tree.verdicts:
         if len(tree.verdicts) >= _MOST_VERDICTS:
             tree.verdicts.clear()
@@ -109,4 +122,6 @@ def _field_of(tree: Tree, spec: JobSpec, gang: Gang) -> str:
     smallest = replace(gang, parts=(replace(trainers, count=1), *others), least=0)
     if fits_ever(tree.queues, tree.pool.flavors, smallest) is None:
         return f"parameters.{INSTANCES_PARAMETER}"
+    if spec.flavor and fits_ever(tree.queues, tree.pool.flavors, replace(smallest, flavors=())) is None:
+        return "flavor"
     return "pod_options.resources" if spec.pod_options.resources else "queue"

@@ -70,6 +70,11 @@ def command_of(kind: Kind) -> str:
     return "queues" if kind is Kind.QUEUE else kind
 
 
+def unknown_projects(recipe: QueueRecipe, known: Collection[str]) -> list[str]:
+    """Return the projects that a queue lists, and that do not exist."""
+    return [name for name in recipe.projects if name not in known]
+
+
 @dataclass(frozen=True, slots=True)
 class _Refused:
     """Files that leave out a queue with jobs, and when to look again."""
@@ -92,11 +97,14 @@ class DeclaredCatalog:
         reader: Reader,
         read_files: ReadFiles = Files,
         occupied: FindOccupied = none_occupied,
+        projects: Callable[[], Collection[str]] | None = None,
     ) -> None:
+        """`projects` returns the names of the projects that exist; None: they are not known."""
         self._store = store
         self._reader = reader
         self._read_files = read_files
         self._occupied = occupied
+        self._projects = projects
         self._refused = _Refused()
         self._problem_of_files: Callable[[], str | None] = lambda: None
         self._loading = asyncio.Lock()
@@ -221,12 +229,15 @@ class DeclaredCatalog:
 
     async def follow(self) -> None:
         """Refresh twice a second, until cancelled."""
-        problem = ""
+        problem, used = "", self._files
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             try:
                 await self.refresh()
                 problem = ""
+                if self._files is not used:
+                    used = self._files
+                    log.info("the catalog: the changed files are in use")
             except StoreUnavailable as error:
                 if str(error) != problem:
                     log.warning("changes of the catalog cannot be seen: %s", error)
@@ -270,6 +281,7 @@ class DeclaredCatalog:
         tree = tree_of(files.pool, files.queues, also=also)
         if tree != before:
             self._tree = tree
+            self._check_projects(before)
         of_files = {name: Entry(name=name, value=recipe) for name, recipe in files.queues.items()}
         for name, entry in declared.items():
             problem = entry.problem or tree.problems.get(name, "")
@@ -281,6 +293,16 @@ class DeclaredCatalog:
         if self._tree is not before:
             for callback in self._callbacks:
                 callback()
+
+    def _check_projects(self, before: Tree) -> None:
+        """Warn of new queues, and of changed ones, that list projects which do not exist."""
+        if self._projects is None:
+            return
+        known = self._projects()
+        for name, recipe in self._tree.recipes.items():
+            if name not in before.recipes or before.recipes[name].projects != recipe.projects:
+                for project in unknown_projects(recipe, known):
+                    log.warning("queue %s lists project %s, which doesn't exist", name, project)
 
     def _algorithm(
         self, declaration: Declaration, images: Collection[str], known: Entry[Algorithm] | None

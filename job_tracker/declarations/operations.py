@@ -1,7 +1,7 @@
 """The operations on algorithms, datasets and queues behind the API, independent of its protocol."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -11,7 +11,12 @@ from job_tracker.catalog import Algorithm, Dataset, Entry, Origin
 from job_tracker.catalog.entries import listed
 from job_tracker.common.clock import utc_now
 from job_tracker.common.printable import quoted
-from job_tracker.declarations.catalog import DeclaredCatalog, FindOccupied, none_occupied
+from job_tracker.declarations.catalog import (
+    DeclaredCatalog,
+    FindOccupied,
+    none_occupied,
+    unknown_projects,
+)
 from job_tracker.declarations.reading import canonical, parsed
 from job_tracker.domain import naming
 from job_tracker.domain.access import Project
@@ -44,6 +49,10 @@ class Projects(Protocol):
 
     def get(self, name: str) -> Project | None:
         """Return the project with this name, if it exists."""
+        ...
+
+    def names(self) -> Collection[str]:
+        """Return the names of all projects."""
         ...
 
     def is_deletable(self, name: str) -> bool:
@@ -184,6 +193,11 @@ class Declarations:
     async def _check_queue(self, name: str, definition: str | None) -> None:
         """Raise InvalidField or NotPossible unless the queue can be changed so; None: removed."""
         recipe = None if definition is None else self._catalog.read_queue(definition)
+        if recipe is not None and (unknown := unknown_projects(recipe, self._projects.names())):
+            raise InvalidField(
+                "definition.projects",
+                f"{quoted(unknown[0])} doesn't exist; allowed: {listed(self._projects.names())}",
+            )
         before = self._catalog.tree
         try:
             after = changed(before, name, recipe)

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.eviction import Eviction
+from job_tracker.domain.progress import Saved
 from job_tracker.domain.states import LIVE_STATES, JobState
 
 
@@ -105,6 +106,8 @@ class Move:
     """For whom and why the attempt was stopped, if the job is queued again for that reason."""
     eviction: Eviction | None = None
     """By whom the attempt was stopped, if the job is queued again for that reason."""
+    saved: Saved | None = None
+    """The last checkpoint that the attempt had reported, once the next attempt begins."""
 
     @property
     def is_restart(self) -> bool:

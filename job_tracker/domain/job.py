@@ -105,6 +105,8 @@ class JobSpec:
     """Within its queue, jobs with a higher priority start first."""
     expected: timedelta | None = None
     """How long an attempt runs, as the caller says; None: not said."""
+    flavor: str = ""
+    """The kind of machine on which the job runs; empty: any."""
 
     @property
     def instances(self) -> int:
@@ -301,8 +303,16 @@ class Job:
             ranks=(),
             progress=None,
             allocation=allocation,
+            history=self._with_last_save,
         )
         return fresh._moved(JobState.LAUNCHING, at, until=_later(at, self.spec.deadlines.start))
+
+    @property
+    def _with_last_save(self) -> tuple[Move, ...]:
+        """The history with the last checkpoint of this attempt, whose progress the next one replaces."""
+        if self.progress is None or self.progress.saved is None:
+            return self.history
+        return (*self.history[:-1], replace(self.history[-1], saved=self.progress.saved))
 
     def running(self, at: datetime) -> "Job":
         """Return the job in state RUNNING, with its master running since `at`."""

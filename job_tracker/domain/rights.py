@@ -23,7 +23,7 @@ class Right:
     """A row: who may use an operation."""
 
     rpc: str
-    """The call of the API, without its service."""
+    """The call of the API, without its service; empty: the API has none."""
     action: str
     """The operation in words, for messages."""
     least: Role
@@ -86,15 +86,20 @@ CATALOG_RIGHTS: Mapping[str, Right] = {
 }
 """By operation of `Declarations`. Those of all projects are changed by operators."""
 
+SERVICE_RIGHTS: Mapping[str, Right] = {
+    "see_service": Right("", "see the replicas and the stores", Role.OPERATOR),
+}
+"""By operation of `ServiceView`. Only the dashboard has them: the API has no such calls."""
+
 BY_ANY_CALLER = frozenset({"WhoAmI", "ListProjects"})
 """Calls that need a caller, but no role: they show what the caller may know."""
 
 BY_REPORT_TOKEN = frozenset({"Report", "FetchProgram"})
 """Calls that need a report token instead of a role. The token names the only attempt that it is valid for."""
 
-_ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS, **CATALOG_RIGHTS}
+_ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS, **CATALOG_RIGHTS, **SERVICE_RIGHTS}
 
-RPCS = BY_REPORT_TOKEN | BY_ANY_CALLER | {right.rpc for right in _ROWS.values()}
+RPCS = BY_REPORT_TOKEN | BY_ANY_CALLER | {right.rpc for right in _ROWS.values() if right.rpc}
 """The calls that have a row. All others are denied."""
 
 

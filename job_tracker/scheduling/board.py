@@ -114,7 +114,10 @@ class Board:
         What it has used since its start counts, too, as far as it does not yet. So after a change of leaders,
         jobs have to be read in the order of their starts.
         """
+        known = self.preemption.stakes.get(job.id)
         self.preemption.read(job)
+        if known is not None and known.attempt < job.attempt:
+            self._end(job.id, now)  # a replica may see only the next attempt
         if job.state is JobState.QUEUED:
             self._end(job.id, now)
             self._begin_waiting(job)

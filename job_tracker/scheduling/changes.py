@@ -73,7 +73,7 @@ class OtherFlavor:
 
     @property
     def text(self) -> str:
-        return f"Submit it for the flavor {self.name}."
+        return f"Submit it for the flavor {self.name} (--flavor {self.name})."
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         return _with(snapshot, replace(gang, flavors=(self.name,)))
@@ -185,7 +185,7 @@ class MoreCapacity:
     machines: tuple[Node, ...] = ()
 
     for_others: Resources = field(default_factory=dict)
-    """What the new machines also have, all together, for the jobs that go before."""
+    """The part of it for the jobs that go before. It is not named: the caller may not know of them."""
 
     @classmethod
     def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
@@ -213,7 +213,7 @@ class MoreCapacity:
         more = dict(own.more)
         _add(more, known)
         if not flavor.nodes:
-            return replace(own, more=more)
+            return replace(own, more=more, for_others=known)
         # One for all of them: how many machines they need is another question.
         selector = dict(parts[0].where.selector) if parts else {}
         large = Node(name="new-others", capacity={INSTANCES: 1, **others}, labels=selector)
@@ -224,9 +224,11 @@ class MoreCapacity:
         if self.machines:
             own = [node for node in self.machines if not self.for_others or node is not self.machines[-1]]
             kinds = " or ".join(sorted({_described(node) for node in own}))
-            others = f", and others with {listed_amounts(self.for_others)}" if self.for_others else ""
+            others = ", and what the jobs before it need" if self.for_others else ""
             return f"Add machines to the flavor {self.flavor}: {len(own)} with {kinds}{others}."
-        return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(self.more)}."
+        more = {name: amount - self.for_others.get(name, 0) for name, amount in self.more.items()}
+        others = ", and by what the jobs before it need" if self.for_others else ""
+        return f"Raise the capacity of the flavor {self.flavor} by {listed_amounts(more)}{others}."
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:
         def larger(flavor: Flavor) -> Flavor:

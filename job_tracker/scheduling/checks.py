@@ -1,6 +1,7 @@
 """Whether a gang can ever start, when nothing else runs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.scheduling.capacity import FlavorCapacity
@@ -36,16 +37,19 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
         if low > largest:
             largest, where = low, flavor.name
     asked = listed_amounts(total(with_trainers(gang.parts, least)))
+    others = sorted(flavors_for(queues, flavors, replace(gang, flavors=()))) if gang.flavors else []
+    elsewhere = f", for the flavor {' or '.join(others)}" if others else ""
     if not largest:
+        on = f", on the flavor {' or '.join(gang.flavors)}" if gang.flavors else ""
         return _diagnosis(
             f"The job needs {asked}, and not even one trainer of it fits in the capacity and the quota of"
-            f" the queue {gang.queue}.",
-            "Ask for less in each instance, or raise the capacity or the quota.",
+            f" the queue {gang.queue}{on}.",
+            f"Ask for less in each instance{elsewhere}, or raise the capacity or the quota.",
         )
     return _diagnosis(
         f"The job needs {asked} for {_trainers(least)}. The largest that fits in the capacity and the quota"
         f" of the queue {gang.queue} is {_trainers(largest)}, on the flavor {where}.",
-        f"Submit it with at most {_trainers(largest)}, or raise the capacity or the quota.",
+        f"Submit it with at most {_trainers(largest)}{elsewhere}, or raise the capacity or the quota.",
     )
 
 

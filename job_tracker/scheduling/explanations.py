@@ -13,8 +13,8 @@ from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.remedies import Remedy, remedy
 from job_tracker.scheduling.waits import WaitRule
 
-_NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY})
-"""The reasons of jobs that cannot start before the capacity changes."""
+_NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY, Reason.ROOM})
+"""The reasons of jobs that cannot start before something changes of which nothing is known."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ def gang_of(job_id: int, spec: JobSpec, expected: Expected | None) -> Gang:
         priority=spec.priority,
         parts=parts,
         least=min(elastic.min_instances, parts[0].count) if elastic else 0,
+        flavors=(spec.flavor,) if spec.flavor else (),
         expected=expected,
     )
 

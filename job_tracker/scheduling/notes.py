@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -10,6 +11,7 @@ from pydantic import TypeAdapter
 
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Plan, Reserve, Usage
+from job_tracker.scheduling.use_history import HISTORY, UseHistory
 from job_tracker.scheduling.waits import WaitRule, WaitTimes
 from job_tracker.store.lease import Term
 from job_tracker.store.scheduling import SchedulingStore
@@ -36,7 +38,9 @@ class NoteKeeper:
     Usage and what is learned of waits change all the time, so they are written less often.
     """
 
-    def __init__(self, store: SchedulingStore, term: Term | None) -> None:
+    def __init__(
+        self, store: SchedulingStore, term: Term | None, clock: Callable[[], float] = time.time
+    ) -> None:
         """Write with this term."""
         self._store = store
         self._term = term
@@ -45,9 +49,13 @@ class NoteKeeper:
         self._written: Mapping[int, Reserve] = {}
         self._decided: Mapping[int, Reserve] = {}
         self._writing = asyncio.Lock()
+        self._clock = clock
+        self._history = UseHistory()
 
     async def restore(self, board: Board) -> None:
         """Give the board the usage, the promises and the waits of the notes, before it reads any job."""
+        history = await self._store.scheduling_notes(HISTORY)
+        self._history.restore(history, self._clock())
         if (text := await self._store.scheduling_note(WAITS, _ALL)) is not None:
             self._kept[WAITS, _ALL] = text
             board.experience.waits.restore(text)
@@ -84,11 +92,14 @@ class NoteKeeper:
         if with_usage:
             wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.used().items()}
             wanted[WAITS, _ALL] = board.experience.waits.text()
+            self._history.observe(board, self._clock())
+            wanted |= {(HISTORY, key): text for key, text in self._history.texts().items()}
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
         }
         replaced = {WAITING, USAGE} if with_usage else {WAITING}  # what was learned always stays
         changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
+        changed |= {(HISTORY, key): None for key in self._history.outdated()} if with_usage else {}
         if not changed:
             self._written = decided
             return
@@ -97,9 +108,10 @@ class NoteKeeper:
         await self._store.keep_scheduling_notes(changed, term=self._term)
         for place, text in changed.items():
             if text is None:
-                del self._kept[place]
+                self._kept.pop(place, None)
             else:
                 self._kept[place] = text
+        self._history.forget(key for (kind, key), text in changed.items() if kind == HISTORY and text is None)
         self._written = decided
 
 

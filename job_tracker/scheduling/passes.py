@@ -40,6 +40,7 @@ _EXACT = 1e-6
 
 _NOT_RESERVED: Final = "Jobs that go first hold all the reservations."
 _SHARE_MOVED: Final = "Queues that have used less for their weight go first."
+_NO_ROOM: Final = "The machine of the service has no room for launches."
 
 
 class Pass:
@@ -267,6 +268,9 @@ class Pass:
             reasons.append(Reason.LENT)
         self._flavors[name].take(least, slot, planned_length(gang.expected))
         self._overtaking.count(without_promise(self._ahead(gang, name, least)))
+        old = self._snapshot.promises.get(gang.job_id)
+        if reason is Reason.ROOM and old is not None and old.at < slot.at:
+            slot = Slot(old.at)  # it could start, so its place is kept, and is not put off with each pass
         promise = self._wait(gang, slot, name, tuple(reasons))
         if promise.is_put_off:
             # It may be put off again and again. So others of its queue may not pass it without end.
@@ -348,6 +352,8 @@ class Pass:
         self._gone_first[gang.queue] = max(at, self._gone_first.get(gang.queue, at))
 
     def _moved_because(self, gang: Gang, promised: float) -> str:
+        if not self._snapshot.is_open:
+            return _NO_ROOM
         if self._top.get(gang.queue, gang.priority) > gang.priority:
             return "A job with a higher priority goes first."
         if any(queue != gang.queue and at > promised for queue, at in self._gone_first.items()):

@@ -27,6 +27,10 @@ class SeenJob:
     """Its id is 0 if the caller may not know of the job."""
     project: str
     """Empty if the caller may not know of the job."""
+    name: str = ""
+    """Likewise."""
+    submitted_by: str = ""
+    """Likewise."""
     submitted_at: datetime
     admitted_at: datetime | None = None
     """None: it waits."""
@@ -73,14 +77,17 @@ def _known_queues(tree: Tree, caller: Caller) -> Set[str] | None:
     return {each for leaf in leaves for each in tree.up_from(leaf)}
 
 
-def snapshot_of(seen: Seen, caller: Caller, queued: int) -> QueueSnapshot:
+def snapshot_of(seen: Seen, caller: Caller, queued: int, *, with_machines: bool = False) -> QueueSnapshot:
     """Return the queue as the caller may see it.
 
-    `queued` is the number of all waiting jobs, of which not all may have been copied.
+    `queued` is the number of all waiting jobs, of which not all may have been copied. `with_machines` leaves
+    machines their names if the caller has a role in all projects.
     """
     snapshot = seen.situation.snapshot
     names = _Names(seen.tree, caller)
     flavors, machines = _without_names(snapshot.flavors)
+    if with_machines and caller.is_everywhere:
+        flavors, machines = tuple(snapshot.flavors), {name: name for name in machines}
     running = sorted(snapshot.running.values(), key=lambda each: each.gang.job_id)[:MOST_JOBS]
     every = [gang for queue in snapshot.waiting.queues() for gang in snapshot.waiting.in_order(queue)]
     waiting = sorted(every, key=lambda gang: gang.job_id)[: MOST_JOBS - len(running)]
@@ -92,6 +99,8 @@ def snapshot_of(seen: Seen, caller: Caller, queued: int) -> QueueSnapshot:
         return SeenJob(
             gang=replace(gang, job_id=gang.job_id if is_known else 0, queue=names.of(gang.queue)),
             project=label.project if is_known else "",
+            name=label.name if is_known else "",
+            submitted_by=label.submitted_by if is_known else "",
             submitted_at=label.submitted_at,
             admitted_at=datetime.fromtimestamp(run.started_at, UTC) if run is not None else None,
             allocation=_without_node_names(run.allocation, machines) if run is not None else None,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -17,6 +17,7 @@ from job_tracker.scheduling.mirror import Label, Seen
 from job_tracker.scheduling.model import Gang, Reason
 from job_tracker.scheduling.shapes import held_parts, total
 from job_tracker.scheduling.shares import Shares
+from job_tracker.scheduling.use_history import Point
 from job_tracker.scheduling.work import size
 
 MOST_QUEUES: Final = 1000
@@ -91,6 +92,8 @@ class QueuePage:
     queues: Sequence[QueueStanding]
     after: Place | None
     """The `after` of the next page; None on the last one."""
+    history: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    """What these queues held lately, if that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,8 @@ from job_tracker.scheduling.model import (
 )
 from job_tracker.scheduling.recipes import QueueRecipe
 
+MOST_OF_FOLLOWED: Final = 10_000
+"""Bounds the instances of a job on a flavor that follows its machines."""
 DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"low": -100, "normal": 0, "high": 100}
 
 
@@ -69,6 +71,14 @@ class Tree:
     def verdicts(self) -> dict[Hashable, Diagnosis | None]:
         """Why jobs can never start in this tree, as callers have found; None: they can."""
         return {}
+
+    @cached_property
+    def most_instances(self) -> int:
+        """The number of instances that one job may have: a job runs on one flavor."""
+        return max(
+            MOST_OF_FOLLOWED if each.is_followed else each.capacity.get(INSTANCES, 0)
+            for each in self.pool.flavors
+        )
 
     @cached_property
     def cohorts(self) -> frozenset[str]:

@@ -100,13 +100,14 @@ def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanati
     until = time.monotonic() + _REMEDY_SECONDS
     found = explain_gang(seen.situation, job.id, seen.options, seen.tree.pool.priorities, until)
     visible, others, others_hold = _holders(seen, caller, found.holders)
+    has_promise = found.reserve is not None and found.reasons[0] is not Reason.ROOM
     stopping, other_stopping, _ = _holders(seen, caller, leaving_for(snapshot, job.id))
     return Explanation(
         job=job,
         position=position,
         reasons=found.reasons,
-        promise=found.reserve.promise if found.reserve else None,
-        moved_because=found.reserve.moved_because if found.reserve else "",
+        promise=found.reserve.promise if found.reserve and has_promise else None,
+        moved_because=found.reserve.moved_because if found.reserve and has_promise else "",
         estimate=found.estimate,
         expected=gang.expected,
         source=source_of(job, gang.expected),

@@ -182,7 +182,7 @@ class Tracker:
         self._admitting = Admitting(
             *(store, planner),
             Board(pool or partial(_default_pool, options.capacity), options.usage_half_life.total_seconds()),
-            NoteKeeper(store, tenure.term),
+            NoteKeeper(store, tenure.term, lambda: clock().timestamp()),
             self._save,
             self._admit_after,
             lambda: self._queue.add_within(PeriodicTask.NOTES, _NOTES_PAUSE),

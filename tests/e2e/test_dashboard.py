@@ -1,11 +1,16 @@
-"""The dashboard in a real browser: it draws, follows and obeys keys, and asks no other site for anything."""
+"""The dashboard in a real browser: it draws, follows, obeys keys, is accessible, and asks no other site.
+
+One service and one browser serve all of it, since starting them takes longer than a view.
+"""
 
 import os
 import shutil
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import Page, async_playwright, expect
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tests.support.api_service import serve
 from tests.support.web_site import Site, Visit, visit
@@ -13,16 +18,39 @@ from training_service._generated import training_service_pb2 as pb
 
 __all__ = ["serve", "visit"]
 
-SIZES = {"wide": (1280, "light"), "narrow": (360, "dark")}
+WIDE_AND_LIGHT, NARROW_AND_DARK = (1280, "light"), (360, "dark")
 VIEWS = (
-    *("/jobs", "/jobs/1", "/jobs/1/curves", "/jobs/1/logs", "/jobs/1/artifacts", "/compare?job=1&job=2"),
-    *("/queue", "/machines", "/submit?algorithm=program", "/login", "/nothing"),
-    *("/operator", "/operator/tokens", "/operator/audit"),
+    *(
+        "/jobs",
+        "/jobs/1",
+        "/jobs/1/curves",
+        "/jobs/1/logs",
+        "/jobs/1/artifacts",
+        "/compare?job=1&job=2&job=3",
+    ),
+    *(
+        "/sweep",
+        "/queue?over=week",
+        "/machines",
+        "/submit?algorithm=program",
+        "/login",
+        "/nothing",
+        "/jobs/3",
+    ),
+    *("/operator", "/operator/service", "/operator/tokens", "/operator/audit"),
 )
-UNNAMED = """() => [...document.querySelectorAll('input:not([type=hidden]), select, button, a, [role=img]')]
-    .filter(e => !(e.labels?.length || e.getAttribute('aria-label') || e.textContent.trim() || e.value))
-    .map(e => e.outerHTML)"""
-"""Finds what a screen reader could not name."""
+TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+RULES = {
+    WIDE_AND_LIGHT: {"runOnly": TAGS, "resultTypes": ["violations"]},
+    # The rules that depend on colors and sizes: the page is the same otherwise.
+    NARROW_AND_DARK: {
+        "runOnly": {
+            "type": "rule",
+            "values": ["color-contrast", "target-size", "scrollable-region-focusable", "link-in-text-block"],
+        },
+        "resultTypes": ["violations"],
+    },
+}
 
 
 class Watched:
@@ -36,7 +64,8 @@ class Watched:
         page.on("request", lambda request: self._asked(request.url, origin))
 
     def _heard(self, kind: str, text: str) -> None:
-        if kind in ("error", "warning") and "404 (Not Found)" not in text:
+        expected = ("404 (Not Found)", "400 (Bad Request)")
+        if kind in ("error", "warning") and not any(each in text for each in expected):
             self.problems.append(f"{kind}: {text}")
 
     def _asked(self, url: str, origin: str) -> None:
@@ -46,71 +75,96 @@ class Watched:
 
 @pytest.fixture
 async def site(visit: Visit) -> Site:
-    """A dashboard with a job that runs, and one that has ended."""
+    """A dashboard with a job that runs, one that has ended, and one that has failed."""
     site = await visit(tracked=True)
     running = await site.service.train({"RUN_SECONDS": "forever", "PRINT": "hello <b>"}, name="first")
     await site.service.seen(running, pb.running)
     ended = await site.service.train({"EPOCHS": "3"}, name="second")
     await site.service.seen(ended, pb.succeed)
+    failed = await site.service.train({"EPOCHS": "4", "EXIT_CODE": "3"}, name="third")
+    await site.service.seen(failed, pb.failure)
     return site
 
 
-@pytest.fixture(params=SIZES)
-async def watched(site: Site, request: pytest.FixtureRequest) -> AsyncIterator[Watched]:
-    """A page of the browser."""
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """Debian's Chromium."""
     path = shutil.which("chromium")
     if path is None:
         if os.environ.get("CI") == "true":
             pytest.fail("chromium is not installed")
         pytest.skip("chromium is not installed")
-    width, scheme = SIZES[request.param]
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=path, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         )
-        page = await browser.new_page(
-            base_url=site.dashboard.url,
-            viewport={"width": width, "height": 800},
-            color_scheme="dark" if scheme == "dark" else "light",
-        )
-        page.set_default_timeout(60_000)
-        yield Watched(page, site.dashboard.url)
+        yield browser
         await browser.close()
 
 
-async def test_each_view_is_whole_in_a_browser(site: Site, watched: Watched) -> None:
-    page = watched.page
-    for path in VIEWS:
-        await page.goto(path)
-        width = await page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        assert width[0] <= width[1], f"{path} is wider than the screen"
-        assert await page.evaluate(UNNAMED) == [], path
-        assert await page.locator("main").count() == 1
-        assert await page.locator("h1").count() == 1, path
+@asynccontextmanager
+async def opened(browser: Browser, site: Site, look: tuple[int, str]) -> AsyncIterator[Page]:
+    """A page of this width and scheme, on which nothing may go wrong."""
+    width, scheme = look
+    page = await browser.new_page(
+        base_url=site.dashboard.url,
+        viewport={"width": width, "height": 800},
+        color_scheme="dark" if scheme == "dark" else "light",
+    )
+    page.set_default_timeout(60_000)
+    watched = Watched(page, site.dashboard.url)
+    yield page
+    await page.close()
     assert watched.problems == []
 
 
-async def test_pages_change_by_themselves_and_selections_stay(site: Site, watched: Watched) -> None:
-    page = watched.page
+async def test_the_dashboard_works_in_a_browser(site: Site, browser: Browser) -> None:
+    for look in (WIDE_AND_LIGHT, NARROW_AND_DARK):
+        async with opened(browser, site, look) as page:
+            found = []
+            for path in VIEWS:
+                await page.goto(path)
+                found += await violations(page, path, look)
+            assert not found, "\n".join(map(str, (look, *found)))
+    async with opened(browser, site, WIDE_AND_LIGHT) as page:
+        await submit_by_the_form(page)
+        await follow_changes(page, site)
+
+
+async def violations(page: Page, path: str, look: tuple[int, str]) -> list[tuple[str, ...]]:
+    """Return why a screen reader, or someone at a small screen, could not use a view."""
+    width = await page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width[0] <= width[1], f"{path} is wider than the screen"
+    assert await page.locator("main").count() == 1
+    assert await page.locator("h1").count() == 1, path
+    if await page.locator("#curves").count():
+        await page.wait_for_selector("#curves[aria-busy=false]")
+    found = (await Axe().run(page, options=RULES[look])).response["violations"]
+    return [(path, each["id"], *(node["html"][:150] for node in each["nodes"][:3])) for each in found]
+
+
+async def follow_changes(page: Page, site: Site) -> None:
+    """Pages change by themselves, and selections stay."""
     await page.goto("/jobs")
-    await page.keyboard.press("Tab")
-    assert await page.evaluate("document.activeElement.className") == "skip"
+    await page.locator("body").press("Tab")
+    await expect(page.locator(".skip")).to_be_focused()
     await page.check("#job-2")
     await expect(page.locator("#selected")).to_have_text("1 job selected")
-    third = await site.service.train(name="third")
-    await expect(page.locator(f"#name-{third}")).to_have_text("third")
+    another = await site.service.train(name="another")
+    await expect(page.locator(f"#name-{another}")).to_have_text("another")
     await expect(page.locator("#job-2")).to_be_checked()
+    await page.get_by_role("button", name="Compare").click()
+    await page.wait_for_url("**/compare?job=2")
     await page.goto("/jobs/1/logs")
     await expect(page.locator("#log")).to_contain_text("hello <b>")
     await page.goto("/jobs/1")
     page.on("dialog", lambda dialog: dialog.accept())
     await page.get_by_role("button", name="Cancel").click()
     await expect(page.locator(".facts .state.cancelled")).to_be_visible()
-    assert watched.problems == []
 
 
-async def test_a_job_is_submitted_by_the_form(site: Site, watched: Watched) -> None:
-    page = watched.page
+async def submit_by_the_form(page: Page) -> None:
+    """A form shows errors beside its fields, and makes a job."""
     await page.goto("/submit")
     await page.select_option("select[name=algorithm]", "strict")
     await page.fill("[name=dataset_id]", "1")
@@ -121,6 +175,7 @@ async def test_a_job_is_submitted_by_the_form(site: Site, watched: Watched) -> N
     await expect(page.locator("[id='problem-parameters.EPOCHS']")).to_contain_text("is not a whole number")
     await page.fill("[name='parameters.EPOCHS']", "2")
     await page.get_by_role("button", name="Submit", exact=True).click()
-    await page.wait_for_url("**/jobs/3")
-    problems = [each for each in watched.problems if "400 (Bad Request)" not in each]
-    assert problems == []
+    await page.wait_for_url("**/jobs/4")
+    # At its end, the page loads itself again, and follows it no longer.
+    await expect(page.locator(".facts .state.succeeded")).to_be_visible()
+    await expect(page.locator("[sse-connect]")).to_have_count(0)

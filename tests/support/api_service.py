@@ -28,7 +28,7 @@ from job_tracker.tracking.pool import FollowedPool
 from job_tracker.tracking.tracker import Tracker
 from tests.support.catalog import SETTINGS, algorithm_of
 from tests.support.leadership import elected
-from training_service import main
+from training_service import job_opening, main
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.access_opening import open_access
@@ -103,7 +103,7 @@ class Service:
         self.catalog = opened_catalog.catalog
         self.pool = FollowedPool(self.catalog)
         programs = open_programs(self.settings, self.access.projects.limits_of, self.trail.note)
-        jobs = main.make_jobs(
+        jobs = job_opening.make_jobs(
             self.settings,
             self.store,
             await self.store.store_id(),
@@ -212,12 +212,17 @@ class Service:
         return details
 
     async def _track(self, backend: FakeBackend) -> None:
-        options = main.tracker_options(self.settings)
-        logs = LogCollector(self.store, self.world, main.log_archive(self.settings))
+        options = job_opening.tracker_options(self.settings)
+        logs = LogCollector(self.store, self.world, job_opening.log_archive(self.settings))
         try:
             tenure, models = await elected(self.store), ModelFiles(self.settings.storage.root)
-            tracker = Tracker(self.store, backend, logs, options, tenure, self.reports, models=models)
-            await tracker.run()
+            tracker = Tracker(
+                *(self.store, backend, logs, options, tenure, self.reports),
+                pool=self.pool.now,
+                models=models,
+            )
+            with self.catalog.calling(tracker.capacity_changed):
+                await tracker.run()
         finally:
             await logs.close()
 

@@ -172,6 +172,7 @@ class FakeCluster:
             found["metadata"][field] = {**found["metadata"].get(field, {}), **metadata.get(field, {})}
         if "ownerReferences" in metadata:
             found["metadata"].pop("ownerReferences", None)
+            found["metadata"] |= {"ownerReferences": metadata["ownerReferences"] or []}
         self._publish("MODIFIED", kind, found)
         return web.json_response(found)
 
@@ -225,6 +226,8 @@ async def fake_cluster(folder: Path) -> AsyncIterator[FakeCluster]:
         "*", "/api/v1/namespaces/{namespace}/{kind:[^/]+}{a:/?}{name:[^/]*}{b:/?}{below:.*}", made.handle
     )
     app.router.add_route("GET", "/api/v1/{kind:nodes|pods}", made.handle)
+    of_group = "/apis/{group}/{version}/namespaces/{namespace}/{kind:[^/]+}{a:/?}{name:[^/]*}{b:/?}{below:.*}"
+    app.router.add_route("*", of_group, made.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

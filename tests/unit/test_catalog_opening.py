@@ -204,9 +204,14 @@ async def test_a_file_with_a_bad_tree_is_shown_as_a_problem_and_the_tree_from_be
 
 
 async def test_a_file_without_a_queue_that_has_jobs_is_shown_as_a_problem(
-    store: Store, file: ConfigurationFile, monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    file: ConfigurationFile,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("job_tracker.declarations.catalog._RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("job_tracker.declarations.catalog.CHECK_SECONDS", 0.001)
+    caplog.set_level("INFO")
     change(file, QUEUES)
     found = await opened(store, file)
     job = await store.submit(spec(queue="own"), NOON, None, 10)
@@ -216,6 +221,29 @@ async def test_a_file_without_a_queue_that_has_jobs_is_shown_as_a_problem(
         "scheduling.queues: own cannot be removed or become a parent while jobs wait or run there"
     )
     assert "own" in found.catalog.tree.queues
-    await store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
-    await found.catalog.refresh()
+    is_used = asyncio.Event()
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        with found.catalog.calling(is_used.set):
+            follower = tasks.create_task(found.catalog.follow())
+            await store.update(job.ended(Ending(JobState.CANCELLED, NOON), NOON))
+            await is_used.wait()
+            follower.cancel()
     assert (found.catalog.problem, set(found.catalog.tree.queues)) == ("", {"default"})
+    said = [each.getMessage() for each in caplog.records if each.name.endswith(("catalog", "live"))]
+    assert said == [
+        "scheduling.queues: own cannot be removed or become a parent while jobs wait or run there; the "
+        "content from before stays in use until they have ended",
+        "the catalog: the changed files are in use",
+    ]
+
+
+async def test_a_queue_of_a_file_for_a_project_that_does_not_exist_is_named_once(
+    store: Store, file: ConfigurationFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    change(file, '[scheduling.queues.own]\nprojects = ["default", "visoin"]\n')
+    found = await opened(store, file)
+    change(file, '[scheduling.queues.own]\nprojects = ["default", "visoin"]\nweight = 2\n')
+    await found.catalog.refresh()
+    assert found.catalog.tree.queues["own"].weight == 2
+    said = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert said == ["queue own lists project visoin, which doesn't exist"]

@@ -129,6 +129,7 @@ class TrainRequest(_message.Message):
     QUEUE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     EXPECTED_FIELD_NUMBER: _builtins.int
+    FLAVOR_FIELD_NUMBER: _builtins.int
     request_key: _builtins.str
     """A key that the client chooses, at most 128 printable characters. Each project has its own keys. A
     repeated request with the same key and the same content returns the same job. A request with the same key
@@ -139,6 +140,10 @@ class TrainRequest(_message.Message):
     priority: _builtins.str
     """The class of its priority within the queue, such as "low", "normal" or "high" (`scheduling.priorities`), or a
     number between the lowest and the highest class. Empty: 0, or less if the queue allows no more.
+    """
+    flavor: _builtins.str
+    """The flavor, a kind of machine, on which the job runs (`scheduling.flavors`, `kubernetes.flavors`). Empty: the
+    first one on which it can start.
     """
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
@@ -194,10 +199,11 @@ class TrainRequest(_message.Message):
         queue: _builtins.str = ...,
         priority: _builtins.str = ...,
         expected: _duration_pb2.Duration | None = ...,
+        flavor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "expected", b"expected", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "program", b"program", "retry_policy", b"retry_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "expected", b"expected", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "priority", b"priority", "program", b"program", "queue", b"queue", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadlines", b"deadlines", "expected", b"expected", "flavor", b"flavor", "metadata", b"metadata", "number_policy", b"number_policy", "pod_options", b"pod_options", "priority", b"priority", "program", b"program", "queue", b"queue", "request_key", b"request_key", "retry_policy", b"retry_policy", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -752,6 +758,7 @@ class GetTrainingStatusResponse(_message.Message):
     EXPECTED_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
     EVICTIONS_FIELD_NUMBER: _builtins.int
+    FLAVOR_FIELD_NUMBER: _builtins.int
     status: Global___TrainingStatus.ValueType
     """The state."""
     job_id: _builtins.int
@@ -800,6 +807,8 @@ class GetTrainingStatusResponse(_message.Message):
     """How many attempts were stopped by others than the service, with notice: the drain of a node, for example.
     They do not count against the attempts of retry_policy.
     """
+    flavor: _builtins.str
+    """The flavor that was asked for. Empty: any."""
     @_builtins.property
     def metadata(self) -> Global___TrainingJobMetadata:
         """The training as submitted, with the defaults of name and output_model_name filled in."""
@@ -887,10 +896,11 @@ class GetTrainingStatusResponse(_message.Message):
         expected: _duration_pb2.Duration | None = ...,
         preemptions: _builtins.int = ...,
         evictions: _builtins.int = ...,
+        flavor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "metadata", b"metadata", "next_attempt_at", b"next_attempt_at", "program", b"program", "progress", b"progress", "started_at", b"started_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "evictions", b"evictions", "expected", b"expected", "finished_at", b"finished_at", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_has_model", b"_has_model", "algorithm_version", b"algorithm_version", "attempt", b"attempt", "dataset_declaration", b"dataset_declaration", "deadline_at", b"deadline_at", "diagnosis", b"diagnosis", "ending", b"ending", "evictions", b"evictions", "expected", b"expected", "finished_at", b"finished_at", "flavor", b"flavor", "has_model", b"has_model", "instances", b"instances", "job_id", b"job_id", "max_attempts", b"max_attempts", "message", b"message", "metadata", b"metadata", "model_uri", b"model_uri", "moves", b"moves", "next_attempt_at", b"next_attempt_at", "note", b"note", "positionInQueue", b"positionInQueue", "preemptions", b"preemptions", "priority", b"priority", "program", b"program", "progress", b"progress", "project", b"project", "queue", b"queue", "ranks", b"ranks", "started_at", b"started_at", "status", b"status", "submitted_at", b"submitted_at", "submitted_by", b"submitted_by", "tags", b"tags"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__has_model: _TypeAlias = _typing.Literal["has_model"]  # noqa: Y015
     _WhichOneofArgType__has_model: _TypeAlias = _typing.Literal["_has_model", b"_has_model"]  # noqa: Y015
@@ -1864,6 +1874,7 @@ class ExplainTrainingResponse(_message.Message):
     STOPPED_FIELD_NUMBER: _builtins.int
     STOPPING_FIELD_NUMBER: _builtins.int
     OTHER_STOPPING_FIELD_NUMBER: _builtins.int
+    WANTED_FLAVOR_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id of the job."""
     queue: _builtins.str
@@ -1884,6 +1895,8 @@ class ExplainTrainingResponse(_message.Message):
     """
     other_stopping: _builtins.int
     """The number of other jobs that are being stopped for it."""
+    wanted_flavor: _builtins.str
+    """The flavor that the job asks for. Empty: any."""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingReason]:
         """The reasons, the binding one first."""
@@ -1933,10 +1946,11 @@ class ExplainTrainingResponse(_message.Message):
         stopped: _builtins.str = ...,
         stopping: _abc.Iterable[Global___CapacityHolder] | None = ...,
         other_stopping: _builtins.int = ...,
+        wanted_flavor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "promised_start", b"promised_start"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "other_stopping", b"other_stopping", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons", "remedies", b"remedies", "stopped", b"stopped", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "expected_run", b"expected_run", "flavor", b"flavor", "holders", b"holders", "job_id", b"job_id", "moved_because", b"moved_because", "other_holders", b"other_holders", "other_instances", b"other_instances", "other_stopping", b"other_stopping", "position", b"position", "promised_start", b"promised_start", "queue", b"queue", "reasons", b"reasons", "remedies", b"remedies", "stopped", b"stopped", "stopping", b"stopping", "wanted_flavor", b"wanted_flavor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2998,6 +3012,7 @@ class SnapshotJob(_message.Message):
     SAVED_AT_FIELD_NUMBER: _builtins.int
     STARTUP_SECONDS_FIELD_NUMBER: _builtins.int
     PREEMPTIONS_FIELD_NUMBER: _builtins.int
+    WANTED_FLAVOR_FIELD_NUMBER: _builtins.int
     job_id: _builtins.int
     """The id. 0: the caller may not know of the job."""
     project: _builtins.str
@@ -3022,6 +3037,8 @@ class SnapshotJob(_message.Message):
     """How long it usually takes from its admission until it trains, in seconds."""
     preemptions: _builtins.int
     """How often it was stopped for others."""
+    wanted_flavor: _builtins.str
+    """The flavor that the job asks for. Empty: any."""
     @_builtins.property
     def submitted_at(self) -> _timestamp_pb2.Timestamp:
         """When it was submitted."""
@@ -3062,10 +3079,11 @@ class SnapshotJob(_message.Message):
         saved_at: _timestamp_pb2.Timestamp | None = ...,
         startup_seconds: _builtins.float = ...,
         preemptions: _builtins.int = ...,
+        wanted_flavor: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "promised_start", b"promised_start", "saved_at", b"saved_at", "submitted_at", b"submitted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "preemptions", b"preemptions", "priority", b"priority", "project", b"project", "promised_start", b"promised_start", "queue", b"queue", "saved_at", b"saved_at", "shape", b"shape", "startup_seconds", b"startup_seconds", "submitted_at", b"submitted_at", "trainers", b"trainers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds", "_expected_seconds", b"_expected_seconds", "admitted_at", b"admitted_at", "expected_high_seconds", b"expected_high_seconds", "expected_seconds", b"expected_seconds", "flavor", b"flavor", "job_id", b"job_id", "least_trainers", b"least_trainers", "machines", b"machines", "preemptions", b"preemptions", "priority", b"priority", "project", b"project", "promised_start", b"promised_start", "queue", b"queue", "saved_at", b"saved_at", "shape", b"shape", "startup_seconds", b"startup_seconds", "submitted_at", b"submitted_at", "trainers", b"trainers", "wanted_flavor", b"wanted_flavor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_high_seconds: _TypeAlias = _typing.Literal["expected_high_seconds"]  # noqa: Y015
     _WhichOneofArgType__expected_high_seconds: _TypeAlias = _typing.Literal["_expected_high_seconds", b"_expected_high_seconds"]  # noqa: Y015

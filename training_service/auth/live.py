@@ -35,16 +35,19 @@ class Live(Generic[T]):
         *,
         check_seconds: float = _CHECK_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        announces: bool = True,
     ) -> None:
         """Read the files. Raises Unusable as `read` does, and for what is not a regular file.
 
-        `name` is for the log, such as a setting.
+        `name` is for the log, such as a setting. Without `announces`, the caller decides whether it uses a
+        changed content, and logs that.
         """
         self._name = name
         self._paths = paths
         self._read = read
         self._check_seconds = check_seconds
         self._clock = clock
+        self._announces = announces
         self._lock = threading.Lock()
         self.problem: str | None = None
         """Why the files cannot be used as they are now; None if they are in use."""
@@ -81,7 +84,8 @@ class Live(Generic[T]):
         else:
             # A kubelet resets the group of mounted Secrets every minute, which does not change their content.
             changed = value != self._value
-            if state != self._state and (changed or self.problem is not None):
+            is_news = self._announces if changed else self.problem is not None
+            if state != self._state and is_news:
                 log.info("%s: the changed files are in use", self._name)
             if changed:
                 self._value = value

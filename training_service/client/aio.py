@@ -111,6 +111,7 @@ class AsyncTrainingClient(AsyncJobReader):
         queue: str = "",
         priority: str = "",
         expected: timedelta | None = None,
+        flavor: str = "",
     ) -> int:
         """Queue a training job and return its id. When this returns, the job is durable.
 
@@ -120,7 +121,8 @@ class AsyncTrainingClient(AsyncJobReader):
         by another attempt. `deadlines` bound the time for waiting, starting and running. `number_policy` says
         whether an attempt fails when it reports NaN or infinity. `tags` are words by which `list` finds the
         job. `queue` is where it waits, and `priority` the class of its priority there; `expected` is how long
-        an attempt takes. Omitted options get the service's defaults.
+        an attempt takes, and `flavor` the kind of machine on which it runs. Omitted options get the service's
+        defaults.
 
         Every request carries a request key, by default a new one, so the retries of this call queue one job.
         To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
@@ -147,6 +149,7 @@ class AsyncTrainingClient(AsyncJobReader):
             queue=queue,
             priority=priority,
             expected=expected,
+            flavor=flavor,
         )
         return await self._train(request, self._in_project)
 
@@ -177,6 +180,7 @@ class AsyncTrainingClient(AsyncJobReader):
         queue: str = "",
         priority: str = "",
         expected: timedelta | None = None,
+        flavor: str = "",
     ) -> int:
         """Upload a folder, queue a job that runs a command in it, and return the job's id.
 
@@ -238,6 +242,7 @@ class AsyncTrainingClient(AsyncJobReader):
             queue=queue,
             priority=priority,
             expected=expected,
+            flavor=flavor,
         )
         return await self._train(request, self._in_project)
 

@@ -99,6 +99,7 @@ def train(
     queue: str = "",
     priority: str = "",
     expected: timedelta | None = None,
+    flavor: str = "",
 ) -> TrainRequest:
     """Build a submission. Without a request key it gets a new one, so sending it twice is harmless."""
     texts = {key: as_text(value) for key, value in (parameters or {}).items()}
@@ -126,6 +127,7 @@ def train(
         queue=queue,
         priority=priority,
         expected=_duration(expected),
+        flavor=flavor,
     )
 
 

@@ -30,7 +30,7 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
         words += _pairs("-p", job.parameters)
     words += _each("--tag", request.tags)
     words += [*_given("--queue", request.queue), *_given("--priority", request.priority)]
-    words += _span(request, "expected", "--expected")
+    words += [*_span(request, "expected", "--expected"), *_given("--flavor", request.flavor)]
     retry = request.retry_policy
     if retry.HasField("max_attempts"):
         words += ["--max-attempts", str(retry.max_attempts)]

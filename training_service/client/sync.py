@@ -110,6 +110,7 @@ class TrainingClient(JobReader):
         queue: str = "",
         priority: str = "",
         expected: timedelta | None = None,
+        flavor: str = "",
     ) -> int:
         """Queue a training job and return its id. When this returns, the job is durable.
 
@@ -119,7 +120,8 @@ class TrainingClient(JobReader):
         by another attempt. `deadlines` bound the time for waiting, starting and running. `number_policy` says
         whether an attempt fails when it reports NaN or infinity. `tags` are words by which `list` finds the
         job. `queue` is where it waits, and `priority` the class of its priority there; `expected` is how long
-        an attempt takes. Omitted options get the service's defaults.
+        an attempt takes, and `flavor` the kind of machine on which it runs. Omitted options get the service's
+        defaults.
 
         Every request carries a request key, by default a new one, so the retries of this call queue one job.
         To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
@@ -146,6 +148,7 @@ class TrainingClient(JobReader):
             queue=queue,
             priority=priority,
             expected=expected,
+            flavor=flavor,
         )
         return self._train(request, self._in_project)
 
@@ -176,6 +179,7 @@ class TrainingClient(JobReader):
         queue: str = "",
         priority: str = "",
         expected: timedelta | None = None,
+        flavor: str = "",
     ) -> int:
         """Upload a folder, queue a job that runs a command in it, and return the job's id.
 
@@ -235,6 +239,7 @@ class TrainingClient(JobReader):
             queue=queue,
             priority=priority,
             expected=expected,
+            flavor=flavor,
         )
         return self._train(request, self._in_project)
 

@@ -7,19 +7,13 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from job_tracker.catalog.requested import PROCESSES_PER_INSTANCE
 from job_tracker.common.config import Config, Duration
 from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
-from job_tracker.scheduling.gangs import units
-from job_tracker.scheduling.model import INSTANCES
 from job_tracker.scheduling.options import HALF_LIFE
 from job_tracker.scheduling.recipes import MOST_PRIORITY, Capacity, PoolName, QueueRecipe
 from job_tracker.scheduling.tree import DEFAULT_PRIORITIES, Pool, Tree, pool_of, tree_of
-
-PROCESSES_PER_INSTANCE = 8
-"""The number of GPUs of a large machine."""
-_MOST_OF_FOLLOWED = 10_000
-"""Bounds the instances of a job while the machines of a flavor are not known."""
 
 
 def _class(name: str) -> str:
@@ -100,18 +94,6 @@ class SchedulingSettings(Config):
         description="Number of training processes that one job may have in all its instances "
         f"(PARALLEL_INSTANCES times nproc_per_node). Unset: {PROCESSES_PER_INSTANCE} times the capacity.",
     )
-
-    def most_instances(self, followed: Collection[str] = ()) -> int:
-        """Return the number of instances that one job may have: a job runs on one flavor.
-
-        The capacity of `followed` flavors is not known here.
-        """
-        known = (units(INSTANCES, capacity[INSTANCES]) for capacity in self.flavors.values())
-        return max([*known, *([_MOST_OF_FOLLOWED] if followed else ())], default=self.capacity)
-
-    def most_processes(self, followed: Collection[str] = ()) -> int:
-        """Return the number of training processes that one job may have."""
-        return self.max_processes or PROCESSES_PER_INSTANCE * self.most_instances(followed)
 
     def pool(
         self,

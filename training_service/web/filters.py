@@ -47,14 +47,24 @@ class Wanted:
             *(_moment(name, self.times[name]) for name in _TIMES),
         )
 
-    def query(self, *, before: int | None = None) -> str:
-        """Return the filter as the query of a URL, on the page before this job."""
+    def in_form(self, name: str) -> str:
+        """Return a time as its input wants it, in UTC. Raises InvalidField."""
+        moment = _moment(name, self.times[name])
+        return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M") if moment else ""
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Return the filter as fields of a form."""
         pairs = [("state", str(state)) for state in self.states]
         pairs += [(name, text) for name, text in self.texts.items() if text]
         pairs += [("tag", tag) for tag in self.tags]
         pairs += [(name, text) for name, text in self.times.items() if text]
         if self.size != PAGE:
             pairs.append(("size", str(self.size)))
+        return pairs
+
+    def query(self, *, before: int | None = None) -> str:
+        """Return the filter as the query of a URL, on the page before this job."""
+        pairs = self.pairs()
         if before is not None:
             pairs.append(("before", str(before)))
         return urlencode(pairs)

@@ -14,6 +14,7 @@ from training_service.web.pages import (
     queue,
     results,
     submit,
+    sweep,
 )
 from training_service.web.site import Page
 
@@ -44,6 +45,7 @@ PAGES: Final = (
     Page("/jobs/{job_id:int}/series", results.series, (METRICS,)),
     Page("/jobs/{job_id:int}/fresh", results.fresh, (WATCH,)),
     Page("/compare", compare.compare, (LIST,)),
+    Page("/sweep", sweep.sweep, (LIST,)),
     Page("/series.csv", exports.table, (METRICS,)),
     Page("/series.zip", exports.events, (METRICS,)),
     Page("/queue", queue.queue, (QUEUE,)),
@@ -53,6 +55,7 @@ PAGES: Final = (
     Page("/submit", submit.submit, (SUBMIT,), is_form=True),
     Page("/submit/lines", submit.lines, ("WhoAmI",), is_form=True),
     Page("/operator", operator.projects, ("ListProjects",)),
+    Page("/operator/service", operator.service, ("ListProjects",)),
     Page("/operator/tokens", operator.tokens, ("ListTokens",)),
     Page("/operator/tokens/revoke", operator.revoke, ("RevokeToken",), is_form=True),
     Page("/operator/audit", operator.audit, ("ListAuditEvents",)),

@@ -102,4 +102,4 @@ def digest_of(text: str) -> str:
 
 def rights_of(caller: Caller) -> Hashable:
     """Return what decides which jobs a caller sees. Callers with the same rights see the same parts."""
-    return frozenset(caller.roles.items())
+    return frozenset(caller.roles.items()), caller.default_project

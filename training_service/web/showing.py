@@ -1,13 +1,17 @@
 """Shows times, durations, sizes and numbers with their units. All text is escaped by the templates."""
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _THOUSAND: Final = 1000
+_MOST_WHOLE: Final = 1e15
+_SHORT: Final = 1e-3
+_CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
 def time(moment: datetime | None) -> Markup:
@@ -27,6 +31,8 @@ def duration(length: timedelta | float | None) -> str:
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
     if not math.isfinite(seconds):
         return "–"
+    if 0 < seconds < _SHORT:
+        return "< 1 ms"
     if seconds < 1:
         return f"{max(0.0, seconds) * 1000:.0f} ms"
     if seconds < 10:
@@ -58,7 +64,27 @@ def number(value: float | None) -> str:
         return "NaN"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
+    if value.is_integer() and abs(value) < _MOST_WHOLE:
+        return number(int(value))
     return f"{value:.4g}"
+
+
+def metric(name: str, value: float | None) -> str:
+    """Return the value of a metric with the unit in its name: seconds, bytes, or something a second."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    if name.endswith("_seconds") and value >= 0:
+        return duration(value) if value >= _SHORT else f"{value * 1e6:.3g} µs"
+    if name.endswith("_bytes") and value >= 0:
+        return size(round(value)) if value else "0 B"
+    if name.endswith("_per_second"):
+        return f"{number(value)}/s"
+    return number(value)
+
+
+def prose(text: str) -> Markup:
+    """Return a sentence whose parts in backticks are code."""
+    return Markup(_CODE.sub(lambda found: f"<code>{found[1]}</code>", str(escape(text))))  # noqa: S704
 
 
 def share(part: float, whole: float) -> str:

@@ -28,6 +28,9 @@ def _environment() -> Environment:
         "duration": showing.duration,
         "size": showing.size,
         "number": showing.number,
+        "metric": lambda value, name: showing.metric(name, value),
+        "prose": showing.prose,
+        "place_in_log": lambda moment: f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z",
         "moment": lambda seconds: datetime.fromtimestamp(seconds, UTC),
         "query": lambda pairs: urlencode([(name, value) for name, value in pairs if value], doseq=True),
     }

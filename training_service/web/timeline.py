@@ -1,22 +1,37 @@
-"""A job's history as a picture: its states over time, and the restarts of its ranks."""
+"""A job's history as a picture: its states over time, its attempts, and the events in them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from itertools import groupby
 from typing import Final
 
-from job_tracker.domain.job import Job, JobState
-from training_service.web.showing import duration
+from job_tracker.domain.job import Job, JobState, Move
+from job_tracker.domain.progress import Saved
+from training_service.web.scales import Tick, TimeScale
+from training_service.web.showing import duration, number
 
-WIDTH: Final = 1000.0
-_THINNEST: Final = 2.0
-"""A state is at least this wide, so that a short one can be seen."""
+_THINNEST: Final = 0.3
+"""A state is at least this wide, in percent, so that a short one can be seen."""
 _MOST_PARTS: Final = 400
+_LEAST_FOR_NAME: Final = 9.0
+"""Percent of the width that the name of an attempt needs."""
+
+
+class Event(StrEnum):
+    """A kind of mark."""
+
+    SAVE = "checkpoint"
+    RESTART = "restart of a rank"
+    FAILURE = "failure"
+    PREEMPTION = "preemption"
+    EVICTION = "eviction"
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A state from one time to another, with its place in the picture."""
+    """A state from one time to another. Places are in percent."""
 
     state: JobState
     attempt: int
@@ -27,9 +42,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The restart of a rank, or the failure of an attempt."""
+    """An event."""
 
+    event: Event
     place: float
+    at: datetime
     label: str
 
 
@@ -39,6 +56,13 @@ class Timeline:
 
     spans: Sequence[Span]
     marks: Sequence[Mark]
+    attempts: Sequence[Tick]
+    """Where attempts begin; empty if there is only one."""
+    ticks: Sequence[Tick]
+    totals: Mapping[JobState, str]
+    """How long the job was in each state, in all."""
+    events: Mapping[Event, int]
+    """How many there are of each kind."""
     begin: datetime
     end: datetime
     text: str
@@ -50,27 +74,66 @@ def timeline_of(job: Job, now: datetime) -> Timeline:
     moves = [move for move in job.history if not move.is_restart]
     begin = moves[0].at if moves else job.submitted_at
     end = max(begin, job.finished_at or now)
-    whole = (end - begin).total_seconds() or 1.0
-
-    def place(at: datetime) -> float:
-        return min(1.0, max(0.0, (at - begin).total_seconds() / whole)) * WIDTH
-
+    scale = TimeScale(begin.timestamp(), max(end.timestamp(), begin.timestamp() + 1e-3))
     spans, words = [], []
+    seconds: dict[JobState, float] = {}
     for move, following in zip(moves, [*moves[1:], None], strict=True):
         if move.state.is_terminal:
             continue
         until = following.at if following else end
-        lasted = duration(max(0.0, (until - move.at).total_seconds()))
+        lasted = max(0.0, (until - move.at).total_seconds())
+        seconds[move.state] = seconds.get(move.state, 0.0) + lasted
         attempt = f" (attempt {move.attempt})" if move.attempt > 1 else ""
-        left = place(move.at)
-        width = max(_THINNEST, place(until) - left)
-        words.append(f"{move.state}{attempt} {lasted}")
-        spans.append(Span(move.state, move.attempt, min(left, WIDTH - width), width, words[-1]))
+        left = scale.place(move.at.timestamp())
+        width = max(_THINNEST, scale.place(until.timestamp()) - left)
+        words.append(f"{move.state}{attempt} {duration(lasted)}")
+        spans.append(Span(move.state, move.attempt, min(left, 100.0 - width), width, words[-1]))
     marks = [
-        Mark(place(move.at), f"{'restart' if move.is_restart else move.state}: {move.diagnosis.summary}")
-        for move in job.history
-        if move.diagnosis is not None
+        Mark(event, scale.place(at.timestamp()), at, label) for event, at, label in _events(job, job.history)
     ]
     if job.state.is_terminal:
         words.append(str(job.state))
-    return Timeline(spans[-_MOST_PARTS:], marks[-_MOST_PARTS:], begin, end, ", then ".join(words[-20:]))
+    kinds = [mark.event for mark in marks]
+    return Timeline(
+        spans=spans[-_MOST_PARTS:],
+        marks=marks[-_MOST_PARTS:],
+        attempts=_attempts(spans),
+        ticks=scale.ticks(),
+        totals={state: duration(lasted) for state, lasted in seconds.items()},
+        events={event: kinds.count(event) for event in Event if event in kinds},
+        begin=begin,
+        end=end,
+        text=", then ".join(words[-20:]),
+    )
+
+
+def _events(job: Job, moves: Sequence[Move]) -> Iterator[tuple[Event, datetime, str]]:
+    for move in moves:
+        if move.is_restart and move.diagnosis is not None:
+            yield Event.RESTART, move.at, f"Restart: {move.diagnosis.summary}"
+        elif move.diagnosis is not None:
+            yield Event.FAILURE, move.at, f"{str(move.state).capitalize()}: {move.diagnosis.summary}"
+        elif move.preemption is not None:
+            yield Event.PREEMPTION, move.at, move.preemption.sentence(job.spec.project)
+        elif move.eviction is not None:
+            yield Event.EVICTION, move.at, move.eviction.sentence()
+        if move.saved is not None:
+            yield _saved(move.saved)
+    if job.progress is not None and job.progress.saved is not None:
+        yield _saved(job.progress.saved)
+
+
+def _saved(saved: Saved) -> tuple[Event, datetime, str]:
+    return Event.SAVE, saved.at, f"Last checkpoint of the attempt: step {number(saved.step)}"
+
+
+def _attempts(spans: Sequence[Span]) -> Sequence[Tick]:
+    """Return where attempts begin, as far as there is room for their names."""
+    found, free = list[Tick](), 0.0
+    launched = [span for span in spans if span.state.is_live]
+    for attempt, parts in groupby(launched, key=lambda span: span.attempt):
+        first = next(parts)
+        if first.left >= free and first.left <= 100.0 - _LEAST_FOR_NAME:
+            found.append(Tick(first.left, f"attempt {attempt}"))
+            free = first.left + _LEAST_FOR_NAME
+    return found if len({span.attempt for span in launched}) > 1 else []

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from job_tracker.access.operations import Access
+from job_tracker.access.service_view import ServiceView
 from job_tracker.common.clock import utc_now
 from job_tracker.declarations.operations import Declarations
 from job_tracker.domain.caller import Caller
@@ -37,6 +38,7 @@ class Parts:
     jobs: Jobs
     access: Access
     catalog: Declarations
+    service: ServiceView
     visitors: Visitors
     changes: Callable[[int | None], AbstractContextManager[Changes]]
     """Follows changes of one job, or of all. They are hints to read again, by an operation with a caller."""

@@ -26,6 +26,7 @@ from job_tracker.backends.kubernetes.log_ends import LogEnds
 from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
+from job_tracker.backends.kubernetes.pod_groups import PodGroups
 from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.kubernetes.stopping import Stopper
@@ -80,12 +81,14 @@ class KubernetesBackend:
         self._log_ends = LogEnds(self.client, self._groups)
         self._logs = PodLogs(self.client, self._groups, spool)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
+        pod_groups = PodGroups(self.client, settings.gang.resource)
         self._stopper = Stopper(
             self.client,
             self._cache,
             self._groups,
             self._logs,
             self._keeper,
+            pod_groups,
             instance=instance,
             margin=lost_margin,
         )
@@ -97,7 +100,9 @@ class KubernetesBackend:
             port=settings.master_port,
             timing=timing,
         )
-        self._launcher = Launcher(self.client, self._cache.put, self._services.put, self._stopper.remove_lost)
+        self._launcher = Launcher(
+            self.client, self._cache.put, self._services.put, self._stopper.remove_lost, pod_groups
+        )
 
     @property
     def silent_seconds(self) -> float | None:

@@ -25,6 +25,7 @@ from job_tracker.backends.kubernetes.labels import (
     submission_of,
 )
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
+from job_tracker.backends.kubernetes.pod_groups import PodGroups
 from job_tracker.backends.kubernetes.refusals import diagnose_refusal, name_taken
 from job_tracker.backends.kubernetes.status import observe_rank
 from job_tracker.backends.shared.claims import Claim, claim_of
@@ -86,8 +87,10 @@ class Launcher:
         on_pod: Callable[[Manifest], None],
         on_service: Callable[[Manifest], None],
         remove_lost: Callable[[GroupRef, Manifest], Awaitable[None]],
+        pod_groups: PodGroups,
     ) -> None:
         self._client = client
+        self._pod_groups = pod_groups
         self._on_pod = on_pod
         self._on_service = on_service
         self._remove_lost = remove_lost
@@ -99,9 +102,12 @@ class Launcher:
         LaunchFailed if the cluster refuses an object or the attempt has lost its master, and
         BackendUnavailable if a retry may help. The objects created by then remain in both cases.
         """
+        pod_group = await self._pod_groups.claim(plan)
         master = await self._claim("pods", plan.pods[0], _Attempt(plan, known, plan.digest))
         if master is None:
             raise LaunchFailed(diagnosis.DELETED.about(MASTER_RANK))
+        if pod_group is not None:
+            await self._pod_groups.give(pod_group, master)
         attempt = _Attempt(plan, known, digest_of(master) or "")
         owned: list[tuple[Resource, Manifest]] = [("pods", pod) for pod in plan.pods[1:]]
         if plan.service is not None:

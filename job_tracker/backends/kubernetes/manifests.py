@@ -67,6 +67,16 @@ def service(
     return _service(metadata, labels, port, every_rank=every_rank)
 
 
+def pod_group_metadata(job: Job, namespace: str, instance: str) -> dict[str, Any]:
+    """Return the metadata of the object that describes the group to the cluster's gang scheduler."""
+    return {
+        "name": job.group.name,
+        "namespace": namespace,
+        "labels": group_labels(job, instance),
+        "annotations": group_annotations(job),
+    }
+
+
 def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
     """Rebuild the Service of a launched group from its master pod.
 

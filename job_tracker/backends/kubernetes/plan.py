@@ -41,8 +41,9 @@ _OF_FETCH = (_REPORT_ADDRESS, "REPORT_CA", "REPORT_TOKEN")
 class KubernetesPlan:
     """The objects of a group, complete except for the owner's uid, which the API server assigns.
 
-    `pods` are in order of rank, the master first. There is a `service` if there are several instances, and a
-    `secret` if the pods must not contain the tokens. `digest` is the hash of the plan and is written on each
+    `pods` are in order of rank, the master first. There is a `service` if there are several instances, a
+    `pod_group` if a gang scheduler has to know about them, and a `secret` if the pods must not contain the
+    tokens. `digest` is the hash of the plan and is written on each
     object. An object with the right name but another digest belongs to another plan. `was_launched` is true
     if the whole group existed at one time.
     """
@@ -53,6 +54,7 @@ class KubernetesPlan:
     namespace: str
     service: Manifest | None
     secret: Manifest | None
+    pod_group: Manifest | None
     pods: tuple[Manifest, ...]
     digest: str
 
@@ -134,8 +136,11 @@ def plan(
         for rank, role in enumerate(roles)
         for instance in [spec.instance(role)]
     ]
-    service = None
+    service = pod_group = None
     if layout.size > 1:
+        pods = [settings.gang.of_group(pod, job.group.name) for pod in pods]
+        metadata = manifests.pod_group_metadata(job, settings.namespace, settings.instance)
+        pod_group = settings.gang.pod_group(metadata, layout.size)
         service = manifests.service(
             job,
             naming.master_service_name(job.group.name),
@@ -152,6 +157,7 @@ def plan(
         namespace=settings.namespace,
         service=_marked(service, digest) if service else None,
         secret=_marked(secret, digest) if secret else None,
+        pod_group=_marked(pod_group, digest) if pod_group else None,
         pods=tuple(_marked(pod, digest, _restarts(job.restarts_of(rank))) for rank, pod in enumerate(pods)),
         digest=digest,
     )

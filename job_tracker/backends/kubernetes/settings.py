@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from job_tracker.backends.kubernetes.flavors import FlavorName, NodeFlavor
+from job_tracker.backends.kubernetes.gangs import GangScheduler
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.shared.program_images import ProgramImages
 from job_tracker.catalog.request_limits import FIELD
@@ -112,6 +113,10 @@ class KubernetesSettings(ProgramImages):
         max_length=100,
         description="Kinds of nodes by name. A node belongs to the first one whose labels it has. The "
         "capacity of a flavor that `scheduling.flavors` does not have follows its nodes.",
+    )
+    gang: GangScheduler = Field(
+        default=GangScheduler(),
+        description="The cluster's own gang scheduler, so that it does not split groups.",
     )
     pod: PodOptions = Field(
         default=PodOptions(), description="Options of all pods. Those of an algorithm override them."

@@ -24,6 +24,7 @@ from job_tracker.backends.kubernetes.groups import (
 from job_tracker.backends.kubernetes.keeping import Keeper
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of
 from job_tracker.backends.kubernetes.logs import PodLogs
+from job_tracker.backends.kubernetes.pod_groups import PodGroups
 from job_tracker.common.tasks import SharedWork, within
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendUnavailable
@@ -52,6 +53,7 @@ class Stopper:
         groups: Groups,
         logs: PodLogs,
         keeper: Keeper,
+        pod_groups: PodGroups,
         *,
         instance: str,
         margin: float,
@@ -61,6 +63,7 @@ class Stopper:
         self._groups = groups
         self._logs = logs
         self._keeper = keeper
+        self._pod_groups = pod_groups
         self._instance = instance
         self._margin = margin
         self._stops: SharedWork[GroupRef, Observation | None] = SharedWork()
@@ -110,6 +113,7 @@ class Stopper:
         group = await self._find(ref)
         if group is None:
             await self.remove_service(ref)
+            await self._pod_groups.remove(ref)
             return None
         self._groups.observe(group)  # records the results of ranks that have ended
         group.held = group.stopping = True
@@ -121,6 +125,7 @@ class Stopper:
             await self._remove_leftovers(group)
             if group.instances > 1:
                 await self.remove_service(ref)
+                await self._pod_groups.remove(ref)
             seen = self._groups.observe(group)
         finally:
             group.held = False

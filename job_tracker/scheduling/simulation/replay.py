@@ -293,6 +293,7 @@ class _Replay:
             priority=job.priority,
             parts=job.parts,
             least=job.least,
+            flavors=(job.flavor,) if job.flavor else (),
             expected=self._durations.expected(job),
         )
 

@@ -61,6 +61,8 @@ class TraceJob:
     """What it asks for, if that is not `instances` alike ones that count only as such."""
     least: int = 0
     """The smallest number of trainers with which it starts. 0: all."""
+    flavor: str = ""
+    """The flavor that it asks for. Empty: any."""
     promise: Promise | None = None
     """An earlier promise, in seconds from the start."""
     begun: Begun | None = None

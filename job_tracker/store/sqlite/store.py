@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,12 +20,11 @@ from job_tracker.domain.errors import (
     StaleJob,
     StoreUnavailable,
 )
-from job_tracker.domain.job import LIVE_STATES, TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
+from job_tracker.domain.job import TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
 from job_tracker.store import encoding
 from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey
 from job_tracker.store.lease import Term
-from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import files, lists, reports, rows, schema
 from job_tracker.store.sqlite.access import SqliteAccess
 from job_tracker.store.sqlite.audit import AuditRows, SqliteAudit
@@ -33,6 +32,7 @@ from job_tracker.store.sqlite.declarations import SqliteDeclarations
 from job_tracker.store.sqlite.lease import Lease
 from job_tracker.store.sqlite.losses import LossWatch
 from job_tracker.store.sqlite.mark import Marker
+from job_tracker.store.sqlite.queue import SqliteQueue
 from job_tracker.store.sqlite.report_keys import SqliteReportKeys
 from job_tracker.store.sqlite.scheduling import SqliteScheduling
 from job_tracker.store.sqlite.submissions import Submission, find_submitted
@@ -40,11 +40,12 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 T = TypeVar("T")
 
-_READ_AT_ONCE = 32  # jobs that are read on the event loop
 _MAX_KNOWN, _LARGEST_KNOWN = 4096, 8192  # jobs, and characters of each
 
 
-class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteScheduling, SqliteAudit):
+class SqliteStore(
+    SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteScheduling, SqliteAudit, SqliteQueue
+):
     """A store in a local file. Open it with `SqliteStore.open`, in the event loop that uses it.
 
     Single rows are read on the event loop: in WAL mode a reader never waits, and such a read is faster than
@@ -68,11 +69,11 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
         SqliteReportKeys.__init__(self, self._writer, self._audit, self._read, self._access_changed)
         SqliteScheduling.__init__(self, self._writer, self._lease, self._one, self._read)
         SqliteAudit.__init__(self, self._writer, self._audit, self._lease, self._read)
+        SqliteQueue.__init__(self, partial(self._all, self._reader), self._read)
         self._feed: Broadcast[int, JobState] = Broadcast()
         self._resigned: Broadcast[int, None] = Broadcast()
         # A cache of jobs. Only this process writes the file, and _changed removes what it writes.
         self._known: dict[int, Job] = {}
-        self._positions: dict[int, int] = {}
 
     @classmethod
     async def open(cls, path: Path, used: Sequence[Path] = ()) -> "SqliteStore":
@@ -248,59 +249,9 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
 
         return await self._writer.run(write)
 
-    async def first_queued(self, limit: int, after: int = 0) -> Sequence[Job]:
-        query = "SELECT * FROM jobs WHERE state = 'queued' AND id > ? ORDER BY id LIMIT ?"
-        if limit > _READ_AT_ONCE:
-            return await self._list(query, after, limit)
-        return [rows.job_of(row) for row in self._all(self._reader, query, after, limit)]
-
-    async def queued_by_queue(self) -> Mapping[str, int]:
-        query = "SELECT queue, sum(jobs) AS jobs FROM queue_blocks GROUP BY queue"
-        return {row["queue"]: row["jobs"] for row in self._all(self._reader, query)}
-
-    async def queue_position(self, job: Job) -> int:
-        position = self._positions.get(job.id)
-        if position is None:
-            position = self._read_position(job)
-            if len(self._positions) >= _MAX_KNOWN:
-                del self._positions[next(iter(self._positions))]
-            self._positions[job.id] = position
-        return position
-
-    def _read_position(self, job: Job) -> int:
-        row = self._one(
-            "SELECT (SELECT coalesce(sum(jobs), 0) FROM queue_blocks WHERE queue = ?2 AND block < ?1 >> 8)"
-            " + (SELECT count(*) FROM jobs"
-            " WHERE state = 'queued' AND queue = ?2 AND id >= (?1 >> 8) << 8 AND id < ?1)",
-            *(job.id, job.spec.queue),
-        )
-        assert row is not None
-        return int(row[0])
-
-    async def live_jobs(self) -> Sequence[Job]:
-        return await self._list("SELECT * FROM jobs WHERE state IN (?, ?) ORDER BY id DESC", *LIVE_STATES)
-
-    async def tallies(self) -> Mapping[JobState, Tally]:
-        found = {
-            JobState(row["state"]): Tally(row["jobs"], row["instances"])
-            for row in self._all(self._reader, "SELECT * FROM tallies")
-        }
-        return {state: found.get(state, Tally()) for state in JobState}
-
-    async def tallies_of(self, projects: Collection[str]) -> Mapping[str, Mapping[JobState, int]]:
-        found = {project: dict.fromkeys(JobState, 0) for project in projects}
-        for project in projects:
-            for row in self._all(self._reader, "SELECT * FROM project_tallies WHERE project = ?", project):
-                found[project][JobState(row["state"])] = row["jobs"]
-        return found
-
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
         async with self._listing:
             return await asyncio.to_thread(self._read_page, where, limit, before)
-
-    async def next_due(self, limit: int) -> Sequence[tuple[int, datetime]]:
-        query = "SELECT id, due_at FROM jobs WHERE due_at IS NOT NULL ORDER BY due_at LIMIT ?"
-        return [(row["id"], rows.moment(row["due_at"])) for row in self._all(self._reader, query, limit)]
 
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
         query = "SELECT * FROM jobs WHERE finished_at < ? ORDER BY finished_at LIMIT ?"
@@ -377,7 +328,7 @@ class SqliteStore(SqliteAccess, SqliteDeclarations, SqliteReportKeys, SqliteSche
 
     def _changed(self, job_id: int, state: JobState, by: Changes | None = None) -> None:
         self._known.pop(job_id, None)
-        self._positions.clear()
+        self._forget_positions()
         self._feed.publish(job_id, state, by=by)
 
     def _one(self, query: str, *values: Any) -> sqlite3.Row | None:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 else:
     Server = TrainingClient = Any
 
-LONG = {"EPOCHS": "100000", "CHECKPOINT_EVERY_SECONDS": "600", "CHECKPOINT_GRACE_SECONDS": "7"}
+LONG = {"EPOCHS": "100000", "CHECKPOINT_EVERY_SECONDS": "600", "CHECKPOINT_GRACE_SECONDS": "11"}
 """Nothing is saved before the notice."""
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(1e6)"
-GRACE = 8
+GRACE = 12
 INSTANCE = "test-preempting"
 
 

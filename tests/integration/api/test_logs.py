@@ -11,7 +11,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.logs.archive import LogArchive
 from tests.support.api_service import Service
 from tests.support.logs import NOON, SECOND, pieces_of, records
-from training_service import main
+from training_service import job_opening
 from training_service._generated import training_service_pb2 as pb
 
 TIME = "2026-11-21T12:00:00.500000000Z"
@@ -26,7 +26,7 @@ NO_POSITIONS = (
 
 @pytest.fixture
 def archive(service: Service) -> LogArchive:
-    return main.log_archive(service.settings)
+    return job_opening.log_archive(service.settings)
 
 
 @pytest.fixture

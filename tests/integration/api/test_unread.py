@@ -11,7 +11,7 @@ import pytest
 from tests.support.api_service import Serve, Service
 from tests.support.http2 import unread_calls
 from tests.support.logs import pieces_of, records
-from training_service import main
+from training_service import job_opening
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.api import servicer
@@ -29,7 +29,7 @@ async def large_log(service: Service) -> int:
     job_id = await service.train()
     await service.seen(job_id, pb.succeed)
     group = (await service.store.get(job_id)).group
-    await main.log_archive(service.settings).write(group, 0, pieces_of([records(*LINES)]))
+    await job_opening.log_archive(service.settings).write(group, 0, pieces_of([records(*LINES)]))
     return job_id
 
 

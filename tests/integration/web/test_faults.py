@@ -171,12 +171,20 @@ async def test_a_job_that_is_deleted_meanwhile_ends_its_page(site: Site, browser
     await browser.page(f"/jobs/{job.id}", 404)
 
 
-async def test_a_metric_may_have_a_name_of_any_length(site: Site, browser: Browser) -> None:
+async def test_as_many_series_as_a_job_may_have_come_in_parts(site: Site, browser: Browser) -> None:
     store = site.service.store
     job = await store.update((await store.submit(spec(), NOON, None, 9)).admitted(NOON))
-    points = tuple(MetricPoint(f"m-{number:03}" + "x" * 200, 1, NOON, 1.0) for number in range(256))
+    names = [f"Metric {number:03} " + "x" * 200 for number in range(256)]
+    points = tuple(MetricPoint(name, 1, NOON, 1.0) for name in names)
     assert await store.record_reports([AttemptReport(job_id=job.id, attempt=1, at=NOON, points=points)]) == [
         True
     ]
-    assert (await browser.get("/jobs/1/series")).status_code == 200
+    found: list[str] = []
+    address = "/jobs/1/series"
+    while part := (await browser.client.get(address, params={"after": found[-1] if found else ""})).json():
+        assert len(part) <= 8
+        found += [series["name"] for series in part]
+    assert found == names
+    [one] = (await browser.client.get(address, params={"find": "metric 017"})).json()
+    assert one["name"] == names[17]
     assert (await browser.page("/series.csv?job=1")).count("\n") == 257

@@ -40,7 +40,11 @@ async def test_no_script_and_no_other_site_gets_the_cookie(closed: Site) -> None
     assert "path=/" in cookie
 
 
-@pytest.mark.parametrize("token", ["", "x", tokens.new_token().text, "a\r\nb", "é"])
+TOKENS = {"none": "", "short": "x", "unknown": tokens.new_token().text, "two lines": "a\r\nb", "accent": "é"}
+
+
+# With ids, since a random one would be another test in each process.
+@pytest.mark.parametrize("token", TOKENS.values(), ids=TOKENS)
 async def test_a_wrong_token_is_refused_and_noted(closed: Site, token: str) -> None:
     browser = closed.browser()
     answer = await browser.post("/login", {"token": token})

@@ -25,7 +25,7 @@ async def test_a_form_has_the_parameters_of_its_algorithm(browser: Browser) -> N
     text = await browser.page("/submit?algorithm=program")
     assert 'name="parameters.EPOCHS"' in text
     assert 'placeholder="15"' in text
-    assert "At least 1." in text
+    assert "Allowed: 1 to 10\u202f000." in text
     assert '<select name="parameters.OPTIMISER">' in text
     assert '<select name="parameters.SHUFFLE">' in text
     assert 'name="dataset_id"' in text

@@ -1,4 +1,4 @@
-"""In which queue a requested job waits, and with which priority."""
+"""In which queue a requested job waits, with which priority, and on which machines it may run."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from job_tracker.admission.queues import OneQueue, check_fit, expected_of, priority_of, queue_of
+from job_tracker.admission.queues import (
+    OneQueue,
+    check_fit,
+    expected_of,
+    flavor_of,
+    priority_of,
+    queue_of,
+)
 from job_tracker.domain.errors import InvalidField, UnknownReference
 from job_tracker.domain.group import InstanceOptions
 from job_tracker.scheduling.recipes import QueueRecipe
@@ -129,6 +136,44 @@ def test_a_job_of_which_nothing_fits_is_refused_with_what_it_asked_for() -> None
         check_fit(tree_of(flavor, {}), large)
     with pytest.raises(InvalidField, match=r"^queue: "):
         check_fit(tree_of(flavor, {}), replace(large, pod_options=InstanceOptions()))
+
+
+MIXED = tree_of(
+    pool_of({"a100": {"instances": "8", "nvidia.com/gpu": "8"}, "spot": {"instances": "20"}}, 8), {}
+)
+
+
+def test_a_flavor_is_one_of_those_that_there_are() -> None:
+    assert flavor_of(MIXED, "") == ""
+    assert flavor_of(MIXED, "spot") == "spot"
+    for name in ("default", "Spot", "x" * 300):
+        with pytest.raises(UnknownReference, match=r"^flavor: .* doesn't exist; allowed: a100, spot$"):
+            flavor_of(MIXED, name)
+
+
+def test_a_job_fits_on_the_flavor_that_it_asks_for_or_learns_on_which_it_would() -> None:
+    small = spec(instances=9)
+    check_fit(MIXED, small)
+    check_fit(MIXED, replace(small, flavor="spot"))
+    with pytest.raises(
+        InvalidField, match=r"^parameters\.PARALLEL_INSTANCES: .* is 8 trainers, on the flavor a100\. .* spot"
+    ):
+        check_fit(MIXED, replace(small, flavor="a100"))
+
+
+def test_a_flavor_without_the_devices_of_a_job_is_refused_with_those_that_have_them() -> None:
+    asked = {"resources": {"nvidia.com/gpu": "1"}}
+    job = spec(pod_options=asked)
+    trainers = replace(job.group.trainers, resources=asked["resources"])
+    job = replace(job, group=replace(job.group, trainers=trainers))
+    check_fit(MIXED, job)
+    with pytest.raises(InvalidField) as refused:
+        check_fit(MIXED, replace(job, flavor="spot"))
+    assert str(refused.value) == (
+        "flavor: The job needs 1 instance, 1 nvidia.com/gpu, and not even one trainer of it fits in the "
+        "capacity and the quota of the queue default, on the flavor spot. Ask for less in each instance, for "
+        "the flavor a100, or raise the capacity or the quota."
+    )
 
 
 def test_without_queues_there_is_one_with_the_capacity() -> None:

@@ -327,7 +327,7 @@ def test_by_default_nothing_blocks_the_drain_of_a_node_with_training_pods(
 
 @pytest.mark.parametrize("version", schemas.VERSIONS)
 def test_optional_objects_are_valid(version: str) -> None:
-    for name in ("no-drain", "stacks", "token-secrets"):
+    for name in ("gang", "no-drain", "stacks", "token-secrets"):
         for each in kustomized(f"optional/{name}"):
             schemas.check(each, version)
 
@@ -335,6 +335,15 @@ def test_optional_objects_are_valid(version: str) -> None:
 def test_token_secrets_need_only_the_right_to_create_secrets(objects: list[Manifest]) -> None:
     more = kustomized("optional/token-secrets")
     assert only(more, "Role")["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}]
+    (subject,) = only(more, "RoleBinding")["subjects"]
+    assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
+
+
+def test_a_gang_scheduler_needs_only_rights_about_pod_groups(objects: list[Manifest]) -> None:
+    more = kustomized("optional/gang")
+    groups = ["scheduling.volcano.sh", "scheduling.x-k8s.io"]
+    verbs = ["create", "delete", "get", "patch"]
+    assert only(more, "Role")["rules"] == [{"apiGroups": groups, "resources": ["podgroups"], "verbs": verbs}]
     (subject,) = only(more, "RoleBinding")["subjects"]
     assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
 

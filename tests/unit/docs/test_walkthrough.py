@@ -22,7 +22,7 @@ from tests.support.jobs import job_of
 from training_service._generated.training_service_pb2 import PodOptions, TrainRequest
 from training_service.api.convert.requests import request_of
 from training_service.client import requests
-from training_service.main import make_resolver
+from training_service.job_opening import make_resolver
 from training_service.settings import Settings
 from training_service.settings.shipped import default_datasets
 

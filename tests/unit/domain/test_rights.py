@@ -4,6 +4,7 @@ import pytest
 
 from job_tracker.access.operations import Access
 from job_tracker.access.report_keys import ReportKeyAccess
+from job_tracker.access.service_view import ServiceView
 from job_tracker.declarations.operations import Declarations
 from job_tracker.domain import rights
 from job_tracker.domain.caller import Role
@@ -16,6 +17,7 @@ from job_tracker.domain.rights import (
     PROGRAM_RIGHTS,
     RIGHTS,
     RPCS,
+    SERVICE_RIGHTS,
 )
 from job_tracker.jobs import Jobs
 from job_tracker.trees.operations import Programs
@@ -69,6 +71,11 @@ def test_every_operation_of_programs_has_a_row_but_the_one_of_admission() -> Non
 def test_every_operation_of_declarations_has_a_row() -> None:
     operations = {name for name, each in vars(Declarations).items() if callable(each) and name[0] != "_"}
     assert set(CATALOG_RIGHTS) == operations
+
+
+def test_every_operation_on_the_service_has_a_row() -> None:
+    operations = {name for name, each in vars(ServiceView).items() if callable(each) and name[0] != "_"}
+    assert set(SERVICE_RIGHTS) == operations
 
 
 def test_every_call_of_the_proto_files_has_a_row() -> None:

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 
 from job_tracker.domain.allocation import Allocation
-from job_tracker.domain.job import Job, new_job
+from job_tracker.domain.diagnosis import Category, Diagnosis
+from job_tracker.domain.job import Ending, Job, JobState, new_job
 from job_tracker.scheduling.board import Board, Pool
 from job_tracker.scheduling.model import Flavor, Promise, Queue, Snapshot
 from job_tracker.scheduling.shares import Shares
@@ -14,6 +15,7 @@ from tests.support.jobs import NOON, spec
 
 HALF_LIFE = 100.0
 NOW = NOON.timestamp()
+FAILURE = Diagnosis(category=Category.NODE_LOST, summary="Lost.", resolution="Wait.", retryable=True)
 
 
 class Declared:
@@ -129,3 +131,15 @@ def test_a_job_of_an_earlier_version_takes_room_of_the_first_flavor(declared: De
     declared.board.read(waiting(2).admitted(NOON, Allocation(flavor="spot")), NOW)
     found = declared.snapshot().running
     assert [found[job_id].allocation.flavor for job_id in (1, 2)] == ["a100", "spot"]
+
+
+def test_a_replica_that_sees_only_the_next_attempt_has_its_allocation(declared: Declared) -> None:
+    declared.board.read(running(1), NOW)
+    again = running(1).failed(FAILURE, NOON).ended(Ending(JobState.BACKOFF, NOON), NOON).queued_again(NOON)
+    later = NOON + timedelta(seconds=30)
+
+    declared.board.read(again.admitted(later, Allocation(flavor="spot")), NOW + 30)
+
+    run = declared.snapshot().running[1]
+    assert (run.allocation.flavor, run.started_at) == ("spot", NOW + 30)
+    assert set(declared.board.running.held()["default"]) == {"spot"}

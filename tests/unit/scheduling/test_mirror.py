@@ -136,12 +136,19 @@ async def test_what_the_leader_has_noted_counts(replica: Replica) -> None:
     await replica.admit(await replica.submit(4))
     job = await replica.submit(4)
     at = NOON.timestamp() + 500
-    await replica.note(Reserve(job.id, Promise(at, "default"), (Reason.ROOM,), "A job runs longer."))
+    await replica.note(Reserve(job.id, Promise(at, "default"), (Reason.RESERVED,), "A job runs longer."))
     found = await explain(replica.mirror, caller_with(None), job, 0)
-    assert found.reasons == (Reason.ROOM,)
+    assert found.reasons == (Reason.RESERVED,)
     assert (found.promise, found.moved_because) == (Promise(at, "default"), "A job runs longer.")
     assert found.estimate is not None
     assert found.estimate.high <= at
+
+
+async def test_without_room_no_start_is_promised_or_expected(replica: Replica) -> None:
+    job = await replica.submit()
+    await replica.note(Reserve(job.id, Promise(NOON.timestamp(), "default"), (Reason.ROOM,)))
+    found = await explain(replica.mirror, caller_with(None), job, 0)
+    assert (found.reasons, found.promise, found.estimate) == ((Reason.ROOM,), None, None)
     assert found.remedy is not None
     assert found.remedy.text.startswith("Free memory or disk space on the machine of the service.")
 

@@ -148,6 +148,27 @@ def test_nothing_starts_while_the_service_has_no_room() -> None:
 
     assert not decided.admitted
     assert decided.reserved[0].reasons == (Reason.ROOM,)
+    assert decided.reserved[0].promise.at == NOW
+
+
+def test_without_room_promises_stay_and_what_moves_is_explained_by_it() -> None:
+    waiting = [gang(1, 8, 50), gang(2, 8, 50)]
+    promises = {1: Promise(NOW - 10, "default"), 2: Promise(NOW + 40, "default")}
+
+    decided = plan(snapshot(8, waiting, promises=promises, is_open=False), NOW)
+
+    first, second = decided.reserved
+    assert (first.promise, first.moved_because) == (promises[1], "")
+    assert second.promise.at == NOW + 50
+    assert second.moved_because == "The machine of the service has no room for launches."
+
+
+def test_jobs_start_in_their_order_once_there_is_room() -> None:
+    waiting = [gang(1, 8, 50), gang(2, 8, 50)]
+    closed = plan(snapshot(8, waiting, is_open=False), NOW)
+    promises = {each.job_id: each.promise for each in closed.reserved}
+
+    assert started(plan(snapshot(8, waiting, promises=promises), NOW + 60)) == [1]
 
 
 def test_a_job_that_can_never_fit_is_refused_with_the_largest_that_does() -> None:

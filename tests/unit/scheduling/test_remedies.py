@@ -16,9 +16,11 @@ from job_tracker.scheduling.model import (
     Limit,
     Node,
     Part,
+    PreemptionRules,
     Queue,
     Running,
     Snapshot,
+    Stake,
 )
 from job_tracker.scheduling.planner import plan
 from job_tracker.scheduling.remedies import Cure, Remedy
@@ -54,6 +56,21 @@ def starts(seen: Snapshot, job_id: int, found: Remedy) -> bool:
     return job_id in [admit.job_id for admit in plan(changed, NOW).admitted]
 
 
+def test_a_higher_priority_that_stops_others_is_a_remedy() -> None:
+    rules = PreemptionRules(by_priority=True)
+    seen = snapshot(
+        gang(2, 8),
+        running=(gang(1, 8),),
+        queues={"default": Queue(name="default", preemption=rules)},
+        stakes={1: Stake(attempt=1, saved_at=NOW)},
+    )
+    found = remedy(seen, 2)
+    assert (found.cure, found.is_verified) == (Cure.PRIORITY, True)
+    assert found.text == "Submit it with the priority high. Then other jobs are stopped for it."
+    urgent = replace(seen, waiting=WaitingGangs([gang(2, 8, priority=100)]))
+    assert remedy(urgent, 2).text == "Wait: the next pass stops other jobs for it."
+
+
 @pytest.mark.parametrize("block", range(4))
 def test_in_random_states_the_first_remedy_lets_the_job_start(block: int) -> None:
     for seed in range(block * 15, block * 15 + 15):
@@ -74,6 +91,21 @@ def test_without_time_only_the_remedy_that_changes_the_most_is_tried() -> None:
     assert found.cure is Cure.CAPACITY
     assert found.is_verified
     assert starts(state, 2, found)
+
+
+def test_how_much_other_jobs_need_is_not_said() -> None:
+    others = tuple(gang(number, 7, None, queue="other", priority=5) for number in range(3, 30))
+    queues = {"default": Queue(name="default"), "other": Queue(name="other")}
+    state = snapshot(gang(2, 2, None), *others, running=(gang(1, 8, None),), queues=queues)
+    whole = MoreCapacity.for_all(state, FLAVOR, (Part(2, {}),))
+    assert whole.more == {INSTANCES: 2 + 2 + 27 * 7}
+    assert whole.text == (
+        "Raise the capacity of the flavor default by 2 instances, and by what the jobs before it need."
+    )
+    on_machines = replace(FLAVOR, nodes=(Node(name="a", capacity={INSTANCES: 8}),))
+    assert MoreCapacity.for_all(state, on_machines, (Part(2, {}),)).text == (
+        "Add machines to the flavor default: 2 with 1 instance, and what the jobs before it need."
+    )
 
 
 def test_fewer_instances_come_first_if_they_fit() -> None:
@@ -118,7 +150,7 @@ def test_a_class_above_that_of_the_queue_is_not_proposed() -> None:
 def test_another_flavor_is_proposed_to_a_job_that_names_one() -> None:
     flavors = (FLAVOR, Flavor(name="spot", capacity={INSTANCES: 8}))
     found = remedy(snapshot(gang(2, 1, flavors=("default",)), running=(gang(1, 8),), flavors=flavors), 2)
-    assert (found.cure, found.text) == (Cure.FLAVOR, "Submit it for the flavor spot.")
+    assert (found.cure, found.text) == (Cure.FLAVOR, "Submit it for the flavor spot (--flavor spot).")
 
 
 def test_an_operator_raises_what_the_queue_may_run() -> None:

@@ -187,8 +187,10 @@ def test_a_queue_has_the_rules_of_preemption_of_its_parent_unless_it_sets_its_ow
     found = tree(
         top={"preemption": {"by_priority": True, "min_runtime": "PT5M", "protected": "high"}},
         below={"parent": "top", "preemption": {"reclaim": False, "max_preemptions": 0, "min_runtime": 60}},
+        deep={"parent": "top", "preemption": {"resize_period": 0}},
     )
     top = PreemptionRules(by_priority=True, min_runtime=300.0, protected=100)
+    assert found.queues["deep"].preemption == replace(top, resize_period=0.0)
     assert found.queues["top"].preemption == top
     assert found.queues["below"].preemption == replace(
         top, reclaim=False, max_preemptions=0, min_runtime=60.0
@@ -207,6 +209,7 @@ def test_a_class_that_protects_must_exist() -> None:
     [
         ({"min_runtime": "-PT1S"}, "preemption.min_runtime"),
         ({"min_runtime": "P400D"}, "preemption.min_runtime"),
+        ({"resize_period": "-PT1S"}, "preemption.resize_period"),
         ({"max_preemptions": -1}, "preemption.max_preemptions"),
         ({"max_preemptions": 1001}, "preemption.max_preemptions"),
         ({"by_priority": "sometimes"}, "preemption.by_priority"),

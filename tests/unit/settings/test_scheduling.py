@@ -38,7 +38,7 @@ def test_without_settings_the_capacity_is_one_flavor() -> None:
     scheduling = load().scheduling
     assert scheduling.pool().flavors == (Flavor(name="default", capacity={"instances": 8}),)
     assert list(scheduling.tree().queues) == ["default"]
-    assert (scheduling.most_instances(), scheduling.most_processes()) == (8, 64)
+    assert scheduling.tree().most_instances == 8
 
 
 def test_flavors_queues_and_priorities_are_read(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_flavors_queues_and_priorities_are_read(tmp_path: Path) -> None:
     )
     vision = scheduling.tree().queues["vision"]
     assert vision.limits == {"a100": {"nvidia.com/gpu": Limit(nominal=32, borrow=16)}}
-    assert scheduling.most_instances() == 100
+    assert scheduling.tree().most_instances == 100
     assert scheduling.pool().priorities["urgent"] == 1000
 
 
@@ -105,9 +105,9 @@ def test_the_capacity_of_a_flavor_follows_its_machines_unless_it_is_configured(t
         Flavor(name="t4", capacity={"instances": 4}, labels={"gpu": "t4"}),
         Flavor(name="a100", capacity={}, labels={"gpu": "a100"}, is_followed=True, is_known=False),
     )
-    queues = settings.scheduling.tree(settings.followed_flavors).queues
-    assert queues["vision"].limits["a100"]["instances"] == Limit(nominal=500)
-    assert settings.scheduling.most_instances(settings.followed_flavors) == 10_000
+    tree = settings.scheduling.tree(settings.followed_flavors)
+    assert tree.queues["vision"].limits["a100"]["instances"] == Limit(nominal=500)
+    assert tree.most_instances == 10_000
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "queue": "default",
         "priority": 0,
         "expected": None,
+        "flavor": "",
     },
     Program: {
         "environment": {},
@@ -93,7 +94,7 @@ RELEASED: dict[type, dict[str, Any]] = {
     RankStatus: {"exit_code": None, "note": "", "restarts": 0},
     Ending: {"diagnosis": None, "at_once": False, "has_model": None, "preemption": None, "eviction": None},
     Diagnosis: {"detail": "", "retryable": False, "rank": None, "cause": ""},
-    Move: {"diagnosis": None, "note": "", "preemption": None, "eviction": None},
+    Move: {"diagnosis": None, "note": "", "preemption": None, "saved": None, "eviction": None},
     Preemption: {"by_attempt": 0, "by_project": "", "trainers": 0},
     Eviction: {"rank": 0, "machine": "", "detail": ""},
     Progress: {

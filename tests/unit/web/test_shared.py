@@ -92,12 +92,13 @@ async def test_versions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_callers_with_the_same_roles_see_the_same() -> None:
-    def caller(name: str, **roles: Role) -> Caller:
-        return Caller(name=name, means=Means.TOKEN, roles=roles)
+    def caller(name: str, project: str = "vision", **roles: Role) -> Caller:
+        return Caller(name=name, means=Means.TOKEN, roles=roles, default_project=project)
 
     assert rights_of(caller("ada", vision=Role.VIEWER)) == rights_of(caller("bob", vision=Role.VIEWER))
     assert rights_of(caller("ada", vision=Role.VIEWER)) != rights_of(caller("ada", vision=Role.ADMIN))
     assert rights_of(caller("ada", vision=Role.VIEWER)) != rights_of(caller("ada", speech=Role.VIEWER))
+    assert rights_of(caller("ada", "one", vision=Role.VIEWER)) != rights_of(caller("ada", vision=Role.VIEWER))
 
 
 def test_the_digest_tells_texts_apart() -> None:

@@ -103,6 +103,7 @@ def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
         queue=spec.queue,
         priority=spec.priority,
         expected=duration_of(spec.expected) if spec.expected else None,
+        flavor=spec.flavor,
     )
 
 

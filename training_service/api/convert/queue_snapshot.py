@@ -131,6 +131,7 @@ def _job(job: SeenJob, shape: int) -> pb.SnapshotJob:
         saved_at=_saved_at(job),
         startup_seconds=stake.startup if stake else 0.0,
         preemptions=stake.preemptions if stake else 0,
+        wanted_flavor=job.gang.flavors[0] if job.gang.flavors else "",
     )
 
 

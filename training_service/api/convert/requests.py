@@ -51,6 +51,7 @@ def request_of(message: pb.TrainRequest) -> JobRequest:
         queue=message.queue,
         priority=message.priority,
         expected=seconds(message.expected) if message.HasField("expected") else None,
+        flavor=message.flavor,
     )
 
 
@@ -115,6 +116,7 @@ def request_for(job: Job) -> pb.TrainRequest:
         queue=spec.queue,
         priority=str(spec.priority) if spec.priority else "",
         expected=duration_of(spec.expected) if spec.expected else None,
+        flavor=spec.flavor,
         number_policy=pb.NumberPolicy(on_nonfinite=spec.numbers.on_nonfinite, metrics=spec.numbers.metrics),
     )
 

@@ -46,6 +46,7 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
         stopped=why_again(job),
         stopping=map(_holder, explanation.stopping),
         other_stopping=explanation.other_stopping,
+        wanted_flavor=job.spec.flavor,
     )
 
 

@@ -91,6 +91,7 @@ def _job(job: pb.SnapshotJob, parts: tuple[Part, ...], begin: float, assumed: fl
         said=said,
         each=parts,
         least=job.least_trainers,
+        flavor=job.wanted_flavor,
         promise=promise,
         begun=begun,
         saving=Saving(startup=job.startup_seconds) if job.startup_seconds else Saving(),

@@ -173,6 +173,7 @@ class Runner:
             queue=settings.queue,
             priority=settings.priority,
             expected=timedelta(seconds=settings.expected) if settings.expected else None,
+            flavor=settings.flavor,
         )
 
     def _check(self, trial: Trial) -> None:

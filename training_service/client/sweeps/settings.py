@@ -108,6 +108,7 @@ class Sweep(BaseModel):
     priority: str = ""
     expected: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """How long each job is expected to run, in seconds."""
+    flavor: str = ""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

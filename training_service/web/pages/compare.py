@@ -7,6 +7,7 @@ from starlette.responses import Response
 from job_tracker.domain.errors import InvalidField
 from job_tracker.jobs import JobView
 from training_service.web.pages.jobs import job_ids, row_of
+from training_service.web.parallel import parallel_of
 from training_service.web.visits import Visit
 
 MOST = 20
@@ -39,10 +40,13 @@ async def compare(visit: Visit) -> Response:
     rows = [(name, [each.get(name, "") for each in values]) for name in names]
     metrics = [view.job.progress.metrics if view.job.progress else {} for view in views]
     measured = sorted({name for each in metrics for name in each})
+    jobs = [view.job for view in views]
     return visit.page(
         "compare.html",
+        parallel=parallel_of(jobs, visit.query.get("metric", "")),
         rows=[row_of(view) for view in views],
-        jobs=[view.job for view in views],
+        jobs=jobs,
+        job_fields=[("job", job.id) for job in jobs],
         parameters=[(name, found, len(set(found)) > 1) for name, found in rows if any(found)],
         metrics=[(name, [each.get(name) for each in metrics]) for name in measured],
     )

@@ -17,6 +17,7 @@ from training_service.web import live as streams
 from training_service.web.pages.jobs import row_of
 from training_service.web.ranks import ranks_of
 from training_service.web.shared import Version, rights_of, version
+from training_service.web.stacks import standings_of
 from training_service.web.templates import render
 from training_service.web.timeline import timeline_of
 from training_service.web.visits import LONGEST_KEY, Visit, see
@@ -119,4 +120,5 @@ async def _shown(
         "timeline": timeline_of(job, visit.parts.clock()),
         "ranks": ranks_of(job),
         "failure": job.last_failure,
+        "standings": standings_of(job.last_failure),
     }

@@ -31,7 +31,7 @@ class Row:
     job: Job
     position: int
     began: datetime | None
-    """When it began to wait or to run."""
+    """When its state began; of an ended job, when it began to run."""
     lasted: timedelta | None
     """How long it ran, if it has ended."""
 
@@ -47,8 +47,11 @@ class Row:
 def row_of(view: JobView) -> Row:
     """Return the row of a job."""
     job = view.job
-    began = job.started_at or job.submitted_at
-    return Row(job, view.position, began, job.finished_at - began if job.finished_at else None)
+    if job.finished_at is not None:
+        began = job.started_at or job.submitted_at
+        return Row(job, view.position, began, job.finished_at - began)
+    moves = [move.at for move in job.history if not move.is_restart]
+    return Row(job, view.position, moves[-1] if moves else job.submitted_at, None)
 
 
 async def home(_visit: Visit) -> Response:
@@ -94,7 +97,7 @@ async def cancel(visit: Visit) -> Response:
             problems.append((job_id, str(error)))
     if problems:
         return visit.page("problems.html", 409, title="Not all jobs were cancelled", problems=problems)
-    return see(local(visit.form.get("next", "")))
+    return see(local(visit.form.get("next", "") or visit.query.get("next", "")))
 
 
 def job_ids(texts: Sequence[str]) -> list[int]:

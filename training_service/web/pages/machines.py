@@ -1,7 +1,7 @@
 """The machines: how much there is of each flavor, what runs where, and which project uses how much."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,8 @@ from job_tracker.scheduling.shapes import held_parts, total
 from training_service.web.visits import Visit
 
 _MOST_NODES: Final = 500
-_MOST_PROJECTS: Final = 100
+_MOST_JOBS: Final = 100
+_MOST_USERS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +47,32 @@ class FlavorRow:
     amounts: Sequence[Amount]
     nodes: Sequence[NodeRow]
     hidden_nodes: int
+    jobs: Sequence[tuple[SeenJob, str]]
+    """Those that hold something of it, with what they hold, the largest first."""
+    hidden_jobs: int
 
 
 async def machines(visit: Visit) -> Response:
     """Show the capacity and its use."""
-    snapshot = await visit.jobs.snapshot(visit.who)
+    snapshot = await visit.jobs.snapshot(visit.who, with_machines=True)
     return visit.page(
         "machines.html",
         flavors=[_row(flavor, snapshot) for flavor in snapshot.flavors],
-        projects=_projects(snapshot),
+        projects=_users(snapshot, lambda job: job.project),
+        people=_users(snapshot, lambda job: job.submitted_by),
         taken_at=snapshot.taken_at,
     )
 
 
 def _row(flavor: Flavor, snapshot: QueueSnapshot) -> FlavorRow:
     used = Counter[str]()
+    holders: list[tuple[SeenJob, dict[str, int]]] = []
     on_node = defaultdict[str, list[SeenJob]](list)
     for job in snapshot.jobs:
         if job.allocation is not None and job.allocation.flavor == flavor.name:
-            used.update(total(held_parts(job.gang, job.allocation)))
+            held = total(held_parts(job.gang, job.allocation))
+            used.update(held)
+            holders.append((job, held))
             for node in dict.fromkeys(job.allocation.nodes):
                 on_node[node].append(job)
     nodes = [
@@ -73,7 +81,15 @@ def _row(flavor: Flavor, snapshot: QueueSnapshot) -> FlavorRow:
     ]
     names = dict.fromkeys((*flavor.capacity, *used))
     amounts = [_amount(name, used[name], flavor.capacity) for name in names]
-    return FlavorRow(flavor, amounts, nodes, max(0, len(flavor.nodes) - _MOST_NODES))
+    holders.sort(key=lambda each: (-each[1][INSTANCES], each[0].gang.job_id))
+    return FlavorRow(
+        flavor,
+        amounts,
+        nodes,
+        max(0, len(flavor.nodes) - _MOST_NODES),
+        [(job, _listed(held)) for job, held in holders[:_MOST_JOBS]],
+        max(0, len(holders) - _MOST_JOBS),
+    )
 
 
 def _amount(resource: str, used: int, capacity: Mapping[str, int]) -> Amount:
@@ -90,14 +106,14 @@ def _listed(amounts: Mapping[str, int]) -> str:
     return ", ".join(f"{quantity_of(name, number)} {name}" for name, number in amounts.items())
 
 
-def _projects(snapshot: QueueSnapshot) -> list[tuple[str, int, int, int]]:
-    """Return each project with its running jobs, their instances, and its waiting jobs."""
+def _users(snapshot: QueueSnapshot, user_of: Callable[[SeenJob], str]) -> list[tuple[str, int, int, int]]:
+    """Return each project or person with its running jobs, their instances, and its waiting jobs."""
     running, instances, waiting = Counter[str](), Counter[str](), Counter[str]()
     for job in snapshot.jobs:
         if job.allocation is None:
-            waiting[job.project] += 1
+            waiting[user_of(job)] += 1
             continue
-        running[job.project] += 1
-        instances[job.project] += total(held_parts(job.gang, job.allocation))[INSTANCES]
+        running[user_of(job)] += 1
+        instances[user_of(job)] += total(held_parts(job.gang, job.allocation))[INSTANCES]
     names = sorted({*running, *waiting}, key=lambda name: (-instances[name], name))
-    return [(name, running[name], instances[name], waiting[name]) for name in names[:_MOST_PROJECTS]]
+    return [(name, running[name], instances[name], waiting[name]) for name in names[:_MOST_USERS]]

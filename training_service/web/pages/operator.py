@@ -15,6 +15,13 @@ async def projects(visit: Visit) -> Response:
     return visit.page("projects.html", tab="", views=await visit.parts.access.list_projects(visit.who))
 
 
+async def service(visit: Visit) -> Response:
+    """Show the replicas, the leader, and whether the stores answer."""
+    return visit.page(
+        "service.html", tab="service", standing=await visit.parts.service.see_service(visit.who)
+    )
+
+
 async def tokens(visit: Visit) -> Response:
     """List tokens of a project, or of all."""
     project, after = visit.query.get("project", ""), visit.query.get("after", "")

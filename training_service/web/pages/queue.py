@@ -2,22 +2,28 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from job_tracker.common.printable import quoted
 from job_tracker.domain.caller import Caller
-from job_tracker.domain.errors import TrackerError
+from job_tracker.domain.errors import Forbidden, InvalidField, TrackerError
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.waiting import queue_request_of
 from training_service.web import live as streams
+from training_service.web.gantt import Gantt, gantt_of
 from training_service.web.shared import Version, rights_of, version
 from training_service.web.templates import render
+from training_service.web.use_chart import use_charts
 from training_service.web.visits import Visit
 
 _PAGE: Final = 100
-_FIELDS: Final = ("project", "queue", "after")
+_FIELDS: Final = ("project", "queue", "after", "over")
+_SPANS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
+"""For how long the history of queues is shown."""
 
 
 async def queue(visit: Visit) -> Response:
@@ -71,14 +77,32 @@ async def _shown(visit: Visit, caller: Caller) -> dict[str, Any]:
         page_token=visit.query.get("after", ""),
     )
     where, limit, after = queue_request_of(request)
-    page = await visit.jobs.queue(caller, where, limit=limit, after=after)
+    over = visit.query.get("over", "") or "day"
+    if over not in _SPANS:
+        raise InvalidField("over", f"{quoted(over)} is not allowed; allowed: {', '.join(_SPANS)}")
+    page = await visit.jobs.queue(caller, where, limit=limit, after=after, history=_SPANS[over])
+    now = visit.parts.clock().timestamp()
+    charts, ticks = use_charts(page.queues, page.history, now, _SPANS[over].total_seconds())
     return {
         "page": page,
         "where": where,
+        "over": over,
+        "spans": list(_SPANS),
+        "charts": charts,
+        "use_ticks": ticks,
+        "gantt": await _gantt(visit, caller, where.project) if after is None else None,
         "next": _query(visit, "/".join(map(str, page.after))) if page.after is not None else "",
     }
 
 
+async def _gantt(visit: Visit, caller: Caller, project: str) -> Gantt | None:
+    """Return the picture; None for a caller that has no role in its default project."""
+    try:
+        return gantt_of(await visit.jobs.snapshot(caller, project))
+    except Forbidden:
+        return None
+
+
 def _query(visit: Visit, after: str) -> str:
-    fields = {name: visit.query.get(name, "") for name in ("project", "queue")} | {"after": after}
+    fields = {name: visit.query.get(name, "") for name in ("project", "queue", "over")} | {"after": after}
     return urlencode({name: value for name, value in fields.items() if value})

@@ -15,6 +15,7 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.api.caller import project_of
 from training_service.api.convert.requests import request_for, request_of
 from training_service.web import commands
+from training_service.web.showing import number
 from training_service.web.visits import LONGEST_KEY, Visit, see
 
 _PARAMETER: Final = "parameters."
@@ -31,7 +32,7 @@ _NAMES_IN_ERRORS: Final = {
     f"{_PARAMETER}{INSTANCES_PARAMETER}": "instances",
 }
 """The inputs of fields that errors name otherwise."""
-_FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority")
+_FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority", "flavor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,8 @@ async def _shown(visit: Visit, filled: Filled, problem: str = "", field: str = "
         filled=filled,
         entries=sorted(entries.values(), key=lambda entry: entry.name),
         chosen=chosen,
-        parameters=_parameters(chosen),
+        parameters=(parameters := _parameters(chosen)),
+        limits={name: _limits(parameter) for name, parameter in parameters},
         datasets=await _datasets(visit, project) if algorithm and algorithm.dataset else [],
         queues=await visit.parts.catalog.list_queues(visit.who, project),
         projects=[view.project.name for view in await visit.parts.access.list_projects(visit.who)],
@@ -110,6 +112,7 @@ async def _begun(visit: Visit) -> Filled:
         values["instances"] = parameters.pop(INSTANCES_PARAMETER, "")
         values |= {f"{_PARAMETER}{name}": value for name, value in parameters.items()}
         values |= {"tags": " ".join(job.tags), "queue": request.queue, "priority": request.priority}
+        values["flavor"] = request.flavor
         return Filled(
             algorithm=job.spec.algorithm, project=job.spec.project, values=values, key=visit.new_key()
         )
@@ -151,6 +154,7 @@ def _request(filled: Filled) -> pb.TrainRequest:
         tags=checked_tags("tags", values.get("tags", "").replace(",", " ").split()),
         queue=values.get("queue", ""),
         priority=values.get("priority", ""),
+        flavor=values.get("flavor", ""),
     )
 
 
@@ -167,6 +171,17 @@ def _lines(visit: Visit, filled: Filled) -> dict[str, Any]:
         "trainctl": commands.submit_line(request, filled.project),
         "grpcurl": commands.grpcurl_line("Train", request, visit.parts.api_address, filled.project),
     }
+
+
+def _limits(parameter: Parameter) -> str:
+    """Return the range of a number in words; empty: any."""
+    least, above, most = parameter.minimum, parameter.exclusive_minimum, parameter.maximum
+    if least is not None and most is not None and above is None:
+        return f"{number(least)} to {number(most)}"
+    parts = [f"above {number(above)}"] if above is not None else []
+    parts += [f"at least {number(least)}"] if least is not None else []
+    parts += [f"at most {number(most)}"] if most is not None else []
+    return ", ".join(parts)
 
 
 def _parameters(entry: Entry[Algorithm] | None) -> list[tuple[str, Parameter]]:

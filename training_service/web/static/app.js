@@ -2,7 +2,17 @@
 "use strict";
 
 (() => {
-  const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+  const ofToday = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+  const ofYear = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric", hour: "numeric", minute: "2-digit" });
+  const older = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+  function short(at) {
+    const now = new Date();
+    if (at.toDateString() === now.toDateString()) return ofToday.format(at);
+    return (at.getFullYear() === now.getFullYear() ? ofYear : older).format(at);
+  }
+
   const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
   function duration(seconds) {
@@ -21,11 +31,26 @@
     for (const element of root.querySelectorAll("time[datetime]:not([data-shown])")) {
       const at = new Date(element.dateTime);
       element.dataset.shown = "";
-      element.title = element.textContent;
-      element.textContent = exact.format(at);
+      element.title = `${exact.format(at)} (${element.textContent})`;
+      element.textContent = short(at);
     }
     tick(root);
+    showScrolls();
   }
+
+  // What scrolls sideways can be reached by the keyboard.
+  function showScrolls() {
+    for (const part of document.querySelectorAll(".scroll")) {
+      const scrolls = part.scrollWidth > part.clientWidth;
+      if (scrolls === part.hasAttribute("tabindex")) continue;
+      part.toggleAttribute("tabindex", scrolls);
+      if (scrolls) part.tabIndex = 0;
+      if (scrolls) part.setAttribute("role", "group");
+      else part.removeAttribute("role");
+      part.setAttribute("aria-label", "Scrolls sideways");
+    }
+  }
+  addEventListener("resize", showScrolls);
 
   function tick(root = document) {
     for (const element of root.querySelectorAll("[data-since]")) {
@@ -33,6 +58,26 @@
       if (element.textContent !== text) element.textContent = text;
     }
   }
+
+  // Times of forms are in UTC on the server, and in the reader's zone on the page.
+  const two = (number) => String(number).padStart(2, "0");
+  for (const input of document.querySelectorAll("input[data-moment]")) {
+    if (!input.value) continue;
+    const at = new Date(`${input.value}Z`);
+    input.value = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}T${two(at.getHours())}:${two(at.getMinutes())}`;
+  }
+  document.addEventListener("formdata", (event) => {
+    for (const input of event.target.querySelectorAll("input[data-moment]")) {
+      if (input.value) event.formData.set(input.name, new Date(input.value).toISOString());
+    }
+    if (event.target.method !== "get") return;
+    // Addresses are links to send on: only what was filled in is in them.
+    for (const name of new Set(event.formData.keys())) {
+      const values = event.formData.getAll(name).filter((value) => value !== "");
+      event.formData.delete(name);
+      for (const value of values) event.formData.append(name, value);
+    }
+  });
 
   // Selections survive a new version of the list.
   const chosen = new Set();
@@ -59,12 +104,22 @@
     if (box.matches("[data-submits]")) box.form.requestSubmit();
   });
 
+  // A line of parallel coordinates and its row in the table show each other.
+  for (const [kind, on] of [["mouseover", true], ["mouseout", false], ["focusin", true], ["focusout", false]]) {
+    document.addEventListener(kind, (event) => {
+      const row = event.target.closest?.("tr[data-job]");
+      if (row) document.querySelector(`[data-line="${row.dataset.job}"]`)?.classList.toggle("found", on);
+    });
+  }
+
   document.addEventListener("submit", (event) => {
     const question = event.submitter?.dataset.confirm;
     if (question && !window.confirm(question)) event.preventDefault();
   });
 
   document.addEventListener("click", async (event) => {
+    const line = event.target.closest("[data-line]");
+    if (line) location.href = `/jobs/${line.dataset.line}`;
     const button = event.target.closest("[data-copy]");
     if (!button) return;
     const source = document.getElementById(button.dataset.copy);

@@ -10,6 +10,8 @@
   const scheme = matchMedia("(prefers-color-scheme: dark)");
   const plots = new Map();
   const MOST = 48;
+  const FEW = 40;
+  const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumSignificantDigits: 4 });
   let data = new Map();
 
   const text = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -41,16 +43,16 @@
     return [keys, smoothed(keys.map((key) => points.get(key)), weight)];
   }
 
-  function options(name, labels, over, isLog, width) {
+  function options(labels, counts, over, isLog, width) {
     const colors = scheme.matches ? dark : fixed;
     const axis = { stroke: text("--muted"), grid: { stroke: text("--line"), width: 1 }, ticks: { stroke: text("--line"), width: 1 } };
     return {
       width, height: 220, legend: { live: true }, cursor: { sync: { key: "curves" }, drag: { x: true, y: false } },
       scales: { x: { time: over === "time" }, y: { distr: isLog ? 3 : 1 } },
-      axes: [{ ...axis }, { ...axis, size: 60 }],
+      axes: [{ ...axis }, { ...axis, size: 60, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : compact.format(tick))) }],
       series: [
         { label: over === "since" ? "seconds" : over },
-        ...labels.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 1.5, spanGaps: false, points: { show: false } })),
+        ...labels.map((label, i) => ({ label, stroke: colors[i % colors.length], width: 1.5, spanGaps: false, points: { show: counts[i] <= FEW, size: 5 } })),
       ],
     };
   }
@@ -104,7 +106,7 @@
       root.append(figure);
       const width = Math.max(260, place.clientWidth);
       const joined = lines.length === 1 ? lines[0] : uPlot.join(lines);
-      plots.set(name, new uPlot(options(name, labels, over, isLog, width), joined, place));
+      plots.set(name, new uPlot(options(labels, lines.map(([at]) => at.length), over, isLog, width), joined, place));
     }
     for (const link of document.querySelectorAll("[data-export]")) {
       const to = new URL(link.href);
@@ -159,8 +161,29 @@
 
   let waiting = 0;
   const later = (work, ms) => { clearTimeout(waiting); waiting = setTimeout(work, ms); };
+  // What is chosen is in the address, so that a view can be sent to someone else.
+  const chosen = new URLSearchParams(location.search);
+  for (const input of controls.elements) {
+    if (!input.name || !chosen.has(input.name)) continue;
+    if (input.type === "checkbox") input.checked = true;
+    else input.value = chosen.get(input.name);
+  }
+  function remember() {
+    const query = new URLSearchParams(location.search);
+    for (const input of controls.elements) {
+      if (!input.name) continue;
+      query.delete(input.name);
+      const isDefault = input.type === "checkbox" ? !input.checked : input.value === input.dataset.default;
+      if (!isDefault) query.set(input.name, input.value);
+    }
+    history.replaceState(null, "", `${location.pathname}${query.size ? "?" : ""}${query}`);
+  }
   const names = (event) => event.target.name === "find" && !isWhole;
-  controls.addEventListener("input", (event) => (names(event) ? later(load, 300) : later(draw, 50)));
+  controls.addEventListener("input", (event) => {
+    remember();
+    if (names(event)) later(load, 300);
+    else later(draw, 50);
+  });
   controls.addEventListener("submit", (event) => event.preventDefault());
   scheme.addEventListener("change", draw);
   addEventListener("resize", () => later(draw, 150));

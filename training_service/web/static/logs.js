@@ -10,6 +10,14 @@
     log.scrollTop = log.scrollHeight;
   }
 
+  // Times are shown in the reader's zone, and are in UTC in addresses.
+  const two = (number, digits = 2) => String(number).padStart(digits, "0");
+  function local(time) {
+    const at = new Date(time);
+    return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${two(at.getMilliseconds(), 3)}`;
+  }
+  for (const link of log.querySelectorAll(".line > a")) link.textContent = local(link.title) + link.textContent.slice(12);
+
   function line([time, rank, text]) {
     const element = document.createElement("span");
     element.className = "line";
@@ -17,7 +25,7 @@
     const link = document.createElement("a");
     link.href = `${log.dataset.here}&at=${encodeURIComponent(time)}#t${time}`;
     link.title = time;
-    link.textContent = time.slice(11, 23) + ("all" in log.dataset ? ` ${rank}` : "");
+    link.textContent = local(time) + ("all" in log.dataset ? ` ${rank}` : "");
     element.append(link, text + "\n");
     return element;
   }

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from job_tracker.admission.admission import Admission, JobRequest
+from job_tracker.admission.queues import OneQueue
 from job_tracker.catalog import Dataset, FixedCatalog
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import InvalidField
@@ -16,7 +17,6 @@ from job_tracker.domain.job import JobSpec
 from job_tracker.domain.policies import Elastic
 from job_tracker.store import specs
 from tests.support.catalog import ALGORITHM, pod_resolver
-from training_service.settings.scheduling import SchedulingSettings
 
 PROCESS = {"command": ("python", "train.py")}
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
@@ -37,6 +37,16 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
 async def accepted(
     storage: Path, algorithm: str, options: Mapping[str, Any] | None = None, **sent: str
 ) -> JobSpec:
+    return await accepted_in(OneQueue(8), storage, algorithm, options, **sent)
+
+
+async def accepted_in(
+    queues: OneQueue,
+    storage: Path,
+    algorithm: str,
+    options: Mapping[str, Any] | None = None,
+    **sent: str,
+) -> JobSpec:
     recipe = {"kubernetes": {"image": "i:1", "command": ["c"]}}
     algorithms = {name: ALGORITHM.model_validate({**recipe, **values}) for name, values in ALGORITHMS.items()}
     resolver = pod_resolver(algorithms)
@@ -45,8 +55,7 @@ async def accepted(
             algorithms, {"1": Dataset(uri=f"{storage}/versionedDatasets/{{dataset_id}}/{{version}}")}
         ),
         resolver,
-        capacity=8,
-        max_processes=64,
+        queues=queues,
         models_uri="/models",
         checkpoints_uri="/checkpoints",
     )
@@ -229,6 +238,12 @@ async def test_a_job_may_have_the_maximum_of_processes(storage: Path) -> None:
     assert made.instances == 5
 
 
-def test_the_default_maximum_is_eight_processes_per_instance_of_the_capacity() -> None:
-    assert SchedulingSettings(capacity=100).most_processes() == 800
-    assert SchedulingSettings(capacity=100, max_processes=16).most_processes() == 16
+async def test_the_maximum_follows_the_capacity(storage: Path) -> None:
+    queues = OneQueue(4)
+    with pytest.raises(InvalidField, match=r"PARALLEL_INSTANCES: .* at most 4"):
+        await accepted_in(queues, storage, "pytorch", PARALLEL_INSTANCES="5")
+    queues.tree = OneQueue(5).tree
+    made = await accepted_in(queues, storage, "pytorch", {"nproc_per_node": 8}, PARALLEL_INSTANCES="5")
+    assert made.instances == 5
+    with pytest.raises(InvalidField, match="a job may have at most 40 "):
+        await accepted_in(queues, storage, "pytorch", {"nproc_per_node": 9}, PARALLEL_INSTANCES="5")

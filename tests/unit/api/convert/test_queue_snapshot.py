@@ -1,13 +1,15 @@
 """The message of the queue is bounded."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from job_tracker.scheduling.model import Flavor, Gang, Part, Queue
+from job_tracker.scheduling.model import Allocation, Flavor, Gang, Part, PreemptionRules, Queue, Stake
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, SeenJob
 from tests.support.jobs import NOON
+from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert import queue_snapshot
 from training_service.api.convert.queue_snapshot import queue_snapshot_of
 
@@ -38,6 +40,27 @@ def test_alike_jobs_share_a_shape() -> None:
     ]
     assert found.omitted_jobs == 2
     assert found.flavors[0].capacity["memory"] == 2**63 - 1
+
+
+def test_rules_and_what_a_stop_would_lose_are_in_it() -> None:
+    at = NOON.timestamp()
+    stake = Stake(attempt=1, saved_at=at + 50, startup=7.5, preemptions=2)
+    running = replace(seen(1), admitted_at=NOON, allocation=Allocation(), stake=stake)
+    unsaved = replace(running, stake=replace(stake, saved_at=at))
+    rules = PreemptionRules(by_priority=True, min_runtime=5.0, protected=100, resize_period=60.0)
+    queues = {"default": Queue(name="default", preemption=rules)}
+    found = queue_snapshot_of(replace(snapshot([running, unsaved, seen(3)]), queues=queues))
+    assert found.queues[0].rules == pb.SnapshotRules(
+        by_priority=True,
+        reclaim=True,
+        min_runtime_seconds=5.0,
+        max_preemptions=10,
+        protected=100,
+        resize_period_seconds=60.0,
+    )
+    assert [each.HasField("saved_at") for each in found.jobs] == [True, False, False]
+    assert found.jobs[0].saved_at.ToSeconds() == at + 50
+    assert (found.jobs[0].startup_seconds, found.jobs[0].preemptions) == (7.5, 2)
 
 
 def test_jobs_beyond_the_bound_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

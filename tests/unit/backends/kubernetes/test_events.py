@@ -150,6 +150,19 @@ async def test_a_cancellation_is_reported_when_it_is_complete(server: Scripted, 
     assert sent(server)[-1] == ("Cancelled", "Normal", "uid-of-program-1-master")
 
 
+async def test_a_change_of_size_is_reported(server: Scripted, history: History) -> None:
+    server.answers = [CREATED] * 10
+    history.launches()
+    history.has_pods()
+    history.saves(history.job.running(NOON))
+    history.saves(history.job.preempted(Preemption(by_job=0, why=PreemptionReason.GROW, trainers=4), NOON))
+    await history.recorder.flush()
+    assert sent(server)[-1] == ("Resized", "Normal", "uid-of-program-1-master")
+    assert server.bodies[-1]["message"] == (
+        "Made larger: more instances are free. The job is queued again after attempt 1 of at most 2."
+    )
+
+
 async def test_a_preemption_is_reported_and_so_is_an_end_that_came_before(
     server: Scripted, history: History
 ) -> None:

@@ -15,6 +15,7 @@ from job_tracker.catalog import Origin
 from job_tracker.declarations.catalog import DeclaredCatalog, Files
 from job_tracker.declarations.operations import Declarations
 from job_tracker.declarations.reading import Reader
+from job_tracker.domain.access import Project
 from job_tracker.domain.caller import BUILT_IN, Role
 from job_tracker.domain.errors import Forbidden, InvalidField, NotPossible, UnknownReference
 from job_tracker.scheduling.recipes import QueueRecipe
@@ -45,7 +46,8 @@ class Service:
         self.files = files_with()
         self.busy: set[str] = set()
         self.catalog = DeclaredCatalog(store, READER, lambda: self.files, self.occupied)
-        self.operations = Declarations(store, self.catalog, Projects(store), occupied=self.occupied)
+        self.projects = Projects(store, lambda: {"speech": Project(name="speech")})
+        self.operations = Declarations(store, self.catalog, self.projects, occupied=self.occupied)
 
     async def occupied(self, names: Collection[str]) -> Collection[str]:
         return self.busy & set(names)
@@ -167,6 +169,7 @@ async def test_only_operators_declare_queues(service: Service) -> None:
 
 async def test_a_project_sees_its_queues_with_their_parents_and_an_operator_all(service: Service) -> None:
     service.files = files_with(teams={}, vision={"parent": "teams", "projects": ["vision"]})
+    await service.projects.load()
     await service.set("speech", '{"projects": ["speech"]}')
     listed = await service.operations.list_queues(VIEWER, "vision")
     assert [(each.entry.name, each.takes_jobs, each.is_default) for each in listed] == [
@@ -222,3 +225,11 @@ async def test_a_queue_that_a_changed_capacity_made_impossible_takes_no_jobs(ser
     assert not own.takes_jobs
     await service.operations.remove_queue(BUILT_IN, "own")
     assert not service.catalog.tree.problems
+
+
+async def test_a_queue_for_a_project_that_does_not_exist_is_refused(service: Service) -> None:
+    with pytest.raises(
+        InvalidField, match=r"^definition\.projects: 'visoin' doesn't exist; allowed: default$"
+    ):
+        await service.set("own", json.dumps({"projects": ["default", "visoin"]}))
+    await service.set("own", json.dumps({"projects": ["default"]}))

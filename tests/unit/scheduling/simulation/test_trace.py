@@ -7,6 +7,7 @@ import pytest
 
 from job_tracker.scheduling.model import Expected
 from job_tracker.scheduling.simulation import trace
+from job_tracker.scheduling.simulation.attempts import Saving
 from job_tracker.scheduling.simulation.trace import TraceError, TraceJob, read
 
 
@@ -24,6 +25,18 @@ def test_columns_are_found_by_name_and_jobs_without_gpus_are_left_out(tmp_path: 
 def test_queue_algorithm_and_priority_are_read_if_they_are_there(tmp_path: Path) -> None:
     text = "submit_s,run_s,gpus,queue,algorithm,priority\n0,1,1,q1,bert,-3\n"
     assert read(written(tmp_path, text)) == [TraceJob(0, 1, 1, "q1", "bert", -3)]
+
+
+def test_elastic_jobs_and_how_jobs_save_are_read_if_they_are_there(tmp_path: Path) -> None:
+    text = "submit_s,run_s,gpus,least,saves\n0,1,4,2,\n0,1,4,,notice\n0,1,4,0,never\n0,1,4,4,600\n"
+    found = read(written(tmp_path, text))
+    assert [job.least for job in found] == [2, 0, 0, 4]
+    assert [job.saving for job in found] == [
+        Saving(),
+        Saving(),
+        Saving(on_notice=False),
+        Saving(every=600.0, on_notice=False),
+    ]
 
 
 def test_without_an_algorithm_alike_requests_are_of_one_kind(tmp_path: Path) -> None:
@@ -55,6 +68,15 @@ def test_a_compressed_trace_is_read_the_same(tmp_path: Path) -> None:
         ),
         ("submit_s,run_s,gpus\n1,2,99999999999999\n", "line 2: gpus is '99999999999999'"),
         ("submit_s,run_s,gpus\n1,2\n", "line 2: it has 2 values, but the file has 3 columns"),
+        (
+            "submit_s,run_s,gpus,least\n1,2,4,5\n",
+            "line 2: least is '5'; allowed is a whole number from 0 to 4",
+        ),
+        (
+            "submit_s,run_s,gpus,saves\n1,2,4,often\n",
+            "line 2: saves is 'often'; allowed is notice, never, or",
+        ),
+        ("submit_s,run_s,gpus,saves\n1,2,4,0\n", "line 2: saves is '0'; allowed is notice, never, or"),
         ("submit_s,run_s,gpus,qos\n1,2,1,gold\n", "line 2: qos is 'gold'; allowed is BE or Burstable"),
         ("submit_s,run_s,gpus,queue\n1,2,1,\x1b[2J\n", r"line 2: queue is '\x1b[2J'; allowed is a name"),
         ('submit_s,run_s,gpus\n1,"2,3\n', "not CSV"),

@@ -17,7 +17,7 @@ def cancel(context: typer.Context, jobs: Jobs) -> None:
     """
     session = session_of(context)
     with session.client() as client:
-        for_each(jobs, lambda job: session.output.show(client.cancel(job), lines.update, _summary))
+        for_each(jobs, client.cancel, lambda status: session.output.show(status, lines.update, _summary))
 
 
 def _summary(status: GetTrainingStatusResponse) -> Text:

@@ -93,6 +93,10 @@ Expected = Annotated[
         help="How long the job is expected to run, such as 90m or 2h. It may then start earlier, in gaps.",
     ),
 ]
+Flavor = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The kind of machine to run on; by default, the first with room."),
+]
 
 
 def number_policy(on_nonfinite: str, metrics: Sequence[str] | None) -> NumberPolicy | None:

@@ -24,12 +24,16 @@ def rm(context: typer.Context, jobs: Jobs) -> None:
     session = session_of(context)
     with session.client() as client:
 
-        def delete(job: int) -> None:
+        def delete(job: int) -> _Deleted:
             client.delete(job)
-            session.output.show(
-                _Deleted(job),
-                lambda deleted: f"job {deleted.job_id}: deleted",
-                lambda deleted: Text(f"Job {deleted.job_id} is deleted."),
-            )
+            return _Deleted(job)
 
-        for_each(jobs, delete)
+        for_each(jobs, delete, lambda deleted: session.output.show(deleted, _line, _sentence))
+
+
+def _line(deleted: _Deleted) -> str:
+    return f"job {deleted.job_id}: deleted"
+
+
+def _sentence(deleted: _Deleted) -> Text:
+    return Text(f"Job {deleted.job_id} is deleted.")

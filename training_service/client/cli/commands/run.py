@@ -133,6 +133,7 @@ def run(
     queue: policy_options.Queue = "",
     priority: policy_options.Priority = "",
     expected: policy_options.Expected = None,
+    flavor: policy_options.Flavor = "",
 ) -> None:
     """Run a program of your own: upload the working folder, run it as a job, and show its output.
 
@@ -187,6 +188,7 @@ def run(
                 queue=queue,
                 priority=priority,
                 expected=expected,
+                flavor=flavor,
                 on_progress=Progress(session.output).show,
             )
         if detach:

@@ -1,6 +1,9 @@
 """Does the same to several jobs."""
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, TypeVar
 
 import typer
 
@@ -9,25 +12,45 @@ from training_service.client.cli.boundary import explanation
 from training_service.client.cli.output import remark
 from training_service.client.errors import TrainingServiceError, Unavailable, Untrusted
 
+T = TypeVar("T")
 
-def for_each(jobs: Sequence[int], action: Callable[[int], None]) -> None:
-    """Call the action for each job once. Failures are reported at once, and the first gives the exit code.
+_AT_ONCE: Final = 16
+"""The number of calls at the same time."""
 
-    Raises Unavailable and Untrusted for the first job that meets it, since the others would, too.
+
+def for_each(jobs: Sequence[int], act: Callable[[int], T], show: Callable[[T], None]) -> None:
+    """Call `act` for each job once, in threads, and `show` each result in the order of the jobs.
+
+    Failures are reported at once, and the first gives the exit code. Raises Unavailable and Untrusted for the
+    first job that meets it, since the others would, too.
     """
     wanted = list(dict.fromkeys(jobs))
+    left, tried = deque(wanted), deque[tuple[int, Future[T]]]()
     first: TrainingServiceError | None = None
-    for done, job in enumerate(wanted):
-        try:
-            action(job)
-        except (Unavailable, Untrusted) as error:
-            if left := wanted[done + 1 :]:
-                error.add_note(f"Not tried: {', '.join(map(str, left))}")
-            raise
-        except TrainingServiceError as error:
-            text = explanation(error)
-            names_job = len(wanted) == 1 or text.lower().startswith(f"job {job} ")
-            remark(text if names_job else f"job {job}: {text}")
-            first = first or error
+    lost: Unavailable | Untrusted | None = None
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        at_once = 1  # if the service is away, only one job is tried
+        while left or tried:
+            while left and len(tried) < at_once:
+                tried.append((left[0], threads.submit(act, left.popleft())))
+            at_once = _AT_ONCE
+            job, result = tried.popleft()
+            try:
+                show(result.result())
+            except (Unavailable, Untrusted) as error:
+                if lost is None:
+                    lost, not_tried = error, [*left]
+                    left.clear()
+                    if not_tried:
+                        lost.add_note(f"Not tried: {', '.join(map(str, not_tried))}")
+                else:
+                    lost.add_note(f"No answer: {job}")
+            except TrainingServiceError as error:
+                text = explanation(error)
+                names_job = len(wanted) == 1 or text.lower().startswith(f"job {job} ")
+                remark(text if names_job else f"job {job}: {text}")
+                first = first or error
+    if lost is not None:
+        raise lost
     if first is not None:
         raise typer.Exit(exit_codes.of_error(first))

@@ -77,6 +77,7 @@ def submit(
     queue: policy_options.Queue = "",
     priority: policy_options.Priority = "",
     expected: policy_options.Expected = None,
+    flavor: policy_options.Flavor = "",
 ) -> None:
     """Queue a training job and print its id.
 
@@ -121,7 +122,7 @@ def submit(
             "deadlines": deadlines,
             "number_policy": numbers,
         }
-        waits = {"queue": queue, "priority": priority}
+        waits = {"queue": queue, "priority": priority, "flavor": flavor}
         decision = auto.decided(session, algorithm, wish, dataset, version, parameters, messages, waits)
         number, parameters = decision.instances, dict(decision.parameters)
         key = request_key or decision.request_key
@@ -143,6 +144,7 @@ def submit(
                 queue=queue,
                 priority=priority,
                 expected=expected,
+                flavor=flavor,
                 tags=tag or (),
             )
         submission.report(session, client, job, followed=follow_it)

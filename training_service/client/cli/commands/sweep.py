@@ -87,6 +87,7 @@ def sweep(
     queue: policy_options.Queue = "",
     priority: policy_options.Priority = "",
     expected: policy_options.Expected = None,
+    flavor: policy_options.Flavor = "",
     every: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.01, help="The time between two checks of the jobs.")
     ] = 2.0,
@@ -118,6 +119,7 @@ def sweep(
             "seed": seed,
             "queue": queue or None,
             "priority": priority or None,
+            "flavor": flavor or None,
             "expected": None if expected is None else expected.total_seconds(),
             "objective": {"metric": metric, "direction": direction, "value": value},
         }

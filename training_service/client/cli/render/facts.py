@@ -53,6 +53,8 @@ def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
         yield "Instances", str(status.instances)
     if status.queue and status.queue != "default":
         yield "In queue", words.printable(status.queue)
+    if status.flavor:
+        yield "Flavor", words.printable(status.flavor)
     if status.HasField("expected"):
         yield "Expected", words.duration(status.expected.ToTimedelta().total_seconds())
     if status.priority:

@@ -48,7 +48,8 @@ def _start(estimate: StartEstimate, moment: Callable[[Timestamp], str]) -> str:
 
 def _run(run: ExpectedRun) -> str:
     source = _SOURCES.get(run.source, words.printable(run.source))
-    median, high = words.duration(run.median_seconds), words.duration(run.high_seconds)
+    median = words.duration(run.median_seconds) if run.median_seconds >= 1 else "less than 1s"
+    high = words.duration(max(1.0, run.high_seconds))
     return f"for {median}, in nine of ten cases less than {high} ({source})"
 
 
@@ -63,6 +64,8 @@ def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str
         yield "Waits", "no: it is not in the queue"
         return
     yield "Queue", f"{words.printable(explained.queue)}, {words.count(explained.position, 'job')} before it"
+    if explained.wanted_flavor:
+        yield "Flavor", f"{words.printable(explained.wanted_flavor)}, as it asks"
     if explained.stopped:
         yield "Stopped", words.printable(explained.stopped)
     for reason in explained.reasons:
@@ -74,6 +77,8 @@ def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str
         yield "Start", _start(explained.estimate, moment)
     elif explained.reasons[0].code in _NEVER:
         yield "Start", "never with the capacity and the queues as they are"
+    elif explained.reasons[0].code == "room":
+        yield "Start", "as soon as the machine of the service has room"
     if explained.moved_because:
         yield "Moved", words.printable(explained.moved_because)
     if explained.HasField("expected_run"):

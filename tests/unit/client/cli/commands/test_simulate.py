@@ -44,6 +44,20 @@ def test_what_ifs_stand_beside_the_base(trainctl: Trainctl, trace: Path) -> None
     assert set(base["waiting_by_queue_s"]) == {"q1", "q2", "q3"}
 
 
+def test_what_preemption_would_cost_stands_beside_the_base(trainctl: Trainctl, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("submit_s,run_s,gpus,priority,saves\n0,5000,8,0,never\n1000,60,8,1,\n")
+    options = ("simulate", str(trace), "--priorities", "--preempt")
+    base, changed = map(json.loads, trainctl(*options, "--json").stdout.splitlines())
+    assert (base["stopped"], base["lost_instance_s"]) == (0, 0)
+    assert changed["scenario"] == "planner, preempt"
+    # 1,000 s of work, 10 s until the group has ended, and 60 s to get going again
+    assert (changed["stopped"], changed["resized"], changed["lost_instance_s"]) == (1, 0, 8 * 1070)
+    shown = trainctl.on_terminal(*options).stdout
+    assert "stopped for others" in shown
+    assert "2.38 instance h" in shown
+
+
 def test_a_terminal_gets_tables(trainctl: Trainctl, trace: Path) -> None:
     shown = trainctl.on_terminal("simulate", str(trace), "--queues", "2", "--load", "0.9").stdout
     for text in ("utilisation", "mean waiting by size", "mean waiting by queue", "4 instances"):

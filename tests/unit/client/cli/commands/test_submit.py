@@ -38,7 +38,18 @@ def test_submit_sends_what_follows_nan(training: ServerInThread, trainctl: Train
 
 
 def test_submit_sends_its_options(training: ServerInThread, trainctl: Trainctl) -> None:
-    given = ("--name", "nightly", "--instances", "3", "--model", "m", "--request-key", "k")
+    given = (
+        "--name",
+        "nightly",
+        "--instances",
+        "3",
+        "--model",
+        "m",
+        "--request-key",
+        "k",
+        "--flavor",
+        "a100",
+    )
     assert trainctl(*SUBMIT, *given, "-p", "NOTE=a=b=c", "-p", "EMPTY=").exit_code == 0
     assert training.service.requests == [
         pb.TrainRequest(
@@ -51,6 +62,7 @@ def test_submit_sends_its_options(training: ServerInThread, trainctl: Trainctl) 
                 parameters={"NOTE": "a=b=c", "EMPTY": "", "PARALLEL_INSTANCES": "3"},
             ),
             request_key="k",
+            flavor="a100",
         )
     ]
 

@@ -21,6 +21,7 @@ def test_why_prints_the_reasons_the_promise_and_the_holders(
         job_id=1,
         queue="research",
         position=2,
+        wanted_flavor="a100",
         reasons=[
             pb.WaitingReason(code="quota", message="Its queue is at its quota."),
             pb.WaitingReason(code="order", message="Jobs before it wait, too."),
@@ -38,6 +39,7 @@ def test_why_prints_the_reasons_the_promise_and_the_holders(
     assert trainctl("why", "1").stdout.splitlines() == [
         "job: 1",
         "queue: research, 2 jobs before it",
+        "flavor: a100, as it asks",
         "reason: quota: Its queue is at its quota.",
         "reason: order: Jobs before it wait, too.",
         "promised: 1970-01-01T00:01:00Z on a100",
@@ -56,3 +58,18 @@ def test_why_prints_the_reasons_the_promise_and_the_holders(
 def test_why_says_that_a_job_does_not_wait(training: ServerInThread, trainctl: Trainctl) -> None:
     training.set_job(1, status=pb.succeed)
     assert trainctl("why", "1").stdout == "job: 1\nwaits: no: it is not in the queue\n"
+
+
+def test_why_names_no_time_of_zero_seconds_and_none_without_room(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.set_job(1, status=pb.queuing)
+    training.service.explanations[1] = pb.ExplainTrainingResponse(
+        job_id=1,
+        queue="default",
+        reasons=[pb.WaitingReason(code="room", message="No room.")],
+        expected_run=pb.ExpectedRun(median_seconds=0.2, high_seconds=0.4, source="learned"),
+    )
+    said = trainctl("why", "1").stdout.splitlines()
+    assert "runs: for less than 1s, in nine of ten cases less than 1s (as earlier attempts)" in said
+    assert "start: as soon as the machine of the service has room" in said

@@ -1,0 +1,118 @@
+"""What tells the cluster's own gang scheduler that the pods of a group belong together. Pure.
+
+Such a scheduler starts all pods of a group or none. Without this, it could start half of a group that the
+service has admitted, while the other half waits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.catalog.syntax import ObjectName
+from job_tracker.common.config import Config
+
+Scheduler = Literal["scheduler-plugins", "volcano"]
+PodGroupResource = Literal["podgroups.scheduling.x-k8s.io", "podgroups.scheduling.volcano.sh"]
+"""The resources of the objects that describe a group, besides those of Kubernetes itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How pods name their group, and the object that describes it."""
+
+    api: str
+    resource: PodGroupResource
+    label: str = ""
+    annotation: str = ""
+    scheduler_name: str = ""
+    """The usual name of the scheduler. Empty: each cluster has its own."""
+
+
+API_OF: Mapping[str, str] = {
+    "podgroups.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
+    "podgroups.scheduling.volcano.sh": "/apis/scheduling.volcano.sh/v1beta1",
+}
+"""The path of the API of each resource."""
+_KINDS: Mapping[Scheduler, _Kind] = {
+    # kubernetes-sigs/scheduler-plugins: apis/scheduling/v1alpha1/types.go, PodGroupLabel
+    "scheduler-plugins": _Kind(
+        api="scheduling.x-k8s.io/v1alpha1",
+        resource="podgroups.scheduling.x-k8s.io",
+        label="scheduling.x-k8s.io/pod-group",
+    ),
+    # volcano-sh/apis: scheduling/v1beta1/labels.go, KubeGroupNameAnnotationKey
+    "volcano": _Kind(
+        api="scheduling.volcano.sh/v1beta1",
+        resource="podgroups.scheduling.volcano.sh",
+        annotation="scheduling.k8s.io/group-name",
+        scheduler_name="volcano",
+    ),
+}
+
+
+class GangScheduler(Config):
+    """The table [kubernetes.gang]: the cluster's own gang scheduler."""
+
+    scheduler: Scheduler | None = Field(
+        default=None,
+        description="Kind of the cluster's gang scheduler. The pods of a group of several name their group, "
+        "and the service creates a PodGroup for it, which needs rights (deploy/optional/gang). Unset: none.",
+    )
+    scheduler_name: ObjectName | None = Field(
+        default=None,
+        description="schedulerName of the pods. Unset: `volcano` for Volcano, otherwise that of the "
+        "`pod_template`, or else the cluster's default scheduler.",
+    )
+    queue: ObjectName | None = Field(
+        default=None, description="Queue of Volcano for all groups. Unset: its default queue."
+    )
+
+    @model_validator(mode="after")
+    def _queue_is_of_volcano(self) -> "GangScheduler":
+        if self.queue is not None and self.scheduler != "volcano":
+            raise ValueError(f"queue: {self.queue} is not allowed without scheduler = volcano; remove it")
+        if self.scheduler_name is not None and self.scheduler is None:
+            raise ValueError(
+                f"scheduler_name: {self.scheduler_name} is not allowed without scheduler; set scheduler, or "
+                "set schedulerName in pod_template"
+            )
+        return self
+
+    def of_group(self, pod: Manifest, group: str) -> dict[str, Any]:
+        """Return a pod of a group of several with what names its group."""
+        if self.scheduler is None:
+            return dict(pod)
+        kind, metadata = _KINDS[self.scheduler], pod["metadata"]
+        name = self.scheduler_name or kind.scheduler_name
+        return {
+            **pod,
+            "metadata": {
+                **metadata,
+                "labels": {**metadata["labels"], **({kind.label: group} if kind.label else {})},
+                "annotations": {
+                    **metadata["annotations"],
+                    **({kind.annotation: group} if kind.annotation else {}),
+                },
+            },
+            "spec": {**pod["spec"], **({"schedulerName": name} if name else {})},
+        }
+
+    @property
+    def resource(self) -> PodGroupResource | None:
+        """The resource of the groups of pods; None: there are none."""
+        return _KINDS[self.scheduler].resource if self.scheduler else None
+
+    def pod_group(self, metadata: Mapping[str, Any], size: int) -> dict[str, Any] | None:
+        """Return the object for a group of so many pods; None without a gang scheduler."""
+        if self.scheduler is None:
+            return None
+        spec = {"minMember": size, **({"queue": self.queue} if self.queue else {})}
+        return {
+            "apiVersion": _KINDS[self.scheduler].api,
+            "kind": "PodGroup",
+            "metadata": dict(metadata),
+            "spec": spec,
+        }

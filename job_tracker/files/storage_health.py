@@ -1,0 +1,51 @@
+"""Whether the storage of models, checkpoints and logs answers, and how much room it has."""
+
+import shutil
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from job_tracker.domain.errors import StorageUnavailable
+from job_tracker.files.remote import patiently
+
+_PATIENCE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageHealth:
+    """The state of a storage."""
+
+    place: str
+    """An fsspec URI, or a folder."""
+    problem: str = ""
+    """Why it cannot be used; empty: it answers."""
+    seconds: float = 0.0
+    """How long it took to answer."""
+    free: int | None = None
+    """Bytes; None: not known."""
+    size: int | None = None
+    """Bytes of the whole file system, likewise."""
+
+
+async def storage_health(root: str) -> StorageHealth:
+    """Look at a storage. Never raises for one that is away or hangs."""
+    began = time.monotonic()
+
+    def look() -> StorageHealth:
+        filesystem, path = fsspec.core.url_to_fs(root)
+        filesystem.invalidate_cache()
+        if not isinstance(filesystem, LocalFileSystem):
+            filesystem.exists(path)  # a bucket without files has no folders
+            return StorageHealth(place=root, seconds=time.monotonic() - began)
+        if not filesystem.isdir(path):
+            return StorageHealth(place=root, problem="There is no such folder yet; the first job makes it.")
+        disk = shutil.disk_usage(path)
+        return StorageHealth(place=root, seconds=time.monotonic() - began, free=disk.free, size=disk.total)
+
+    try:
+        return await patiently(look, f"storage {root}", seconds=_PATIENCE_SECONDS)
+    except StorageUnavailable as error:
+        return StorageHealth(place=root, problem=str(error))

@@ -1,0 +1,32 @@
+"""Where the ranks of a stalled attempt stood, as its diagnosis keeps it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from job_tracker.domain.diagnosis import Category, Diagnosis
+
+_HEAD: Final = re.compile(r"^((?:Rank|Process)(?:s|es)? \d[^:\n]{0,200}):(.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Ranks that stand at the same place."""
+
+    who: str
+    seen: str
+    """What was seen of them from outside; may be empty."""
+    stack: str
+    """The calls of the main thread, the innermost last; empty: unknown."""
+
+
+def standings_of(failure: Diagnosis | None) -> Sequence[Standing]:
+    """Return where the ranks stood, those that did not arrive first; empty unless the attempt stalled."""
+    if failure is None or failure.category is not Category.STALLED:
+        return []
+    _, *parts = _HEAD.split(failure.detail)
+    return [
+        Standing(who, seen.strip(), stack.strip("\n"))
+        for who, seen, stack in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    ]
