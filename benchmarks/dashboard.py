@@ -117,9 +117,13 @@ def _views(filled: Filled) -> list[str]:
         f"/jobs/{ended}/artifacts",
         f"/compare?{compared}",
         "/queue",
+        "/queue?over=week",
+        "/sweep?tag=sweep-5",
+        "/sweep?state=succeeded",
         "/machines",
         "/submit?algorithm=bench",
         "/operator",
+        "/operator/service",
         "/operator/tokens",
         "/operator/audit",
     ]

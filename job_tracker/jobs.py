@@ -221,15 +221,13 @@ class Jobs:
         return replace(page, history=await history_of(self._store, names, now, history.total_seconds()))
 
     async def snapshot(
-        self, caller: Caller, project: str = "", *, with_machines: bool = False
+        self, caller: Caller, project: str = "", *, with_machines: bool = False, lanes: int | None = None
     ) -> QueueSnapshot:
-        """Return the queue as the caller may see it, and the names of machines to callers with a role in all
-        projects if they are wanted. Raises Forbidden.
-        """
+        """Return the queue as the caller may see it; see snapshot_of. Raises Forbidden."""
         self._guard.check(caller, "snapshot", project or caller.default_project)
         queued = sum((await self._store.queued_by_queue()).values())
         return await self.mirror.ask(
-            lambda seen: snapshot_of(seen, caller, queued, with_machines=with_machines)
+            lambda seen: snapshot_of(seen, caller, queued, with_machines=with_machines, lanes=lanes)
         )
 
     async def cancel(self, caller: Caller, job_id: int) -> JobView:

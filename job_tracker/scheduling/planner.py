@@ -1,12 +1,13 @@
 """The planner: which waiting jobs start now, and when the next ones are to start."""
 
+import math
 from dataclasses import replace
 
 from job_tracker.scheduling.model import Plan, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.passes import Pass
 from job_tracker.scheduling.preemption import preemptions
-from job_tracker.scheduling.resizing import next_due, resizes
+from job_tracker.scheduling.resizing import resizes
 
 __all__ = ["PlannerOptions", "plan"]
 
@@ -21,6 +22,10 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     decided = replace(decided, preempted=preemptions(snapshot, decided, now))
-    times = [at for at in (decided.next_at, next_due(snapshot, now)) if at is not None]
-    resized = resizes(snapshot, decided, now)
-    return replace(decided, preempted=(*decided.preempted, *resized), next_at=min(times, default=None))
+    resized, later = resizes(snapshot, decided, now)
+    next_at = min(later, math.inf if decided.next_at is None else decided.next_at)
+    return replace(
+        decided,
+        preempted=(*decided.preempted, *resized),
+        next_at=next_at if next_at < math.inf else None,
+    )

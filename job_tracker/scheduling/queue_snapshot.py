@@ -4,14 +4,26 @@ Jobs, queues and machines of which a caller may not know are in it, since they d
 have no ids and no names.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from heapq import nsmallest
 from typing import Final
 
 from job_tracker.domain.caller import Caller
 from job_tracker.scheduling.mirror import MOST_QUEUED, Seen
-from job_tracker.scheduling.model import Allocation, Flavor, Gang, Promise, Queue, Running, Stake, Usage
+from job_tracker.scheduling.model import (
+    Allocation,
+    Flavor,
+    Gang,
+    Promise,
+    Queue,
+    Running,
+    Snapshot,
+    Stake,
+    Usage,
+)
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.tree import Tree
 
@@ -51,8 +63,10 @@ class QueueSnapshot:
     jobs: Sequence[SeenJob]
     """Those that run, then the first that wait, in the order of submission."""
     omitted: int
-    """The number of jobs that are left out."""
+    """The number of waiting jobs that are left out."""
     options: PlannerOptions
+    omitted_running: int = 0
+    """The number of running jobs that are left out."""
 
 
 class _Names:
@@ -77,21 +91,29 @@ def _known_queues(tree: Tree, caller: Caller) -> Set[str] | None:
     return {each for leaf in leaves for each in tree.up_from(leaf)}
 
 
-def snapshot_of(seen: Seen, caller: Caller, queued: int, *, with_machines: bool = False) -> QueueSnapshot:
+def snapshot_of(
+    seen: Seen, caller: Caller, queued: int, *, with_machines: bool = False, lanes: int | None = None
+) -> QueueSnapshot:
     """Return the queue as the caller may see it.
 
     `queued` is the number of all waiting jobs, of which not all may have been copied. `with_machines` leaves
-    machines their names if the caller has a role in all projects.
+    machines their names if the caller has a role in all projects. With `lanes`, at most so many running jobs
+    are in it, those that began first, and as many waiting ones, those whose reserved start comes first.
     """
     snapshot = seen.situation.snapshot
     names = _Names(seen.tree, caller)
     flavors, machines = _without_names(snapshot.flavors)
     if with_machines and caller.is_everywhere:
         flavors, machines = tuple(snapshot.flavors), {name: name for name in machines}
-    running = sorted(snapshot.running.values(), key=lambda each: each.gang.job_id)[:MOST_JOBS]
-    every = [gang for queue in snapshot.waiting.queues() for gang in snapshot.waiting.in_order(queue)]
-    waiting = sorted(every, key=lambda gang: gang.job_id)[: MOST_JOBS - len(running)]
-    in_all = max(len(every), queued) if len(every) >= MOST_QUEUED else len(every)
+    if lanes is None:
+        running = sorted(snapshot.running.values(), key=lambda each: each.gang.job_id)[:MOST_JOBS]
+        every = (gang for queue in snapshot.waiting.queues() for gang in snapshot.waiting.in_order(queue))
+        waiting = sorted(every, key=lambda gang: gang.job_id)[: MOST_JOBS - len(running)]
+    else:
+        running = nsmallest(lanes, snapshot.running.values(), key=lambda each: each.started_at)
+        waiting = _first_reserved(snapshot, lanes)
+    copied = len(snapshot.waiting)
+    in_all = max(copied, queued) if copied >= MOST_QUEUED else copied
 
     def made(gang: Gang, run: Running | None = None) -> SeenJob:
         label = seen.labels[gang.job_id]
@@ -119,7 +141,18 @@ def snapshot_of(seen: Seen, caller: Caller, queued: int, *, with_machines: bool 
         jobs=[*(made(each.gang, each) for each in running), *map(made, waiting)],
         omitted=in_all - len(waiting),
         options=seen.options,
+        omitted_running=len(snapshot.running) - len(running),
     )
+
+
+def _first_reserved(snapshot: Snapshot, most: int) -> list[Gang]:
+    """Return the waiting gangs whose reserved starts come first."""
+    reserved = (
+        (promise.at, gang)
+        for job_id, promise in snapshot.promises.items()
+        if promise.at < math.inf and (gang := snapshot.waiting.get(job_id)) is not None
+    )
+    return [gang for _, gang in nsmallest(most, reserved, key=lambda each: each[0])]
 
 
 def _without_node_names(allocation: Allocation, machines: Mapping[str, str]) -> Allocation:

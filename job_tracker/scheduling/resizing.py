@@ -37,28 +37,25 @@ _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
 """Jobs that wait for one of these do not start with more machines."""
 
 
-def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[Preempt, ...]:
-    """Return the elastic gangs that are stopped to go on in another size.
+def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
+    """Return the elastic gangs that are stopped to go on in another size, and when the next ones may be.
 
-    While others are being stopped there are none: what gets free has to be used first.
+    While others are being stopped there are none: what gets free has to be used first. Infinite: none that is
+    too young now may be later.
     """
-    if not snapshot.is_open or plan.preempted or not any(_elastic(snapshot)):
-        return ()
+    elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
+    later = min((at for at, _ in elastic if at > now), default=math.inf)
+    due = [run for at, run in elastic if at <= now]
+    if not due or not snapshot.is_open or plan.preempted:
+        return (), later
     if any(stake.leaves_for is not None for stake in snapshot.stakes.values()):
-        return ()
+        return (), later
     admitted = {each.job_id for each in plan.admitted}
     if any(job_id not in admitted and snapshot.waiting.get(job_id) for job_id in snapshot.claims):
-        return ()
-    due = [run for run in _elastic(snapshot) if _due_at(snapshot, run) <= now]
-    if not due:
-        return ()
-    return _Resizing(snapshot, plan, now).run(due)
-
-
-def next_due(snapshot: Snapshot, now: float) -> float | None:
-    """Return when an elastic gang that is too young now may change its size; None: there is none."""
-    times = (_due_at(snapshot, run) for run in _elastic(snapshot))
-    return min((at for at in times if now < at < math.inf), default=None)
+        return (), later
+    if not plan.reserved and all(trainers_of(run) == run.gang.parts[0].count for run in due):
+        return (), later
+    return _Resizing(snapshot, plan, now).run(due), later
 
 
 def remaining(run: Running, now: float) -> float:

@@ -9,13 +9,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
 from typing import Protocol
 
-from job_tracker.backends.base import Backend, Mark, Observation, RankAccess, Watch, snapshot_of
+from job_tracker.backends.base import Backend, Observation, RankAccess
 from job_tracker.common import log_context
 from job_tracker.common.clock import utc_now
 from job_tracker.common.work_queue import QueueHealth, WorkQueue
@@ -39,7 +39,6 @@ from job_tracker.reports import LogFollower, ReportBuffer
 from job_tracker.scheduling.board import Board, Pool
 from job_tracker.scheduling.model import DEFAULT_FLAVOR, INSTANCES, Flavor, Queue, Reason
 from job_tracker.scheduling.notes import NoteKeeper
-from job_tracker.scheduling.options import HALF_LIFE
 from job_tracker.scheduling.planner import plan
 from job_tracker.store.audit import AuditStore
 from job_tracker.store.jobs import Changes, JobFilter, JobStore
@@ -50,6 +49,8 @@ from job_tracker.tracking.cleaning import Cleaner
 from job_tracker.tracking.decisions import Launch, Rest, Save, Stop, divergence, ended_by_itself, next_step
 from job_tracker.tracking.inspecting import inspect_by
 from job_tracker.tracking.leadership import Tenure
+from job_tracker.tracking.options import TrackerOptions as TrackerOptions
+from job_tracker.tracking.sightings import Sightings
 from job_tracker.tracking.stops import Stops
 from job_tracker.tracking.watching import ProgressWatch
 
@@ -72,31 +73,6 @@ class PeriodicTask(Enum):
     SWEEP = "sweeping"
     PRUNE = "pruning"
     NOTES = "notes of scheduling"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackerOptions:
-    """Options of the tracker."""
-
-    capacity: int
-    """The number of instances that may run at once."""
-    stop_grace: timedelta = timedelta(seconds=10)
-    """How long a process may take to end after SIGTERM."""
-    finish_grace: timedelta = timedelta(seconds=30)
-    """How long workers may run after their master has succeeded."""
-    keep_finished: timedelta = timedelta(days=30)
-    """How long ended jobs and their logs are kept."""
-    keep_failed_group: timedelta = timedelta(0)
-    """How long the remains of a failed attempt's group stay for inspection."""
-    keep_succeeded_group: timedelta = timedelta(0)
-    """The same for an attempt that succeeded."""
-    keep_events: timedelta = timedelta(days=365)
-    """How long audit events are kept."""
-    usage_half_life: timedelta = HALF_LIFE
-    """How long it takes until what a queue has used counts half as much."""
-    repair_period: timedelta = timedelta(seconds=30)
-    workers: int = 64
-    """The number of jobs that are worked on at once."""
 
 
 class _Store(JobStore, QueueView, AuditStore, SchedulingStore, Protocol):
@@ -175,8 +151,9 @@ class Tracker:
         self._changes: Changes | None = None
         """Changes by other writers, not by this tracker."""
         self._tasks = asyncio.TaskGroup()
-        self._watching: asyncio.Task[None] | None = None
-        self._seen: dict[GroupRef, Observation] = {}
+        self._seen = Sightings(
+            backend, self._queue.add, lambda: self._queue.add_within(PeriodicTask.REPAIR, _REPAIR_PAUSE)
+        )
         self._launched: set[GroupRef] = set()
         self._has_looked = False
         self._admitting = Admitting(
@@ -244,23 +221,6 @@ class Tracker:
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
         self._admitting.job_changed(job_id, state)
 
-    async def _follow_backend(self, watch: Watch) -> None:
-        """Follow the changes after the snapshot of a watch, until the next look at all jobs replaces the
-        watch."""
-        try:
-            async for change in watch:
-                if change is not Mark.END_OF_SNAPSHOT:
-                    group, observation = change
-                    self._seen[group] = observation
-                    self._queue.add(group.job_id)
-            log.warning("the watch of groups ended; all groups are listed again")
-        except Exception as error:  # an unexpected error must not end the tracker, either
-            unforeseen = None if isinstance(error, TrackerError) else error
-            log.warning(
-                "the watch of groups failed; all groups are listed again: %s", error, exc_info=unforeseen
-            )
-        self._queue.add_within(PeriodicTask.REPAIR, _REPAIR_PAUSE)
-
     async def _work(self, key: int | PeriodicTask) -> timedelta | None:
         # Not reset afterwards: if the work fails, the queue logs that in the same context.
         log_context.subject.set(None if isinstance(key, PeriodicTask) else log_context.Subject(key))
@@ -302,20 +262,9 @@ class Tracker:
 
     async def _repair(self) -> timedelta:
         """Look at all groups and live jobs, in case an event was missed."""
-        known = set(self._seen)  # a group that is launched during the look is in neither list
-        watch = self._backend.watch()
-        found = await snapshot_of(watch)
-        if self._watching is not None:
-            self._watching.cancel()
-        following = self._follow_backend(watch)
-        try:
-            self._watching = self._tasks.create_task(following, name="watch of groups")
-        except RuntimeError:  # the tracker ends, and this worker is about to be cancelled
-            following.close()
+        found = await self._seen.look(self._tasks)
+        if found is None:
             return self._options.repair_period
-        for group in known - set(found):
-            self._seen.pop(group, None)
-        self._seen.update(found)
         now = self._clock()
         # The clock may have been set back, perhaps while the service was down.
         may_be_late = not self._has_looked or now < self.looked_at
@@ -324,7 +273,7 @@ class Tracker:
             await self._queue_back_offs()
         # After the look: jobs that became live or due during the first look were skipped.
         live = [job.id for job in await self._store.live_jobs()]
-        for job_id in {*live, *(group.job_id for group in found)}:
+        for job_id in {*live, *found}:
             self._queue.add(job_id)
         await self._admitting.verify()
         await self._admitting.keep_notes(with_usage=True)
@@ -398,7 +347,7 @@ class Tracker:
             job = replace(job, spec=self._resolve(job.spec))
             await self._before_launch()
             self._tenure.check()
-            self._seen[job.group] = await self._backend.launch(job.as_allocated)
+            self._seen.put(job.group, await self._backend.launch(job.as_allocated))
             self._launched.add(job.group)
         except NoRoom as error:
             self._admitting.found_no_room(job.id)
@@ -416,7 +365,7 @@ class Tracker:
 
     async def _stop(self, job: Job, ending: Ending) -> Observation | None:
         self._tenure.check()
-        seen = await self._backend.stop(job.group, self._options.stop_grace, self._keep_until(ending))
+        seen = await self._backend.stop(job.group, self._options.stop_grace, self._options.keep_until(ending))
         await self._followers.finish(job.group)
         await self._logs.collect(job)
         if self._models is not None and ending.state is JobState.SUCCEEDED:
@@ -441,21 +390,10 @@ class Tracker:
         self._forget(job.group)
         return ended
 
-    def _keep_until(self, ending: Ending) -> datetime | None:
-        """Return until when the remains of a group with this ending are kept; None if they are not kept."""
-        options = self._options
-        periods = {
-            JobState.BACKOFF: options.keep_failed_group,
-            JobState.FAILED: options.keep_failed_group,
-            JobState.SUCCEEDED: options.keep_succeeded_group,
-        }
-        period = periods.get(ending.state)
-        return ending.decided_at + period if period else None
-
     def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
         """Return whether the job has no stray groups. Strays are being stopped when this returns."""
         owned = job.group if job is not None and job.state.is_live else None
-        strays = [group for group in self._seen if group.job_id == job_id and group != owned]
+        strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
             strays.append(owned)  # a stray with this name is older than the admission: launch once it is gone
         for group in strays:
@@ -472,7 +410,7 @@ class Tracker:
         return await self._backend.stop(group, self._options.stop_grace)
 
     def _forget(self, group: GroupRef) -> None:
-        self._seen.pop(group, None)
+        self._seen.forget(group)
         self._launched.discard(group)
         self._has_model.pop(group, None)
         self.progress.forget(group)

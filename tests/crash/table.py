@@ -72,7 +72,7 @@ REDIS_READS: Final = frozenset(
         *("find_submitted", "get", "metrics", "artifacts", "head", "position", "queues", "notes", "note"),
         *("live", "tallies", "project_tallies", "list", "due", "old", "remains", "access_version"),
         *("token_get", "token_list", "projects", "declarations_version", "declarations"),
-        *("audit_list", "audit_after", "report_keys"),
+        *("audit_list", "audit_after", "report_keys", "metric_names"),
     }
 )
 """The scripts that only read: a kill beside them changes nothing, so they get errors only."""

@@ -80,7 +80,7 @@ def gantt_of(snapshot: QueueSnapshot) -> Gantt:
         lanes=lanes,
         ticks=scale.ticks(now, "now"),
         now=scale.place(now),
-        hidden=len(timed) - len(lanes),
+        hidden=len(timed) - len(lanes) + snapshot.omitted_running,
         without=waiting - sum(times.is_reserved for times, _ in timed),
     )
 

@@ -1,7 +1,7 @@
 """Jobs that differ in parameters as parallel coordinates: an axis for each, and the last one a metric."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -78,11 +78,12 @@ class Parallel:
 
 def parallel_of(jobs: Sequence[Job], metric: str = "") -> Parallel:
     """Return the picture of some jobs. Without a metric, a usual one, or one that most have, is taken."""
-    names = differing(jobs)
+    parameters = {job.id: _parameters(job) for job in jobs}
+    names = _differing(parameters.values())
     metrics = _metrics(jobs)
     chosen = metric if metric in metrics else _usual(metrics)
     results = {job.id: _result(job, chosen) for job in jobs}
-    scales = [_Scale([_value(job, name) for job in jobs]) for name in names[:MOST_AXES]]
+    scales = [_Scale([parameters[job.id].get(name, _NOT_SET) for job in jobs]) for name in names[:MOST_AXES]]
     known = [result for result in results.values() if result is not None]
     last = _Scale([repr(result) for result in known]) if known else None
     count = len(scales) + (last is not None)
@@ -96,7 +97,7 @@ def parallel_of(jobs: Sequence[Job], metric: str = "") -> Parallel:
     order = sorted(known)
     lines = []
     for job in jobs:
-        values = [_value(job, name) for name in names[:MOST_AXES]]
+        values = [parameters[job.id].get(name, _NOT_SET) for name in names[:MOST_AXES]]
         heights = [scale.height(value) for scale, value in zip(scales, values, strict=True)]
         result = results[job.id]
         if last is not None and result is not None:
@@ -105,15 +106,17 @@ def parallel_of(jobs: Sequence[Job], metric: str = "") -> Parallel:
         texts = [f"{name} {value}" for name, value in zip(names, values, strict=False)]
         texts += [f"{chosen} {number(result)}"] if result is not None else []
         lines.append(Line(job, points, _shade(result, order), f"Job {job.id}: {', '.join(texts)}"))
-    rows = [Row(job, [_value(job, name) for name in names], results[job.id]) for job in jobs]
+    rows = [
+        Row(job, [parameters[job.id].get(name, _NOT_SET) for name in names], results[job.id]) for job in jobs
+    ]
     rows.sort(key=lambda row: -math.inf if row.result is None else row.result, reverse=True)
     return Parallel(names, chosen, metrics, axes if count > 1 else [], lines, rows)
 
 
-def differing(jobs: Sequence[Job]) -> list[str]:
-    """Return the parameters in which jobs differ, in the order of their first job."""
-    names = dict.fromkeys(name for job in jobs for name in _parameters(job))
-    return [name for name in names if len({_value(job, name) for job in jobs}) > 1]
+def _differing(parameters: Collection[Mapping[str, str]]) -> list[str]:
+    """Return the parameters in which jobs differ, in the order of the first job."""
+    names = dict.fromkeys(name for each in parameters for name in each)
+    return [name for name in names if len({each.get(name, _NOT_SET) for each in parameters}) > 1]
 
 
 class _Scale:
@@ -148,10 +151,6 @@ class _Scale:
 
 def _parameters(job: Job) -> Mapping[str, str]:
     return {"instances": str(job.spec.instances), **job.spec.environment, **job.spec.parameters}
-
-
-def _value(job: Job, name: str) -> str:
-    return _parameters(job).get(name, _NOT_SET)
 
 
 def _number(text: str) -> float | None:

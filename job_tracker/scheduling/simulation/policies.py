@@ -7,15 +7,15 @@ from typing import Final
 
 from job_tracker.scheduling.planner import plan
 from job_tracker.scheduling.simulation.cluster import Cluster
-from job_tracker.scheduling.simulation.learning import LearnedDurations
-from job_tracker.scheduling.simulation.peers import conservative, easy, fifo, newest
-from job_tracker.scheduling.simulation.replay import (
+from job_tracker.scheduling.simulation.durations import (
     Durations,
     ExactDurations,
-    Policy,
     SaidDurations,
     UnknownDurations,
 )
+from job_tracker.scheduling.simulation.learning import LearnedDurations
+from job_tracker.scheduling.simulation.peers import conservative, easy, fifo, newest
+from job_tracker.scheduling.simulation.replay import Policy
 
 
 class PolicyName(StrEnum):

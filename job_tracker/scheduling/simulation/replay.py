@@ -10,7 +10,6 @@ from job_tracker.scheduling.board import advanced
 from job_tracker.scheduling.model import (
     INSTANCES,
     Allocation,
-    Expected,
     Gang,
     Plan,
     Preempt,
@@ -26,51 +25,13 @@ from job_tracker.scheduling.preemption_view import claims_of
 from job_tracker.scheduling.running import RunningGangs, used_by
 from job_tracker.scheduling.simulation.attempts import STOP_SECONDS, Attempt, Span
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
+from job_tracker.scheduling.simulation.durations import Durations, ExactDurations
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 from job_tracker.scheduling.waiting import WaitingGangs
 
 Policy: TypeAlias = Callable[[Snapshot, float], Plan]
 
 DAY: Final = 86_400.0
-
-
-class Durations(Protocol):
-    """Says how long jobs are expected to run."""
-
-    def expected(self, job: TraceJob) -> Expected | None:
-        """Return what is expected at the submission of a job; None: unknown."""
-        ...
-
-    def ended(self, job: TraceJob) -> None:
-        """Learn from a job that has ended."""
-        ...
-
-
-class ExactDurations:
-    """Knows the run time of each job."""
-
-    def expected(self, job: TraceJob) -> Expected | None:
-        """Return the run time."""
-        return Expected(median=job.run, high=job.run)
-
-    def ended(self, job: TraceJob) -> None:
-        """Learn nothing: all is known."""
-
-
-class SaidDurations(ExactDurations):
-    """Knows what was said of each job."""
-
-    def expected(self, job: TraceJob) -> Expected | None:
-        """Return what was said."""
-        return job.said
-
-
-class UnknownDurations(ExactDurations):
-    """Knows nothing."""
-
-    def expected(self, job: TraceJob) -> Expected | None:  # noqa: ARG002  # the protocol's signature
-        """Return None."""
-        return None
 
 
 @dataclass(slots=True)

@@ -1,14 +1,20 @@
 """The queue as callers may see it: bounded, and without the names of what they may not see."""
 
+import json
+import math
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from job_tracker.domain.caller import Role
 from job_tracker.scheduling import queue_snapshot
 from job_tracker.scheduling.mirror import Mirror
-from job_tracker.scheduling.model import Allocation, Flavor, Node
+from job_tracker.scheduling.model import Allocation, Flavor, Node, Promise, Reason, Reserve
+from job_tracker.scheduling.notes import WAITING
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
 from job_tracker.scheduling.recipes import QueueRecipe
 from job_tracker.scheduling.tree import Pool, tree_of
@@ -30,11 +36,11 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await store.close()
 
 
-async def seen(store: SqliteStore, role: Role = Role.VIEWER) -> QueueSnapshot:
+async def seen(store: SqliteStore, role: Role = Role.VIEWER, **wanted: Any) -> QueueSnapshot:
     queued = sum((await store.queued_by_queue()).values())
     mirror = Mirror(store, lambda: TREE, clock=lambda: NOON)
     try:
-        return await mirror.ask(lambda seen: snapshot_of(seen, caller_with(role), queued))
+        return await mirror.ask(lambda seen: snapshot_of(seen, caller_with(role), queued, **wanted))
     finally:
         await mirror.close()
 
@@ -47,6 +53,26 @@ async def test_only_the_first_jobs_are_in_it(store: SqliteStore, monkeypatch: py
     found = await seen(store)
     assert [each.gang.job_id for each in found.jobs] == [9, 1, 2, 3, 4]
     assert found.omitted == 4
+
+
+async def test_lanes_are_the_oldest_running_jobs_and_the_first_reserved_starts(store: SqliteStore) -> None:
+    for _ in range(6):
+        job = await store.submit(spec(project="vision", queue="own"), NOON, None, 100)
+        if job.id in (2, 4):
+            await store.update(job.admitted(NOON - timedelta(minutes=job.id), Allocation()))
+    for job_id, at in ((5, 60.0), (3, 120.0), (6, math.inf)):
+        reserve = Reserve(job_id, Promise(NOON.timestamp() + at, "default"), (Reason.CAPACITY,))
+        values = TypeAdapter(Reserve).dump_python(reserve, mode="json", exclude_defaults=True)
+        await store.keep_scheduling_notes({(WAITING, str(job_id)): json.dumps(values)})
+    found = await seen(store, lanes=1)
+    assert [each.gang.job_id for each in found.jobs] == [4, 5]
+    assert (found.omitted_running, found.omitted) == (1, 3)
+
+
+async def test_names_of_machines_are_for_callers_with_a_role_everywhere(store: SqliteStore) -> None:
+    for role, name in ((Role.OPERATOR, "secret-host"), (Role.ADMIN, "1")):
+        found = await seen(store, role, with_machines=True)
+        assert found.flavors[0].nodes[0].name == name
 
 
 async def test_machines_have_numbers_in_place_of_names(store: SqliteStore) -> None:

@@ -14,7 +14,7 @@ from job_tracker.domain.errors import Forbidden, InvalidField, TrackerError
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.waiting import queue_request_of
 from training_service.web import live as streams
-from training_service.web.gantt import Gantt, gantt_of
+from training_service.web.gantt import MOST_LANES, Gantt, gantt_of
 from training_service.web.shared import Version, rights_of, version
 from training_service.web.templates import render
 from training_service.web.use_chart import use_charts
@@ -98,7 +98,7 @@ async def _shown(visit: Visit, caller: Caller) -> dict[str, Any]:
 async def _gantt(visit: Visit, caller: Caller, project: str) -> Gantt | None:
     """Return the picture; None for a caller that has no role in its default project."""
     try:
-        return gantt_of(await visit.jobs.snapshot(caller, project))
+        return gantt_of(await visit.jobs.snapshot(caller, project, lanes=MOST_LANES))
     except Forbidden:
         return None
 

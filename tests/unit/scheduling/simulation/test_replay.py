@@ -20,14 +20,9 @@ from job_tracker.scheduling.model import (
 )
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
+from job_tracker.scheduling.simulation.durations import ExactDurations, SaidDurations, UnknownDurations
 from job_tracker.scheduling.simulation.peers import fifo
-from job_tracker.scheduling.simulation.replay import (
-    ExactDurations,
-    PolicyError,
-    SaidDurations,
-    UnknownDurations,
-    replay,
-)
+from job_tracker.scheduling.simulation.replay import PolicyError, replay
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 
 

@@ -1,0 +1,45 @@
+"""What policies know of run times in a simulation."""
+
+from typing import Protocol
+
+from job_tracker.scheduling.model import Expected
+from job_tracker.scheduling.simulation.trace import TraceJob
+
+
+class Durations(Protocol):
+    """Says how long jobs are expected to run."""
+
+    def expected(self, job: TraceJob) -> Expected | None:
+        """Return what is expected at the submission of a job; None: unknown."""
+        ...
+
+    def ended(self, job: TraceJob) -> None:
+        """Learn from a job that has ended."""
+        ...
+
+
+class ExactDurations:
+    """Knows the run time of each job."""
+
+    def expected(self, job: TraceJob) -> Expected | None:
+        """Return the run time."""
+        return Expected(median=job.run, high=job.run)
+
+    def ended(self, job: TraceJob) -> None:
+        """Learn nothing: all is known."""
+
+
+class SaidDurations(ExactDurations):
+    """Knows what was said of each job."""
+
+    def expected(self, job: TraceJob) -> Expected | None:
+        """Return what was said."""
+        return job.said
+
+
+class UnknownDurations(ExactDurations):
+    """Knows nothing."""
+
+    def expected(self, job: TraceJob) -> Expected | None:  # noqa: ARG002  # the protocol's signature
+        """Return None."""
+        return None

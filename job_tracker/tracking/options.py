@@ -1,0 +1,42 @@
+"""The options of the tracker."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from job_tracker.domain.job import Ending, JobState
+from job_tracker.scheduling.options import HALF_LIFE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerOptions:
+    """Options of the tracker."""
+
+    capacity: int
+    """The number of instances that may run at once."""
+    stop_grace: timedelta = timedelta(seconds=10)
+    """How long a process may take to end after SIGTERM."""
+    finish_grace: timedelta = timedelta(seconds=30)
+    """How long workers may run after their master has succeeded."""
+    keep_finished: timedelta = timedelta(days=30)
+    """How long ended jobs and their logs are kept."""
+    keep_failed_group: timedelta = timedelta(0)
+    """How long the remains of a failed attempt's group stay for inspection."""
+    keep_succeeded_group: timedelta = timedelta(0)
+    """The same for an attempt that succeeded."""
+    keep_events: timedelta = timedelta(days=365)
+    """How long audit events are kept."""
+    usage_half_life: timedelta = HALF_LIFE
+    """How long it takes until what a queue has used counts half as much."""
+    repair_period: timedelta = timedelta(seconds=30)
+    workers: int = 64
+    """The number of jobs that are worked on at once."""
+
+    def keep_until(self, ending: Ending) -> datetime | None:
+        """Return until when the remains of a group with this ending are kept; None if they are not kept."""
+        periods = {
+            JobState.BACKOFF: self.keep_failed_group,
+            JobState.FAILED: self.keep_failed_group,
+            JobState.SUCCEEDED: self.keep_succeeded_group,
+        }
+        period = periods.get(ending.state)
+        return ending.decided_at + period if period else None

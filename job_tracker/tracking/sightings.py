@@ -1,0 +1,78 @@
+"""What the backend shows of the groups, kept up to date by its watch."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+
+from job_tracker.backends.base import Backend, Mark, Observation, Watch, snapshot_of
+from job_tracker.domain.errors import TrackerError
+from job_tracker.domain.group import GroupRef
+
+log = logging.getLogger(__name__)
+
+
+class Sightings:
+    """The last observation of each group. Each look at all groups begins a new watch."""
+
+    def __init__(
+        self, backend: Backend, on_change: Callable[[int], None], on_end: Callable[[], None]
+    ) -> None:
+        """Call `on_change` with the id of a job whose group has changed, and `on_end` when a watch ends."""
+        self._backend = backend
+        self._on_change = on_change
+        self._on_end = on_end
+        self._seen: dict[GroupRef, Observation] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    def get(self, group: GroupRef) -> Observation | None:
+        """Return what is known of a group; None if there is no such group."""
+        return self._seen.get(group)
+
+    def put(self, group: GroupRef, observation: Observation) -> None:
+        """Take in what a launch has shown."""
+        self._seen[group] = observation
+
+    def forget(self, group: GroupRef) -> None:
+        """Forget a group that is gone."""
+        self._seen.pop(group, None)
+
+    def of_job(self, job_id: int) -> Iterator[GroupRef]:
+        """Yield the groups of a job."""
+        return (group for group in self._seen if group.job_id == job_id)
+
+    async def look(self, tasks: asyncio.TaskGroup) -> set[int] | None:
+        """Look at all groups, and follow their changes from then on, as one of the tasks.
+
+        Return the ids of their jobs; None if the tasks are ending.
+        """
+        known = set(self._seen)  # a group that is launched during the look is in neither list
+        watch = self._backend.watch()
+        found = await snapshot_of(watch)
+        if self._watching is not None:
+            self._watching.cancel()
+        following = self._follow(watch)
+        try:
+            self._watching = tasks.create_task(following, name="watch of groups")
+        except RuntimeError:  # the tracker ends, and this worker is about to be cancelled
+            following.close()
+            return None
+        for group in known - set(found):
+            self._seen.pop(group, None)
+        self._seen.update(found)
+        return {group.job_id for group in found}
+
+    async def _follow(self, watch: Watch) -> None:
+        """Follow the changes after the snapshot of a watch, until the next look replaces the watch."""
+        try:
+            async for change in watch:
+                if change is not Mark.END_OF_SNAPSHOT:
+                    group, observation = change
+                    self._seen[group] = observation
+                    self._on_change(group.job_id)
+            log.warning("the watch of groups ended; all groups are listed again")
+        except Exception as error:  # an unexpected error must not end the tracker, either
+            unforeseen = None if isinstance(error, TrackerError) else error
+            log.warning(
+                "the watch of groups failed; all groups are listed again: %s", error, exc_info=unforeseen
+            )
+        self._on_end()
