@@ -19,9 +19,13 @@ Those that need scripts/install-frameworks come after those that do not: it may 
 """
 
 _MARKERS = {"cluster": "cluster", "docker_engine": "engine"}
-"""Fixtures, and the marker of tests that use them."""
-_TRAININGS = Path(__file__).parent / "unit" / "trainer_images"
-"""Tests that use neither. They import PyTorch, which takes almost as long as all other imports."""
+"""Fixtures of tests.support, and the marker of tests that use them."""
+_TESTS = Path(__file__).parent
+_ENGINES = tuple(
+    _TESTS / place
+    for place in ("contract/backends", "crash", "e2e", "integration/docker", "integration/kubernetes")
+)
+"""The folders of these tests. To import all others takes longer than some of them do."""
 
 # What helpers assert says as much when it fails as what tests assert.
 pytest.register_assert_rewrite("tests.support")
@@ -42,8 +46,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Skip the tests of trainings if only those with a cluster or with a Docker engine are wanted."""
-    return True if config.option.markexpr in _MARKERS.values() and collection_path == _TRAININGS else None
+    """Skip the other folders if only tests with a cluster or with a Docker engine are wanted."""
+    if config.option.markexpr not in _MARKERS.values() or not collection_path.is_relative_to(_TESTS):
+        return None
+    near = (*_ENGINES, *(parent for place in _ENGINES for parent in place.parents))
+    has_some = collection_path in near or any(map(collection_path.is_relative_to, _ENGINES))
+    return None if has_some else True
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,8 +59,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the tests that need a cluster or a Docker engine. With --longest-first, sort the tests."""
     for item in items:
         for fixture, marker in _MARKERS.items():
-            if fixture in getattr(item, "fixturenames", ()):
-                assert not item.path.is_relative_to(_TRAININGS), f"{item.nodeid} would not be run"
+            if _is_shared(item, fixture):
+                assert any(map(item.path.is_relative_to, _ENGINES)), f"{item.nodeid} would not be run"
                 item.add_marker(marker)
     if config.option.longest_first:
         items.sort(key=_place)
@@ -97,9 +105,17 @@ def storage(tmp_path: Path) -> Path:
     return tmp_path / "storage"
 
 
+def _is_shared(item: pytest.Item, fixture: str) -> bool:
+    """Return whether the test uses this fixture of tests.support, and not its own with the same name."""
+    if fixture not in getattr(item, "fixturenames", ()):
+        return False
+    found = item._request._fixturemanager.getfixturedefs(fixture, item)  # type: ignore[attr-defined]
+    return bool(found) and found[-1].func.__module__.startswith("tests.support.")
+
+
 def _place(item: pytest.Item) -> int:
     """The item's place in the order of the folders with the longest tests."""
-    path = item.path.relative_to(Path(__file__).parent)
+    path = item.path.relative_to(_TESTS)
     return next((place for folder, place in _ORDER.items() if path.is_relative_to(folder)), len(_ORDER))
 
 

@@ -15,18 +15,25 @@ from tests.support.cluster_fixtures import (
 )
 from tests.support.docker_fixtures import docker_engine, pytest_runtestloop
 from tests.support.redis_server import RedisServer, server_or_skip
-from tests.support.server import Server, server
+from tests.support.server import Server, forked_services, server, service_forks
 
 __all__ = [
     "cluster",
     "docker_engine",
+    "forked_services",
     "namespace",
     "program_image",
     "pytest_collection_finish",
     "pytest_runtest_makereport",
     "pytest_runtestloop",
     "server",
+    "service_forks",
 ]
+
+
+@pytest.fixture(autouse=True)
+def services_are_forked(forked_services: None) -> None:
+    """Services are forked, unless a file of tests overrides `forked_services`."""
 
 
 @pytest.fixture

@@ -25,10 +25,14 @@ command = ["python", "{PROGRAM}"]
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Install the package of the backend where the service finds it."""
-    source, target = tmp_path / "source", tmp_path / "site-packages"
-    source.mkdir()
+def forked_services() -> None:
+    """Services are started, since they look for backends when they import them."""
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package of the backend, installed in a folder of its own."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site-packages")
     for name in ("pyproject.toml", "toy_backend.py"):
         (source / name).write_bytes((PACKAGE / name).read_bytes())
     subprocess.run(
@@ -36,8 +40,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
          "--no-build-isolation", "--no-index", "--target", str(target), str(source)],
         check=True,
     )  # fmt: skip
-    monkeypatch.setenv("PYTHONPATH", str(target))
     return target
+
+
+@pytest.fixture
+def installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let services find the package."""
+    monkeypatch.setenv("PYTHONPATH", str(package))
+    return package
 
 
 @pytest.mark.usefixtures("installed")

@@ -47,6 +47,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python.parent
 
 
+@pytest.fixture
+def forked_services() -> None:
+    """The service is the program of the wheel."""
+
+
 def test_the_wheel_has_every_file_of_the_packages(wheel: Path) -> None:
     kept = quietly("git", "ls-files", *PACKAGES, cwd=ROOT).splitlines()
     assert len(kept) > 300

@@ -76,8 +76,10 @@ def test_strategies_of_all_kinds_reach_the_loss_of_one_process(
 
 
 @pytest.mark.timeout(300)
-def test_the_passes_of_a_pipeline_are_drawn(server: Server) -> None:
-    (server.folder / "config.toml").write_text("[scheduling]\ncapacity = 4\n")
+def test_the_passes_of_a_pipeline_are_drawn(forked_python: ForkedPython, server: Server) -> None:
+    (server.folder / "config.toml").write_text(
+        f'[scheduling]\ncapacity = 4\n[process]\npath = "{forked_python.path}"\n'
+    )
     version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
     parameters = {**SMALL, "PIPELINE": "4", "MICRO_BATCHES": "4", "SCHEDULE": "gpipe"}
     picture = server.folder / "timeline.svg"

@@ -1,15 +1,15 @@
 """Real processes report to a real service by calls and by lines, and their artifacts are fetched."""
 
 import hashlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
     from tests.support.server import Server
+    from tests.support.trainers.forked_python import ForkedPython
 else:
-    Server = Any
+    ForkedPython = Server = Any
 
 TRAINER = """
 import hashlib, os, pathlib
@@ -31,7 +31,9 @@ import importlib.util
 find = importlib.util.find_spec
 importlib.util.find_spec = lambda name: None if name == "grpc" else find(name)
 """
-ALGORITHM = """
+SETTINGS = """
+[process]
+path = "{path}"
 [algorithms.reporting]
 version = "3f2a"
 [algorithms.reporting.process]
@@ -39,11 +41,13 @@ command = ["python", "{program}"]
 """
 
 
-def test_a_training_is_visible_in_its_status_series_and_artifacts(server: Server) -> None:
+def test_a_training_is_visible_in_its_status_series_and_artifacts(
+    forked_python: ForkedPython, server: Server
+) -> None:
     program = server.folder / "trainer.py"
     program.write_text(TRAINER)
     with (server.folder / "config.toml").open("a") as config:
-        config.write(ALGORITHM.format(program=program))
+        config.write(SETTINGS.format(path=forked_python.path, program=program))
     with server.start() as client:
         job = client.submit("reporting", "1", "v1", instances=2)
         ended = client.wait(job, timeout=60)
@@ -63,11 +67,11 @@ def test_a_training_is_visible_in_its_status_series_and_artifacts(server: Server
         assert made.provenance.program == f"python {program}"
 
 
-def test_an_image_without_grpc_reports_by_lines(server: Server, tmp_path: Path) -> None:
+def test_an_image_without_grpc_reports_by_lines(forked_python: ForkedPython, server: Server) -> None:
     program = server.folder / "trainer.py"
     program.write_text(WITHOUT_GRPC + TRAINER)
     with (server.folder / "config.toml").open("a") as config:
-        config.write(ALGORITHM.format(program=program))
+        config.write(SETTINGS.format(path=forked_python.path, program=program))
     with server.start() as client:
         job = client.submit("reporting", "1", "v1")
         ended = client.wait(job, timeout=60)

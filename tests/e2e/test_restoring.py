@@ -1,10 +1,9 @@
 """The job store is backed up while jobs run, lost, and restored: each job ends as expected, exactly once."""
 
+import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from tests.support.parameters import declared
 from tests.support.redis_server import RedisServer
+from tests.support.server import run_within
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import NotFound, TrainingClient
 
@@ -74,10 +74,9 @@ class Restorable:
 
     def command(self, name: str, *arguments: str, data_dir: Path | None = None) -> tuple[int, str]:
         """Run `training-service NAME` on this service's store. Return the exit code and the output."""
-        argv = [str(Path(sys.executable).with_name("training-service")), name, *arguments]
-        argv += ["--data-dir", str(data_dir or self.server.data_dir)]
+        argv = [name, *arguments, "--data-dir", str(data_dir or self.server.data_dir)]
         argv += ["--config", str(self.folder / "config.toml")]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        done = run_within(60, argv, os.environ)
         return done.returncode, done.stdout + done.stderr
 
     def backed_up(self) -> Path:

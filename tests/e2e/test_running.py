@@ -1,14 +1,12 @@
 """trainctl run, as a new user tries it: a script of one's own, one command, no configuration."""
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.server import Server
+from tests.support.server import Server, trainctl
 
 TRAIN = """
 import os, sys
@@ -30,14 +28,7 @@ class Project:
         (folder / "secret.log").write_text("secret")
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
-            [sys.executable, "-m", "training_service.client.cli", "run", *arguments],
-            cwd=self.folder,
-            env={**os.environ, "TRAINING_SERVICE_ADDRESS": self.server.address},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return trainctl(self.server, self.folder, "run", *arguments)
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
         with self.start(*arguments) as process:

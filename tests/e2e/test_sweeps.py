@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
+from tests.support.server import trainctl
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 
@@ -35,20 +33,11 @@ command = ["python", "{program}"]
 """
 
 
-def trainctl(
-    server: Server, *arguments: str
-) -> tuple[list[dict[str, Any]], subprocess.CompletedProcess[str]]:
-    """Return the trials that trainctl shows, and its completed process."""
-    command = [sys.executable, "-m", "training_service.client.cli", "--json", "sweep", *arguments]
-    ended = subprocess.run(
-        command,
-        cwd=server.folder,
-        env={**os.environ, "TRAINING_SERVICE_ADDRESS": server.address},
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    return [json.loads(line) for line in ended.stdout.splitlines()], ended
+def sweep(server: Server, *arguments: str) -> tuple[list[dict[str, Any]], int, str]:
+    """Return the trials that trainctl shows, its exit code, and its remarks."""
+    with trainctl(server, server.folder, "--json", "sweep", *arguments) as process:
+        out, err = process.communicate(timeout=90)
+        return [json.loads(line) for line in out.splitlines()], process.returncode, err
 
 
 def start(server: Server) -> None:
@@ -65,8 +54,8 @@ WHAT = ("--algorithm", "descent", "-d", "1", "--version", "v1", "-m", "loss", "-
 def test_a_grid_finds_the_learning_rate_that_converges(server: Server) -> None:
     start(server)
     rates = ("-s", "LR=0.01,0.3,5.0", "-p", "PACE=fast", "--method", "grid")
-    trials, ended = trainctl(server, *WHAT, *rates, "--every", "0.2", "--to", "sweep.svg")
-    assert ended.returncode == 0, ended.stderr
+    trials, code, err = sweep(server, *WHAT, *rates, "--every", "0.2", "--to", "sweep.svg")
+    assert code == 0, err
     assert [(trial["parameters"]["LR"], trial["state"]) for trial in trials] == [
         (0.3, "complete"),
         (0.01, "complete"),
@@ -83,8 +72,8 @@ def test_tpe_with_pruning_stops_slow_learners_and_keeps_the_best(server: Server)
         'method = "tpe"\ntrials = 8\nat_once = 2\n[pruning]\nmin_steps = 2\nreduction_factor = 2\n'
     )
     rates = ("-s", "LR=0.001..0.5:log", "-p", "PACE=slow")
-    trials, ended = trainctl(server, "descent.toml", *WHAT, *rates, "--every", "0.2")
-    assert ended.returncode == 0, ended.stderr
+    trials, code, err = sweep(server, "descent.toml", *WHAT, *rates, "--every", "0.2")
+    assert code == 0, err
     states = [trial["state"] for trial in trials]
     assert (states[0], len(states), set(states)) == ("complete", 8, {"complete", "pruned"})
     with TrainingClient(server.address) as client:

@@ -19,6 +19,7 @@ import pytest
 from tests.support.certificates import CLIENT_ONLY, DAY, LOCAL, Authority, Files, credentials, replace
 from tests.support.ports import free_port
 from tests.support.server import Server, refusal, run
+from tests.support.trainers.forked_python import ForkedPython
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 from training_service.client import (
@@ -272,7 +273,9 @@ def test_optional_client_certificates_have_an_address_of_their_own(secured: Secu
         client.status(1)
 
 
-def test_ranks_report_over_tls_to_an_address_that_takes_nothing_else(secured: Secured) -> None:
+def test_ranks_report_over_tls_to_an_address_that_takes_nothing_else(
+    forked_python: ForkedPython, secured: Secured
+) -> None:
     program = secured.folder / "trainer.py"
     program.write_text(TRAINER)
     with (secured.folder / "config.toml").open("a") as config:
@@ -284,6 +287,7 @@ def test_ranks_report_over_tls_to_an_address_that_takes_nothing_else(secured: Se
         f"reports.listen={listen}",
         f"reports.ca={secured.ca}",
         'auth.operators=["CN=operator"]',
+        f"process.path={forked_python.path}",
     )
     files = secured.authority.issue(subject="operator", usage=CLIENT_ONLY).write(secured.folder, "operator")
     with secured.client(files) as client:
@@ -299,13 +303,15 @@ def test_ranks_report_over_tls_to_an_address_that_takes_nothing_else(secured: Se
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_ranks_that_cannot_verify_the_certificate_report_by_lines(secured: Secured) -> None:
+def test_ranks_that_cannot_verify_the_certificate_report_by_lines(
+    forked_python: ForkedPython, secured: Secured
+) -> None:
     program = secured.folder / "trainer.py"
     program.write_text(TRAINER)
     with (secured.folder / "config.toml").open("a") as config:
         config.write(ALGORITHM.format(program=program))
     secured.authority.issue("train.example").write(secured.folder, "server")
-    secured.serve()
+    secured.serve(f"process.path={forked_python.path}")
     options = {"ca": secured.ca, "server_name": "train.example"}
     with TrainingClient(secured.address, **options) as client:  # type: ignore[arg-type]
         ended = client.wait(client.submit("reporting", "1", "v1"), timeout=60)

@@ -2,15 +2,20 @@
 
 import json
 import os
+import re
+import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+
+from tests.support.cluster_api import ApiFailed, ClusterApi
 
 SCRIPT: Final = Path(__file__).parents[1] / "cluster" / "cluster"
 
@@ -31,6 +36,10 @@ _ENVIRONMENT: Final = dict(os.environ)
 """As this process got it, but for the cluster. Parts of the cluster outlive the test that restarts them, so
 they must not get what that test put into the environment, a HOME in its own folder for one."""
 
+_CACHE: Final = os.environ.get("TEST_CLUSTER_CACHE", str(Path.home() / ".cache/training-service/cluster"))
+_KUBECTL: Final = shutil.which("kubectl", path=f"{os.environ['PATH']}:{_CACHE}/bin")
+"""Started by itself, since SCRIPT takes as long before it starts it. None: it is not built yet."""
+_RESOURCE = re.compile("(pod|service|node|endpoint|secret|configmap|serviceaccount|namespace)s?")
 _NO_CLUSTER_HERE: Final = 3
 _NOT_POSSIBLE_HERE: Final = 4
 
@@ -65,19 +74,49 @@ class Cluster:
         """Stop the cluster and forget all that is in it; one that was handed in stays as it is."""
         _run("down", timeout=120)
 
+    @cached_property
+    def api(self) -> ClusterApi | None:
+        """The cluster's API, if the kubeconfig says all that its calls need."""
+        return ClusterApi.of(self.kubeconfig)
+
     def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 30) -> str:
         """Run kubectl, and return its output."""
-        return _run("kubectl", *args, stdin=stdin, timeout=timeout)
+        if _KUBECTL is None:
+            return _run("kubectl", *args, stdin=stdin, timeout=timeout)
+        places = {name: value for name, value in _ENVIRONMENT.items() if not name.lower().endswith("_proxy")}
+        places["KUBECONFIG"] = str(self.kubeconfig)
+        return _run(*args, program=_KUBECTL, environment=places, stdin=stdin, timeout=timeout)
 
     def apply(self, namespace: str, *manifests: Mapping[str, Any]) -> None:
         """Create or change what the manifests describe."""
-        items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        self.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(items))
+        if self.api is None:
+            items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+            self.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(items))
+            return
+        with _calls():
+            for manifest in manifests:
+                self.api.apply(namespace, manifest)
 
     def get(self, namespace: str, *what: str) -> dict[str, Any]:
         """An object (`"pod", "x"`), or a list of them (`"pods"`), as the API has it."""
-        found: dict[str, Any] = json.loads(self.kubectl("get", "-n", namespace, "-o", "json", *what))
-        return found
+        path = _path(namespace, what)
+        if self.api is None or path is None:
+            found: dict[str, Any] = json.loads(self.kubectl("get", "-n", namespace, "-o", "json", *what))
+            return found
+        with _calls():
+            return self.api.call("GET", path)
+
+    def clear(self, namespace: str) -> None:
+        """Delete all pods of the namespace at once, and then the namespace, without waiting for its end."""
+        if self.api is None:
+            at_once = ("--all", "--grace-period=0", "--force", "--wait=false")
+            self.kubectl("delete", "pods", "-n", namespace, *at_once)
+            self.kubectl("delete", "namespace", namespace, "--wait=false")
+            return
+        with _calls():
+            place = f"/api/v1/namespaces/{namespace}"
+            self.api.call("DELETE", f"{place}/pods", {"gracePeriodSeconds": 0})
+            self.api.call("DELETE", place)
 
     def load(self, archive: Path) -> None:
         """Give the node an image, from an archive of `docker save`."""
@@ -159,30 +198,57 @@ class Cluster:
         self._disturbed = True
 
 
-def _run(*args: str, stdin: str | None = None, timeout: float = 30, show: bool = False) -> str:
+def _path(namespace: str, what: Sequence[str]) -> str | None:
+    """Return the API's path of an object or a list, or None if it takes kubectl to find it."""
+    kind, *names = what
+    resource = _RESOURCE.fullmatch(kind)
+    if resource is None or len(names) > 1 or any(name.startswith("-") for name in names):
+        return None
+    place = "" if resource[1] in ("namespace", "node") else f"/namespaces/{namespace}"
+    return "/".join((f"/api/v1{place}/{resource[1]}s", *names))
+
+
+@contextmanager
+def _calls() -> Iterator[None]:
+    try:
+        yield
+    except ApiFailed as error:
+        raise CommandFailed(str(error)) from error
+
+
+def _run(
+    *args: str,
+    program: str | Path = SCRIPT,
+    environment: Mapping[str, str] = _ENVIRONMENT,
+    stdin: str | None = None,
+    timeout: float = 30,
+    show: bool = False,
+) -> str:
     # In a session of its own, so that Ctrl-C on a test run does not take half of the cluster along.
     try:
         done = subprocess.run(
-            [SCRIPT, *args],
+            [program, *args],
             input=stdin,
             stdin=subprocess.DEVNULL if stdin is None else None,
             stdout=subprocess.PIPE,
             stderr=None if show else subprocess.PIPE,
             text=True,
             timeout=timeout,
-            env=_ENVIRONMENT,
+            env=environment,
             start_new_session=True,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise CommandFailed(f"cluster {' '.join(args)}: not done after {timeout:g} s") from error
+        raise CommandFailed(f"{Path(program).name} {' '.join(args)}: not done after {timeout:g} s") from error
     if done.returncode == 0:
         return done.stdout
-    if done.returncode == _NO_CLUSTER_HERE:
+    if program == SCRIPT and done.returncode == _NO_CLUSTER_HERE:
         raise NoClusterHere(done.stderr)
-    if done.returncode == _NOT_POSSIBLE_HERE and not ON_CI:
+    if program == SCRIPT and done.returncode == _NOT_POSSIBLE_HERE and not ON_CI:
         pytest.skip(done.stderr)
-    raise CommandFailed(f"cluster {' '.join(args)}: status {done.returncode}\n{done.stderr or ''}")
+    raise CommandFailed(
+        f"{Path(program).name} {' '.join(args)}: status {done.returncode}\n{done.stderr or ''}"
+    )
 
 
 def address_for_pods(cluster: Cluster) -> str:

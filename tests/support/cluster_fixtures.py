@@ -30,7 +30,7 @@ _LABEL = "training-service.test/namespace"
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Bring the cluster up if a test of this run needs it."""
-    wanted = any("cluster" in getattr(item, "fixturenames", ()) for item in session.items)
+    wanted = any(item.get_closest_marker("cluster") for item in session.items)
     if not wanted or session.config.option.collectonly or _OUTCOME in session.stash:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
@@ -68,8 +68,7 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
     yield name
     cluster.heal()
     # At once, not after their grace periods: the next test is to have the node for itself.
-    cluster.kubectl("delete", "pods", "-n", name, "--all", "--grace-period=0", "--force", "--wait=false")
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    cluster.clear(name)
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +97,8 @@ def wait_for_account(cluster: Cluster, namespace: str) -> None:
     deadline = time.monotonic() + _ACCOUNT_SECONDS
     while True:
         try:
-            cluster.get(namespace, "serviceaccount/default", "configmap/kube-root-ca.crt")
+            cluster.get(namespace, "serviceaccount", "default")
+            cluster.get(namespace, "configmap", "kube-root-ca.crt")
             return
         except CommandFailed:
             if time.monotonic() > deadline:

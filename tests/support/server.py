@@ -5,17 +5,36 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.support.parameters import declared
 from tests.support.ports import free_port
+from tests.support.trainers.forkserver import ForkServer
 from training_service.client import TrainingClient
 
 COMMAND = str(Path(sys.executable).with_name("training-service"))
+FORKS: ForkServer | None = None
+"""What starts COMMAND, if it is forked: see the fixture `forked_services`."""
+IMPORTED = (
+    "fsspec.implementations.local",
+    "job_tracker.backends.process.backend",
+    "job_tracker.backends.process.spool",
+    "job_tracker.store.redis",
+    "job_tracker.store.sqlite",
+    "training_service.backups",
+    "training_service.client.cli",
+    "training_service.commands",
+    "training_service.health_check",
+    "training_service.main",
+    "training_service.settings:settings_model",
+)
+"""What services import and compute before they read their settings, what most of them import later, and what
+trainctl imports."""
 PROGRAM = Path(__file__).with_name("program.py")
 CONFIG = f"""
 [algorithms.program]
@@ -38,7 +57,7 @@ class Server:
         self.log = folder / f"{name}.log"
         (folder / "config.toml").write_text(CONFIG)
         self.address = f"127.0.0.1:{free_port()}"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[Any] | None = None
 
     def start(self, *arguments: str) -> TrainingClient:
         """Start the service and connect to it."""
@@ -56,12 +75,14 @@ class Server:
         assert self._spawn(arguments).wait(timeout=20) == 2
         return self.log.read_text()[begin:]
 
-    def _spawn(self, arguments: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    def _spawn(self, arguments: tuple[str, ...]) -> subprocess.Popen[Any]:
         command = [COMMAND, "serve", *arguments]
         command += ["--data-dir", str(self.data_dir), "--config", str(self.folder / "config.toml")]
         command += ["--address", self.address]
         with self.log.open("ab") as log:
-            return subprocess.Popen(command, stderr=log)
+            if FORKS is None:
+                return subprocess.Popen(command, stderr=log)
+            return FORKS.start_with(command, _environment(os.environ), 1, log.fileno())
 
     def end(self, number: int) -> int:
         """Send the signal and return the exit code."""
@@ -106,15 +127,51 @@ def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
     assert made.end(signal.SIGTERM) == 0
 
 
+@pytest.fixture(scope="session")
+def service_forks() -> Iterator[ForkServer]:
+    """A fork server for services."""
+    server = ForkServer(IMPORTED)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def forked_services(service_forks: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork services from a process that has imported what they import, which takes most of their start."""
+    monkeypatch.setattr("tests.support.server.FORKS", service_forks)
+
+
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run the command to its end with only PATH and these environment variables.
 
-    The limit is for busy machines: a start needs 2 s of CPU time, which took 30 s at a load of 34.
+    The limit is for busy machines: a start that is not forked needs up to 2 s of CPU time, which took 30 s at
+    a load of 34.
     """
-    path = {"PATH": os.environ["PATH"]}
-    return subprocess.run(
-        [COMMAND, *arguments], env={**path, **environment}, capture_output=True, text=True, timeout=90
-    )
+    return run_within(90, arguments, {"PATH": os.environ["PATH"], **environment})
+
+
+def run_within(
+    seconds: float, arguments: Sequence[str], environment: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
+    """Run the command to its end with these environment variables."""
+    command = [COMMAND, *arguments]
+    if FORKS is None:
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=seconds)
+    with FORKS.start(command, Path.cwd(), _environment(environment)) as process:
+        out, err = process.communicate(timeout=seconds)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a forked service: that of a started one after its imports."""
+    return {"GRPC_VERBOSITY": "ERROR", **given}
+
+
+def trainctl(server: Server, folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Start trainctl for this service in the folder, with the environment of the test. It is forked."""
+    assert FORKS is not None, "see the fixture forked_services"
+    environment = {**os.environ, "TRAINING_SERVICE_ADDRESS": server.address}
+    return FORKS.start(("-m", "training_service.client.cli", *arguments), folder, environment)
 
 
 def refusal(*arguments: str, **environment: str) -> str:

@@ -61,8 +61,8 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
     assert stopped.moves[-1].preempted == f"Preempted: job {urgent} has a higher priority."
     killed = comes(client, deaf, lambda found: found.preemptions == 1)
     assert killed.attempt > 1 or killed.ranks[0].exit_code == 137, "it has ignored the notice"
+    client.cancel(deaf)  # while it waits: it would take its whole grace again
     assert client.wait(urgent, timeout=100).status == pb.succeed
-    client.cancel(deaf)
     saved = stopped.progress.checkpoint.step
     assert stopped.progress.step - 1 <= saved, "at most one step is lost"
     assert goes_on(client, job, attempt=2) == saved

@@ -1,11 +1,12 @@
-"""Starts Python programs as fast as a fork, since PyTorch is imported: `python forkserver.py DESCRIPTOR`.
+"""Starts Python programs as fast as a fork, since what they import is imported, such as PyTorch.
 
-Each message at the descriptor, a socket, is an order as JSON. An order to start comes with the descriptors
-for standard output and error, and is answered with the pid. An order to reap a process, which has ended, is
-answered with its exit code (-N for signal N).
+    python forkserver.py DESCRIPTOR MODULE[:FUNCTION]...
 
-Only libraries are imported, so a program imports our code itself, and with its own environment. This module
-imports nothing of ours either: it is the `__main__` that a program finds until it replaces it.
+These modules are imported, and these functions called. Each message at the descriptor, a socket, is an order
+as JSON. An order to start comes with the descriptors for standard output and error, and is answered with the
+pid. An order to reap a process, which has ended, is answered with its exit code (-N for signal N).
+
+This module imports nothing of ours: it is the `__main__` that a program finds until it replaces it.
 """
 
 import ctypes
@@ -42,7 +43,7 @@ LIBRARIES = (
     "torch.nn.parallel",
     "torch.utils.data",
 )
-"""The modules that the programs import and that take long."""
+"""The modules that trainings import and that take long. They import our code themselves."""
 ENVIRONMENT = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
 """Variables that the libraries read when they are imported. They must suit the programs, too."""
 
@@ -54,11 +55,11 @@ _PR_SET_PDEATHSIG = 1
 class ForkServer:
     """The client of a fork server."""
 
-    def __init__(self) -> None:
+    def __init__(self, imported: Sequence[str] = LIBRARIES, python: str = sys.executable) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [python, __file__, str(theirs.fileno()), *imported],
                 env=ENVIRONMENT,
                 pass_fds=[theirs.fileno()],
             )
@@ -74,6 +75,13 @@ class ForkServer:
             os.close(stdout[1])
             os.close(stderr[1])
         return Forked(self, pid, [sys.executable, *arguments], stdout[0], stderr[0])
+
+    def start_with(
+        self, arguments: Sequence[str], environment: Mapping[str, str], stdout: int, stderr: int
+    ) -> "Forked":
+        """Start a program in this folder with these descriptors as its output."""
+        order = {"arguments": arguments, "folder": str(Path.cwd()), "environment": dict(environment)}
+        return Forked(self, self.fork(order, stdout, stderr), [sys.executable, *arguments])
 
     def fork(self, order: Mapping[str, Any], stdout: int, stderr: int) -> int:
         """Start the process of the order with these descriptors as its output, and return its pid."""
@@ -99,13 +107,20 @@ class ForkServer:
 class Forked(subprocess.Popen[str]):
     """A process of a fork server. It has the methods of a process of our own."""
 
-    def __init__(self, server: ForkServer, pid: int, args: list[str], stdout: int, stderr: int) -> None:
+    def __init__(
+        self,
+        server: ForkServer,
+        pid: int,
+        args: list[str],
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> None:
         self.args = args
         self.pid = pid
         self.returncode: Any = None
         self.stdin = None
-        self.stdout = os.fdopen(stdout)
-        self.stderr = os.fdopen(stderr)
+        self.stdout = None if stdout is None else os.fdopen(stdout)
+        self.stderr = None if stderr is None else os.fdopen(stderr)
         self._server = server
         self._descriptor = os.pidfd_open(pid)
 
@@ -137,7 +152,11 @@ class Forked(subprocess.Popen[str]):
         assert self.stderr
         with ThreadPoolExecutor() as readers, self.stdout, self.stderr:
             output = [readers.submit(_rest_of, stream) for stream in (self.stdout, self.stderr)]
-            self.wait(timeout)
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()  # the readers would wait for its end
+                raise
             return output[0].result(), output[1].result()
 
 
@@ -169,9 +188,14 @@ def serve(channel: socket.socket) -> Sequence[str]:
 
 def _move(order: Mapping[str, Any], stdout: int, stderr: int) -> None:
     """Make this process one that was started with this environment, in this folder."""
-    for source, target in ((stdout, 1), (stderr, 2)):
+    for source, target, name in ((stdout, 1, "stdout"), (stderr, 2, "stderr")):
         os.dup2(source, target)
         os.close(source)
+        old = getattr(sys, name)  # made for the file of this server: a pipe cannot be positioned
+        buffering = 1 if old.line_buffering else -1
+        new = open(target, "w", buffering, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -179,7 +203,8 @@ def _move(order: Mapping[str, Any], stdout: int, stderr: int) -> None:
     if "PYTHONFAULTHANDLER" in os.environ:
         faulthandler.enable()
     random.seed()
-    sys.modules["numpy"].random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -200,17 +225,20 @@ def run(arguments: Sequence[str]) -> None:
         runpy.run_path(option, run_name="__main__")
 
 
-def prepare() -> None:
-    """Import the libraries."""
+def prepare(imported: Sequence[str]) -> None:
+    """Import these modules, and call these functions."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     del sys.path[0]  # this folder
-    for name in LIBRARIES:
-        importlib.import_module(name)
+    for name in imported:
+        module, _, function = name.partition(":")
+        found = importlib.import_module(module)
+        if function:
+            getattr(found, function)()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
     gc.collect()
     gc.freeze()  # a collection in a process would copy all that is shared
 
 
 if __name__ == "__main__":
-    prepare()
+    prepare(sys.argv[2:])
     run(serve(socket.socket(fileno=int(sys.argv[1]))))

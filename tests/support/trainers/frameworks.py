@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.frameworks import python_of
 from tests.support.ports import free_port
+from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.launcher import Ended, Launcher, end_of
 
 GROUP_BATCH = 96
@@ -68,9 +69,9 @@ def check_resumption(killed: Ended, resumed: Ended, killed_at: int) -> None:
     assert f"step-{last:012}" in reported
 
 
-def launcher_of(example: str, folder: Path) -> Launcher:
+def launcher_of(example: str, folder: Path, forks: Sequence[ForkServer] = ()) -> Launcher:
     """Return a launcher of processes in the environment of the example."""
-    return Launcher(folder, python_of(example))
+    return Launcher(folder, python_of(example), forks)
 
 
 def progress_of(stdout: str) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 from intent_classification import questions
 from intent_classification.prepare_data import prepare
 
+from tests.support.frameworks import python_of
 from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.frameworks import launcher_of
 from tests.support.trainers.launcher import Launcher, Trained, train
@@ -52,23 +53,47 @@ def trained(
     return train_once
 
 
+@pytest.fixture(scope="session")
+def tensorflow_forks() -> Iterator[ForkServer]:
+    """A fork server with TensorFlow, which takes four seconds of CPU time to import."""
+    server = ForkServer(("tensorflow", "keras"), python_of("tensorflow_questions"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def jax_forks() -> Iterator[ForkServer]:
+    """A fork server with JAX."""
+    server = ForkServer(("jax.numpy", "jax.sharding"), python_of("jax_questions"))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def horovod_forks() -> Iterator[ForkServer]:
+    """A fork server with Horovod, which imports PyTorch."""
+    server = ForkServer(("horovod.torch",), python_of("horovod_questions"))
+    yield server
+    server.close()
+
+
 @pytest.fixture
-def tensorflow(tmp_path: Path) -> Iterator[Launcher]:
-    launcher = launcher_of("tensorflow_questions", tmp_path)
+def tensorflow(tmp_path: Path, tensorflow_forks: ForkServer) -> Iterator[Launcher]:
+    launcher = launcher_of("tensorflow_questions", tmp_path, [tensorflow_forks])
     yield launcher
     launcher.close()
 
 
 @pytest.fixture
-def jax(tmp_path: Path) -> Iterator[Launcher]:
-    launcher = launcher_of("jax_questions", tmp_path)
+def jax(tmp_path: Path, jax_forks: ForkServer) -> Iterator[Launcher]:
+    launcher = launcher_of("jax_questions", tmp_path, [jax_forks])
     yield launcher
     launcher.close()
 
 
 @pytest.fixture
-def horovod(tmp_path: Path) -> Iterator[Launcher]:
-    launcher = launcher_of("horovod_questions", tmp_path)
+def horovod(tmp_path: Path, horovod_forks: ForkServer) -> Iterator[Launcher]:
+    launcher = launcher_of("horovod_questions", tmp_path, [horovod_forks])
     yield launcher
     launcher.close()
 

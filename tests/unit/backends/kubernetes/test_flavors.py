@@ -11,9 +11,13 @@ from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.errors import LaunchFailed
+from job_tracker.scheduling.gangs import gang_of
+from job_tracker.scheduling.model import Flavor, Queue, Snapshot
+from job_tracker.scheduling.planner import plan as make_plan
+from job_tracker.scheduling.waiting import WaitingGangs
 from tests.support import schemas
 from tests.support.catalog import resolved
-from tests.support.jobs import job
+from tests.support.jobs import job, spec
 from tests.support.kubernetes_plans import NAME, algorithm, variables_of
 
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
@@ -132,3 +136,15 @@ def test_an_elastic_allocation_has_as_many_pods_as_trainers() -> None:
 def test_bound_pods_are_valid(version: str) -> None:
     for pod in planned(Allocation(flavor="a100", nodes=("n1", "n2"))).pods:
         schemas.check(pod, version)
+
+
+def test_a_job_that_asks_for_a_flavor_runs_on_its_nodes() -> None:
+    gang = gang_of(1, spec(flavor="a100"), None)
+    flavors = [Flavor(name=name, capacity={"instances": 8}) for name in ("first", "a100")]
+    queues = {"default": Queue(name="default")}
+    seen = Snapshot(flavors=flavors, queues=queues, waiting=WaitingGangs([gang]), running={})
+
+    [admitted] = make_plan(seen, 0.0).admitted
+
+    (pod,) = planned(admitted.allocation, 1).pods
+    assert pod["spec"]["nodeSelector"] == {"gpu": "a100"}
