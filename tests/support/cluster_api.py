@@ -12,7 +12,10 @@ from urllib.parse import urlsplit
 
 import yaml
 
-_CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Namespace", "Node", "PersistentVolume"}
+_CLUSTER_WIDE = {
+    *("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
+    *("Namespace", "Node", "PersistentVolume"),
+}
 _CONFLICT = 409
 _FAILED = 400
 _PATIENCE = 30
