@@ -1,6 +1,7 @@
 """Folders at an fsspec URI or a plain path."""
 
 import contextlib
+import random
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +14,15 @@ from trainer_kit.errors import StorageError
 
 def locate(uri: str) -> tuple[AbstractFileSystem, str]:
     """Return the file system of `uri`, and the path on it without a trailing slash."""
+    # It imports the libraries of the file system. Some draw random numbers then (aiobotocore did,
+    # with httpx), and a seeded training would have others than with a plain folder.
+    state = random.getstate()
     try:
         filesystem, path = fsspec.url_to_fs(uri)
     except (ValueError, ImportError) as error:
         raise StorageError(f"cannot use {uri}: {error}") from error
+    finally:
+        random.setstate(state)
     return filesystem, path.rstrip("/")
 
 

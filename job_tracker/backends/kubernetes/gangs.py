@@ -63,7 +63,7 @@ class GangScheduler(Config):
     )
     scheduler_name: ObjectName | None = Field(
         default=None,
-        description="schedulerName of the pods. Unset: `volcano` for Volcano, otherwise that of the "
+        description="The schedulerName of the pods. Unset: `volcano` for Volcano, otherwise that of the "
         "`pod_template`, or else the cluster's default scheduler.",
     )
     queue: ObjectName | None = Field(
