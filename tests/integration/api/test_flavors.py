@@ -87,5 +87,8 @@ async def test_the_queue_says_which_flavor_a_job_asks_for(service: Service) -> N
     job = (await service.stub.Train(asking("large"))).job_id
     await service.seen(job, pb.running)
     async with AsyncTrainingClient(service.address) as client:
-        [seen] = (await client.queue_snapshot()).jobs
+        async with asyncio.timeout(10):
+            while not (jobs := (await client.queue_snapshot()).jobs):
+                await asyncio.sleep(0.02)  # a replica's view of the queue follows the store
+    [seen] = jobs
     assert seen.wanted_flavor == "large"
