@@ -22,7 +22,8 @@ demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, 
 
 test:        ## everything that CI checks: format, lint, types, layers, all tests
 	@scripts/install
-	@scripts/install-frameworks & frameworks=$$!; scripts/check & check=$$!; scripts/test; tests=$$?; \
+	@scripts/install-frameworks & frameworks=$$!; scripts/check & check=$$!; \
+	scripts/install-chromium && scripts/test; tests=$$?; \
 	wait $$frameworks || { echo "test: scripts/install-frameworks failed, see above"; tests=1; }; \
 	wait $$check || { echo "test: scripts/check failed, see above"; tests=1; }; exit $$tests
 

@@ -3,16 +3,15 @@
 One service and one browser serve all of it, since starting them takes longer than a view.
 """
 
-import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from tests.support.api_service import serve
+from tests.support.browsers import chromium
 from tests.support.web_site import Site, Visit, visit
 from training_service._generated import training_service_pb2 as pb
 
@@ -88,18 +87,8 @@ async def site(visit: Visit) -> Site:
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    """Debian's Chromium."""
-    path = shutil.which("chromium")
-    if path is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("chromium is not installed")
-        pytest.skip("chromium is not installed")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
+    async with chromium() as browser:
         yield browser
-        await browser.close()
 
 
 @asynccontextmanager

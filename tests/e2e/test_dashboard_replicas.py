@@ -1,18 +1,17 @@
 """A page in a browser goes on at another replica when the one that it reads from goes away."""
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.async_api import async_playwright, expect
+from playwright.async_api import expect
 
 from tests.support.access import RedisOpener
 from tests.support.api_service import serve
+from tests.support.browsers import chromium
 from tests.support.redis_server import server_or_skip
 from tests.support.web_site import Site, Visit, visit
 
@@ -67,19 +66,9 @@ def opener(tmp_path: Path) -> Iterator[RedisOpener]:
 
 
 async def test_a_list_goes_on_at_another_replica(visit: Visit, opener: RedisOpener) -> None:
-    path = shutil.which("chromium")
-    if path is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("chromium is not installed")
-        pytest.skip("chromium is not installed")
     first, second = await visit(opener), await visit(opener)
     await second.service.train(name="first")
-    arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-    async with (
-        Balancer([first, second]).serving() as balancer,
-        async_playwright() as playwright,
-        await playwright.chromium.launch(executable_path=path, args=arguments) as browser,
-    ):
+    async with Balancer([first, second]).serving() as balancer, chromium() as browser:
         page = await browser.new_page(base_url=balancer.url)
         page.set_default_timeout(60_000)
         expect.set_options(timeout=60_000)
