@@ -20,10 +20,14 @@ def submit_line(request: pb.TrainRequest, project: str) -> str:
     return trainctl(*words)
 
 
-def grpcurl_line(call: str, message: Any, address: str, project: str = "") -> str:
+def grpcurl_line(call: str, message: Any, address: str, project: str = "", *, is_encrypted: bool) -> str:
     """Return the command that makes a call of the API with grpcurl."""
     content = json.dumps(MessageToDict(message, preserving_proto_field_name=True))
     header = ["-H", f"x-project: {project}"] if project else []
+    unencrypted = [] if is_encrypted else ["-plaintext"]
     return joined(
-        ["grpcurl", "-plaintext", *header, "-d", content, address, f"training.TrainingService/{call}"]
+        [
+            *("grpcurl", *unencrypted, *header, "-d", content),
+            *(address, f"training.TrainingService/{call}"),
+        ]
     )

@@ -45,7 +45,7 @@ class Parts:
     live: LivePages
     shared: SharedParts
     api_address: str = ""
-    """The address of the API, for commands to copy."""
+    """The address of the API, for commands to copy. It has TLS if the dashboard has."""
     clock: Callable[[], datetime] = utc_now
 
 

@@ -40,7 +40,8 @@ async def overview(visit: Visit) -> Response:
         tab="",
         clone=commands.submit_line(request, job.spec.project),
         status_line=commands.grpcurl_line(
-            "GetTrainingStatus", pb.GetTrainingStatusRequest(job_id=job.id), visit.parts.api_address
+            *("GetTrainingStatus", pb.GetTrainingStatusRequest(job_id=job.id), visit.parts.api_address),
+            is_encrypted=visit.parts.visitors.is_encrypted,
         ),
     )
 

@@ -169,7 +169,10 @@ def _lines(visit: Visit, filled: Filled) -> dict[str, Any]:
     request.ClearField("request_key")
     return {
         "trainctl": commands.submit_line(request, filled.project),
-        "grpcurl": commands.grpcurl_line("Train", request, visit.parts.api_address, filled.project),
+        "grpcurl": commands.grpcurl_line(
+            *("Train", request, visit.parts.api_address, filled.project),
+            is_encrypted=visit.parts.visitors.is_encrypted,
+        ),
     }
 
 
