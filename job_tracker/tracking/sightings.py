@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 
 from job_tracker.backends.base import Backend, Mark, Observation, Watch, snapshot_of
 from job_tracker.domain.errors import TrackerError
@@ -21,31 +21,36 @@ class Sightings:
         self._backend = backend
         self._on_change = on_change
         self._on_end = on_end
-        self._seen: dict[GroupRef, Observation] = {}
+        self._seen: dict[int, dict[GroupRef, Observation]] = {}
+        """By job: a look at one does not cost more with more of them."""
         self._watching: asyncio.Task[None] | None = None
 
     def get(self, group: GroupRef) -> Observation | None:
         """Return what is known of a group; None if there is no such group."""
-        return self._seen.get(group)
+        return self._seen.get(group.job_id, {}).get(group)
 
     def put(self, group: GroupRef, observation: Observation) -> None:
-        """Take in what a launch has shown."""
-        self._seen[group] = observation
+        """Take in what was seen of a group."""
+        self._seen.setdefault(group.job_id, {})[group] = observation
 
     def forget(self, group: GroupRef) -> None:
         """Forget a group that is gone."""
-        self._seen.pop(group, None)
+        of_job = self._seen.get(group.job_id, {})
+        of_job.pop(group, None)
+        if not of_job:
+            self._seen.pop(group.job_id, None)
 
-    def of_job(self, job_id: int) -> Iterator[GroupRef]:
-        """Yield the groups of a job."""
-        return (group for group in self._seen if group.job_id == job_id)
+    def of_job(self, job_id: int) -> Collection[GroupRef]:
+        """Return the groups of a job."""
+        return self._seen.get(job_id, {}).keys()
 
     async def look(self, tasks: asyncio.TaskGroup) -> set[int] | None:
         """Look at all groups, and follow their changes from then on, as one of the tasks.
 
         Return the ids of their jobs; None if the tasks are ending.
         """
-        known = set(self._seen)  # a group that is launched during the look is in neither list
+        # A group that is launched during the look is neither here nor in what is found.
+        known = {group for of_job in self._seen.values() for group in of_job}
         watch = self._backend.watch()
         found = await snapshot_of(watch)
         if self._watching is not None:
@@ -57,8 +62,9 @@ class Sightings:
             following.close()
             return None
         for group in known - set(found):
-            self._seen.pop(group, None)
-        self._seen.update(found)
+            self.forget(group)
+        for group, observation in found.items():
+            self.put(group, observation)
         return {group.job_id for group in found}
 
     async def _follow(self, watch: Watch) -> None:
@@ -67,7 +73,7 @@ class Sightings:
             async for change in watch:
                 if change is not Mark.END_OF_SNAPSHOT:
                     group, observation = change
-                    self._seen[group] = observation
+                    self.put(group, observation)
                     self._on_change(group.job_id)
             log.warning("the watch of groups ended; all groups are listed again")
         except Exception as error:  # an unexpected error must not end the tracker, either
