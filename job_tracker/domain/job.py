@@ -228,10 +228,7 @@ class Job:
     @property
     def interrupted(self) -> str:
         """Return why the job waits again or is being stopped, if its attempt does not count; else ""."""
-        if self.ending is not None:
-            return self.ending.sentence(self.spec.project)
-        waits = self.history and self.state is JobState.QUEUED
-        return self.history[-1].sentence(self.spec.project) if waits else ""
+        return why_again(self) if self.ending is None else self.ending.sentence(self.spec.project)
 
     @property
     def folder(self) -> str:

@@ -115,7 +115,7 @@ def _victims(
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)
     needs = total(parts)
-    flavors = [name for name in gang.flavors or standing.flavors if name in standing.flavors]
+    flavors = standing.flavors_of(gang)
     if (free := standing.first_fit(gang.queue, flavors, parts, needs)) is not None:
         standing.start(gang, free, trainers)
         return []

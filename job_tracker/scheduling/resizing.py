@@ -24,7 +24,7 @@ from job_tracker.scheduling.model import (
     Stake,
 )
 from job_tracker.scheduling.preemption import is_protected, rules_of
-from job_tracker.scheduling.running import instances_of, running_gangs, trainers_of
+from job_tracker.scheduling.running import running_gangs, trainers_of
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.standing import Standing
 from job_tracker.scheduling.victims import Search, Victim, cost
@@ -122,8 +122,7 @@ class _Resizing:
         if not victims:
             return None
         parts = with_trainers(gang.parts, fewest_trainers(gang))
-        flavors = [name for name in gang.flavors or self._standing.flavors if name in self._standing.flavors]
-        search = Search(self._standing, gang, flavors, parts)
+        search = Search(self._standing, gang, self._standing.flavors_of(gang), parts)
         return search.run(sorted(victims, key=lambda each: (each.cost, -each.run.gang.job_id)), whole=False)
 
     def _victim(self, gang: Gang, run: Running) -> Victim | None:
@@ -148,9 +147,7 @@ class _Resizing:
         """Return whether the job can start without a delay of others, after the others have gone on."""
         parts = with_trainers(gang.parts, fewest_trainers(gang))
         length = planned_length(gang.expected) + _STOPPING
-        for name in gang.flavors or self._standing.flavors:
-            if name not in self._standing.flavors:
-                continue
+        for name in self._standing.flavors_of(gang):
             capacity = self._capacity(name)
             for victim, kept in chosen:
                 if victim.run.allocation.flavor == name:
@@ -212,10 +209,10 @@ class _Resizing:
 
     def _pays_to_grow(self, run: Running, trainers: int) -> bool:
         """Return whether it ends earlier, although it repeats some work and has to get going again."""
-        stake, held = self._stake(run), instances_of(run)
+        stake = self._stake(run)
         more = trainers - trainers_of(run)
         loss = cost(run, stake, self._now) + more * stake.startup
-        return more * remaining(run, self._now) > loss and held > 0
+        return more * remaining(run, self._now) > loss
 
     def _capacity(self, name: str) -> FlavorCapacity:
         """Return what is free over time besides what runs and starts now."""

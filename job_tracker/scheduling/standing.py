@@ -50,6 +50,10 @@ class Standing:
         """The names of the flavors."""
         return self._capacity.keys()
 
+    def flavors_of(self, gang: Gang) -> list[str]:
+        """Return the flavors that the gang may use, of those that there are."""
+        return [name for name in gang.flavors or self._capacity if name in self._capacity]
+
     def stoppable(self, flavors: Iterable[str]) -> Iterable[Running]:
         """Return the running gangs of some flavors that are not being stopped."""
         return [run for flavor in flavors for run in self._stoppable[flavor].values()]
@@ -117,8 +121,7 @@ class Standing:
     def _start_if_it_fits(self, gang: Gang) -> None:
         trainers = fewest_trainers(gang)
         parts = with_trainers(gang.parts, trainers)
-        flavors = [name for name in gang.flavors or self._capacity if name in self._capacity]
-        if (flavor := self.first_fit(gang.queue, flavors, parts, total(parts))) is not None:
+        if (flavor := self.first_fit(gang.queue, self.flavors_of(gang), parts, total(parts))) is not None:
             self.start(gang, flavor, trainers)
 
     def is_full(self, queue: str) -> bool:

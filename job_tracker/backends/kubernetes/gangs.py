@@ -31,11 +31,6 @@ class _Kind:
     """The usual name of the scheduler. Empty: each cluster has its own."""
 
 
-API_OF: Mapping[str, str] = {
-    "podgroups.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
-    "podgroups.scheduling.volcano.sh": "/apis/scheduling.volcano.sh/v1beta1",
-}
-"""The path of the API of each resource."""
 _KINDS: Mapping[Scheduler, _Kind] = {
     # kubernetes-sigs/scheduler-plugins: apis/scheduling/v1alpha1/types.go, PodGroupLabel
     "scheduler-plugins": _Kind(
@@ -51,6 +46,8 @@ _KINDS: Mapping[Scheduler, _Kind] = {
         scheduler_name="volcano",
     ),
 }
+API_OF: Mapping[str, str] = {kind.resource: f"/apis/{kind.api}" for kind in _KINDS.values()}
+"""The path of the API of each resource."""
 
 
 class GangScheduler(Config):
