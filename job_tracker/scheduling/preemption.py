@@ -1,6 +1,6 @@
 """Which running jobs are stopped for waiting ones: those that lose least. It is pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from job_tracker.scheduling.model import (
@@ -19,8 +19,10 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.standing import Standing
 from job_tracker.scheduling.victims import Search, Victim, cost
 
-_MOST_JOBS: Final = 16
-"""For so many waiting jobs, others are stopped in one pass."""
+_MOST_JOBS: Final = 8
+"""For so many waiting jobs, others are stopped in one pass. The next pass goes on."""
+_MOST_QUEUES: Final = 8
+"""For the jobs of so many queues, victims are searched in one pass."""
 Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
 """The key by which victims are sorted: the first are stopped first."""
 
@@ -56,10 +58,14 @@ def preemptions(
     """Return the running jobs that are stopped for waiting ones which the plan does not admit.
 
     In each queue they are stopped for the first waiting job that may have others stopped, then for the next.
-    If they are not enough for a job, none are stopped for those behind it.
+    If they are not enough for a job, none are stopped for those behind it. With many queues, a pass looks at
+    those that come first and, in turn with time, at some of the others.
     """
-    wanted = _wanted(snapshot, plan)
+    wanted = _wanted(snapshot, plan, now)
     if not wanted:
+        return ()
+    stoppable = _Stoppable(snapshot, now)
+    if not stoppable:
         return ()
     standing = Standing(snapshot, plan, now)
     found: list[Preempt] = []
@@ -68,7 +74,7 @@ def preemptions(
     for gang in wanted:
         if gang.queue in closed or gang.job_id in standing.started:
             continue
-        victims = _victims(snapshot, standing, gang, now, orders)
+        victims = _victims(snapshot, standing, stoppable, gang, now, orders)
         if victims is None:
             closed.add(gang.queue)
             continue
@@ -85,7 +91,7 @@ def rules_of(snapshot: Snapshot, queue: str) -> PreemptionRules:
     return known.preemption if known is not None else PreemptionRules()
 
 
-def _wanted(snapshot: Snapshot, plan: Plan) -> list[Gang]:
+def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
     """Return the waiting gangs for which others may be stopped: what is guaranteed goes first."""
     if not snapshot.is_open or not snapshot.stakes:
         return []
@@ -105,11 +111,53 @@ def _wanted(snapshot: Snapshot, plan: Plan) -> list[Gang]:
         if reclaims or (rules.by_priority and lowest.get(gang.queue, gang.priority) < gang.priority):
             place = (gang.job_id not in claims, not reclaims, -gang.priority, gang.job_id)
             found.append((place, gang))
-    return [gang for _, gang in sorted(found, key=lambda each: each[0])]
+    wanted = [gang for _, gang in sorted(found, key=lambda each: each[0])]
+    queues = list(dict.fromkeys(gang.queue for gang in wanted))
+    if len(queues) <= _MOST_QUEUES:
+        return wanted
+    first, others = queues[: _MOST_QUEUES // 2], queues[_MOST_QUEUES // 2 :]
+    turn = int(now) % len(others)
+    chosen = {*first, *(others[turn:] + others[:turn])[: _MOST_QUEUES - len(first)]}
+    return [gang for gang in wanted if gang.queue in chosen]
+
+
+class _Stoppable:
+    """The running jobs that may be stopped, by flavor and queue: neither protected nor being stopped."""
+
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self._runs: dict[str, dict[str, dict[int, Running]]] = {each.name: {} for each in snapshot.flavors}
+        rules = {name: rules_of(snapshot, name) for name in snapshot.queues}
+        self._number = 0
+        for job_id, run in snapshot.running.items():
+            queue, stake = run.gang.queue, snapshot.stakes.get(job_id)
+            on_flavor = self._runs.get(run.allocation.flavor)
+            if stake is None or stake.is_leaving or on_flavor is None:
+                continue
+            if not is_protected(rules.get(queue) or PreemptionRules(), run, stake, now):
+                on_flavor.setdefault(queue, {})[job_id] = run
+                self._number += 1
+
+    def __bool__(self) -> bool:
+        return self._number > 0
+
+    def on(self, flavors: Iterable[str]) -> Iterator[tuple[str, str, Collection[Running]]]:
+        """Yield the flavors and queues, and what runs there."""
+        for flavor in flavors:
+            for queue, runs in self._runs[flavor].items():
+                yield flavor, queue, runs.values()
+
+    def remove(self, run: Running) -> None:
+        """Leave out a job that is stopped now."""
+        del self._runs[run.allocation.flavor][run.gang.queue][run.gang.job_id]
 
 
 def _victims(
-    snapshot: Snapshot, standing: Standing, gang: Gang, now: float, orders: Sequence[Order]
+    snapshot: Snapshot,
+    standing: Standing,
+    stoppable: _Stoppable,
+    gang: Gang,
+    now: float,
+    orders: Sequence[Order],
 ) -> list[Preempt] | None:
     """Return whom to stop for a gang, and count it as started; None: all together are not enough."""
     trainers = fewest_trainers(gang)
@@ -121,7 +169,7 @@ def _victims(
         return []
     found: list[tuple[float, int, list[tuple[Victim, int]]]] = []
     for flavor in flavors:
-        candidates = _candidates(snapshot, standing, gang, flavor, now)
+        candidates = _candidates(snapshot, standing, stoppable, gang, flavor, now)
         search = Search(standing, gang, flavors, parts)
         for order in orders if search.may_succeed(candidates) else ():
             chosen = search.run(sorted(candidates, key=order))
@@ -132,6 +180,7 @@ def _victims(
     _, _, chosen = min(found, key=lambda each: each[:2])
     for victim, kept in chosen:
         standing.leave(victim.run, victim.shrunk(kept) if kept else None)
+        stoppable.remove(victim.run)
     freed = standing.first_fit(gang.queue, flavors, parts, needs)
     assert freed is not None
     standing.start(gang, freed, trainers)
@@ -147,37 +196,36 @@ def _victims(
     ]
 
 
-def _candidates(snapshot: Snapshot, standing: Standing, gang: Gang, flavor: str, now: float) -> list[Victim]:
+def _candidates(
+    snapshot: Snapshot, standing: Standing, stoppable: _Stoppable, gang: Gang, flavor: str, now: float
+) -> list[Victim]:
     rules = rules_of(snapshot, gang.queue)
     needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
     reclaims = rules.reclaim and standing.is_guaranteed(gang.queue, flavor, needs)
     found: list[Victim] = []
     # If the queue runs as many jobs as it may, those on other flavors are in the way, too.
-    for run in standing.stoppable(standing.flavors if standing.is_full(gang.queue) else [flavor]):
-        victim, stake = run.gang, snapshot.stakes[run.gang.job_id]
-        if rules.by_priority and victim.queue == gang.queue and victim.priority < gang.priority:
-            why = PreemptionReason.PRIORITY
-        elif (
-            reclaims
-            and run.allocation.flavor == flavor
-            and standing.borrows(victim.queue, gang.queue, flavor, needs)
-        ):
-            why = PreemptionReason.RECLAIM
-        else:
-            continue
-        if is_protected(rules_of(snapshot, victim.queue), run, stake, now):
-            continue
-        held = trainers_of(run)
-        least = min(victim.least, held)
-        found.append(
-            Victim(
-                run=run,
-                attempt=stake.attempt,
-                cost=cost(run, stake, now),
-                why=why,
-                least=least if 0 < least < held else 0,
+    flavors = standing.flavors if standing.is_full(gang.queue) else [flavor]
+    for at, queue, runs in stoppable.on(flavors):
+        is_own = rules.by_priority and queue == gang.queue
+        borrows = reclaims and at == flavor and standing.borrows(queue, gang.queue, flavor, needs)
+        for run in runs if is_own or borrows else ():
+            if is_own and run.gang.priority < gang.priority:
+                why = PreemptionReason.PRIORITY
+            elif borrows:
+                why = PreemptionReason.RECLAIM
+            else:
+                continue
+            stake, held = snapshot.stakes[run.gang.job_id], trainers_of(run)
+            least = min(run.gang.least, held)
+            found.append(
+                Victim(
+                    run=run,
+                    attempt=stake.attempt,
+                    cost=cost(run, stake, now),
+                    why=why,
+                    least=least if 0 < least < held else 0,
+                )
             )
-        )
     return found
 
 

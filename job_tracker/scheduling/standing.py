@@ -26,7 +26,6 @@ class Standing:
         """The number of running jobs of each queue and its parents."""
         self.started: set[int] = set()
         """Waiting jobs that count as started."""
-        self._stoppable: dict[str, dict[int, Running]] = {name: {} for name in self._capacity}
         for job_id, run in snapshot.running.items():
             stake = snapshot.stakes.get(job_id)
             if stake is not None and stake.is_leaving:
@@ -34,8 +33,6 @@ class Standing:
                     self.count(resized(run, stake.goes_on))
                 continue
             self.count(run)
-            if stake is not None and run.allocation.flavor in self._stoppable:
-                self._stoppable[run.allocation.flavor][job_id] = run
         admitted = {each.job_id: each.allocation for each in plan.admitted}
         for job_id, allocation in admitted.items():
             if (gang := snapshot.waiting.get(job_id)) is not None:
@@ -53,10 +50,6 @@ class Standing:
     def flavors_of(self, gang: Gang) -> list[str]:
         """Return the flavors that the gang may use, of those that there are."""
         return [name for name in gang.flavors or self._capacity if name in self._capacity]
-
-    def stoppable(self, flavors: Iterable[str]) -> Iterable[Running]:
-        """Return the running gangs of some flavors that are not being stopped."""
-        return [run for flavor in flavors for run in self._stoppable[flavor].values()]
 
     def fits(self, queue: str, flavor: str, parts: tuple[Part, ...], needs: Resources) -> bool:
         """Return whether a gang of a queue could start."""
@@ -107,7 +100,6 @@ class Standing:
         self.count(run, -1)
         if shrunk is not None:
             self.count(shrunk)
-        del self._stoppable[run.allocation.flavor][run.gang.job_id]
 
     def start(self, gang: Gang, flavor: str, trainers: int) -> None:
         """Count a waiting gang as started, if it fits."""

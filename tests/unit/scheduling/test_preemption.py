@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from job_tracker.scheduling.model import (
+    Allocation,
     Flavor,
     Limit,
     Node,
@@ -16,6 +17,7 @@ from job_tracker.scheduling.model import (
     PreemptionRules,
     Queue,
     Reason,
+    Running,
 )
 from job_tracker.scheduling.planner import plan
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
@@ -358,6 +360,30 @@ def _check_capacity(world: World, seed: int) -> None:
                     used[name] = used.get(name, 0) + amount
         for name, amount in flavor.capacity.items():
             assert used.get(name, 0) <= amount, (seed, flavor.name, name)
+
+
+@pytest.mark.parametrize("unlucky", [0, 8])
+def test_with_many_queues_each_has_its_turn(unlucky: int) -> None:
+    """Also if nothing can be taken back for those that come first, since protected jobs hold it."""
+    flavors = [Flavor(name=name, capacity={"instances": 20}) for name in ("held", "lent")]
+    queues = [queue("free"), queue("kept", max_preemptions=0)]
+    for number in range(20):
+        limits = {"held" if number < unlucky else "lent": {"instances": Limit(nominal=1)}}
+        queues.append(Queue(name=f"q{number:02}", limits=limits))
+    world = World(*queues, flavors=flavors)
+    for number in range(20):
+        for flavor, name in (("held", "kept"), ("lent", "free")):
+            running = gang(number + 20 * (flavor == "held"), name)
+            world.begin(Running(running, Allocation(flavor=flavor), NOW - 5000))
+        wanted = ("held",) if number < unlucky else ("lent",)
+        world.submit(replace(gang(100 + number, f"q{number:02}"), flavors=wanted))
+    most = 0
+    for _ in range(30):
+        most = max(most, len(world.turn().preempted))
+        world.leave()
+        world.now += 1.0
+    assert {each for each in range(100, 120) if each in world.running} == set(range(100 + unlucky, 120))
+    assert most <= 8
 
 
 def test_what_is_guaranteed_can_always_be_taken_back() -> None:
