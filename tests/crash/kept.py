@@ -17,7 +17,7 @@ from training_service.client.errors import DeadlineExceeded, Unavailable
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds after which anything counts as stuck."""
+"""Seconds without an answer, or without a change of any job, after which something counts as stuck."""
 
 
 _FAILURES = 3  # failed starts in a row, as with an unreachable store, after which the restarts end

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.crash.kept import PATIENCE, KeptService, Stuck
 from training_service._generated import training_service_pb2 as pb
-from training_service.client import NotFound, TrainingClient
+from training_service.client import NotFound, TrainingClient, WaitTimedOut
 from training_service.client.watching import has_ended
 
 CAPACITY = 2
@@ -156,8 +156,16 @@ def submit(service: KeptService, job: PlannedJob) -> int:
 
 
 def wait(service: KeptService, job_id: int) -> None:
-    """Wait until the job has ended."""
-    service.ask(lambda client: client.wait(job_id, timeout=PATIENCE))
+    """Wait until the job has ended. It may wait for others: it is stuck if no job at all changes any more."""
+    while True:
+        before = _phases(service)
+        try:
+            service.ask(lambda client: client.wait(job_id, timeout=PATIENCE))
+        except WaitTimedOut:
+            if _phases(service) == before:
+                raise
+        else:
+            return
 
 
 def delete(service: KeptService, job_id: int) -> None:
@@ -173,8 +181,15 @@ def await_output(service: KeptService, job_id: int, instances: int) -> None:
         logs = [client.logs(job_id, rank=rank, tail_lines=1) for rank in range(instances)]
         return all(next(log, None) for log in logs) or has_ended(client.status(job_id))
 
-    deadline = time.monotonic() + PATIENCE
+    before, since = _phases(service), time.monotonic()
     while not service.ask(has_printed):
-        if time.monotonic() > deadline:
-            raise Stuck(f"job {job_id} prints nothing")
+        if time.monotonic() > since + PATIENCE:
+            if _phases(service) == before:
+                raise Stuck(f"job {job_id} prints nothing")
+            before, since = _phases(service), time.monotonic()
         time.sleep(0.05)
+
+
+def _phases(service: KeptService) -> dict[int, tuple[int, int]]:
+    """The status and the attempt of each job."""
+    return service.ask(lambda client: {job.job_id: (job.status, job.attempt) for job in client.list()})

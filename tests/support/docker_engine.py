@@ -39,7 +39,11 @@ class DockerEngine:
 
     @classmethod
     def up(cls) -> "DockerEngine":
-        """Return an engine with the program image. Raises NoEngineHere. The first call may take a minute."""
+        """Return an engine with the program image, and without objects of an earlier run if it is ours.
+
+        Its data outlives a run. One that was killed leaves groups, which the tests of the next would find.
+        The first call may take a minute. Raises NoEngineHere.
+        """
         if shutil.which("docker") and _answers():
             engine = cls(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"), is_ours=False)
             recipe, context = _SCRIPTS / "images/Dockerfile", _SCRIPTS.parent / "support"
@@ -49,6 +53,7 @@ class DockerEngine:
             engine = cls(_start(), is_ours=True)
         except CommandFailed as error:
             raise NoEngineHere(f"no Docker engine answers, and none can be started: {error}") from error
+        engine.clear(None)
         archive = _run(str(_SCRIPTS / "images/program-image"), PROGRAM_IMAGE, timeout=300).strip()
         engine.docker("load", "-qi", archive, timeout=110)
         return engine
@@ -92,8 +97,8 @@ class DockerEngine:
             ]
         return sorted(each["Names"][0].lstrip("/") if "Names" in each else each["Name"] for each in found)
 
-    def clear(self, instance: str = "test") -> None:
-        """Remove all containers, networks, volumes and images of the service with this name."""
+    def clear(self, instance: str | None = "test") -> None:
+        """Remove all containers, networks, volumes and images of the service with this name; None: of all."""
         mine = _of(instance)
         with self._api() as api:
             for container in api.containers(all=True, filters=mine):
@@ -118,8 +123,8 @@ class DockerEngine:
             api.close()
 
 
-def _of(instance: str) -> dict[str, str]:
-    return {"label": f"app.kubernetes.io/instance={instance}"}
+def _of(instance: str | None) -> dict[str, str]:
+    return {"label": "app.kubernetes.io/instance" + (f"={instance}" if instance is not None else "")}
 
 
 def _answers() -> bool:
