@@ -13,7 +13,8 @@ from benchmarks.filled import write_jobs
 from benchmarks.support import stored_spec
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
-from job_tracker.domain.job import Ending, Job, JobSpec, JobState, new_job
+from job_tracker.domain.job import Ending, Job, JobState, new_job
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import MAX_POINTS, MAX_SERIES, AttemptReport, MetricPoint
 from job_tracker.logs.archive import LogArchive

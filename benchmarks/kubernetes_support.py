@@ -28,7 +28,8 @@ from job_tracker.backends.kubernetes.plan import KubernetesPlan, plan
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.catalog import FixedCatalog
 from job_tracker.domain.group import GroupSpec
-from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job_spec import JobSpec
 from training_service.job_opening import make_resolver
 from training_service.settings import settings_model
 

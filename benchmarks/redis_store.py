@@ -33,7 +33,7 @@ from benchmarks.support import (
     service,
     workspace,
 )
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.store.jobs import RequestKey
 from job_tracker.store.redis import Address, RedisStore
 from tests.support.redis_server import MISSING, RedisServer, find_server

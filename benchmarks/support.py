@@ -24,7 +24,8 @@ import psutil
 
 from benchmarks.filled import write_jobs
 from job_tracker.domain.group import GroupSpec, InstanceSpec, Phase, RankStatus
-from job_tracker.domain.job import Ending, Job, JobSpec, JobState, new_job
+from job_tracker.domain.job import Ending, Job, JobState, new_job
+from job_tracker.domain.job_spec import JobSpec
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 

@@ -30,7 +30,7 @@ from job_tracker.domain import naming
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import GroupSpec, InstanceOptions
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.store.jobs import RequestKey
 
 MAX_NAME = 128

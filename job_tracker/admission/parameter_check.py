@@ -12,7 +12,7 @@ from job_tracker.common.printable import quoted
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.caller import Caller
 from job_tracker.domain.errors import InvalidField, LimitExceeded
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from job_tracker.catalog.groups import GROUP_PARAMETERS
 from job_tracker.catalog.parameters import PARAMETER_NAME, Parameter
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import Forbidden, InvalidField
-from job_tracker.domain.job import Program, ProgramChanges
+from job_tracker.domain.job_spec import Program, ProgramChanges
 from job_tracker.frameworks import FRAMEWORKS
 from job_tracker.frameworks.reserved_names import is_reserved
 

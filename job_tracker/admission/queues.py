@@ -9,7 +9,7 @@ from job_tracker.catalog.job_defaults import duration
 from job_tracker.catalog.parameters import INSTANCES_PARAMETER
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField, UnknownReference
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.scheduling.checks import fits_ever
 from job_tracker.scheduling.gangs import gang_of
 from job_tracker.scheduling.model import Gang

@@ -12,7 +12,7 @@ from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import InvalidField, LaunchFailed
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 
 _MAX_KNOWN = 1024
 

@@ -16,7 +16,7 @@ from job_tracker.common.config import Config
 from job_tracker.common.printable import quoted
 from job_tracker.common.validation import explain
 from job_tracker.domain.group import InstanceOptions, InstanceSpec
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.domain.observers import (
     JobObserver,
     RequestObserver,

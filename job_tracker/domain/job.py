@@ -1,7 +1,6 @@
 """A job: its spec, its state and the moves between states."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from job_tracker.domain import naming
@@ -9,13 +8,14 @@ from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import IllegalMove
 from job_tracker.domain.eviction import Eviction
-from job_tracker.domain.group import GroupRef, GroupSpec, InstanceOptions, Phase, RankStatus
+from job_tracker.domain.group import GroupRef, GroupSpec, Phase, RankStatus
 from job_tracker.domain.history import Ending as Ending
 from job_tracker.domain.history import Move as Move
 from job_tracker.domain.history import Preemption as Preemption
 from job_tracker.domain.history import PreemptionReason as PreemptionReason
-from job_tracker.domain.policies import Deadlines, NumberPolicy, RetryPolicy
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.domain.progress import Progress
+from job_tracker.domain.remains import Remains
 from job_tracker.domain.states import LIVE_STATES as LIVE_STATES
 from job_tracker.domain.states import TRANSITIONS as TRANSITIONS
 from job_tracker.domain.states import JobState as JobState
@@ -28,115 +28,6 @@ MOST_EVICTIONS = 100
 """After these, others count as failures. So a job that is always deleted ends some time."""
 _DETAIL_IN_MOVES = 1000  # characters
 _MAX_RESTARTS_IN_MOVES = 100  # the newest
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramChanges:
-    """The uncommitted changes of a program's files, which are recorded with the job."""
-
-    tree: str
-    """The name of the tree with their text, in the job's project."""
-    added: int = 0
-    """Lines."""
-    removed: int = 0
-    """Lines."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """The uploaded program of a job. The job's group has its command and its framework."""
-
-    tree: str
-    """The name of the tree of its files, in the job's project."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """The variables that the caller sent."""
-    requirements: str = ""
-    """The file of the tree with the Python packages that the program needs; empty: none."""
-    python_environment: str = ""
-    """The name of a configured Python environment; empty: the usual one."""
-    image: str = ""
-    """The image that the caller named; empty: none. The job's group has the image that is used."""
-    changes: ProgramChanges | None = None
-    """The changes since the commit in the job's `code_version`; None: none are recorded."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSpec:
-    """The accepted request: checked, with every default filled in. It never changes."""
-
-    group: GroupSpec
-    """The first field. Stored specs of versions that had no groups lack it, and are recognized by that."""
-    algorithm: str
-    dataset_id: str
-    """Empty, like the version and `data_uri`, for a job without a dataset."""
-    dataset_version: str
-    name: str
-    model_name: str
-    parameters: Mapping[str, str]
-    """The parameters that the caller sent."""
-    environment: Mapping[str, str]
-    """The parameters that the processes get: the sent ones, and the algorithm's defaults."""
-    data_uri: str
-    model_root: str
-    checkpoint_root: str
-    pod_options: InstanceOptions = InstanceOptions()  # noqa: RUF009  # it never changes
-    """The checked instance options of the request."""
-    code_version: str = ""
-    """The version of the training code, as configured at submission."""
-    algorithm_version: int = 0
-    """The version of the algorithm that was accepted, if it was declared by the API; 0: it is in a file."""
-    dataset_declaration: int = 0
-    """The version of the dataset's declaration that was accepted, likewise. See `dataset_version` for that of
-    the data."""
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    numbers: NumberPolicy = field(default_factory=NumberPolicy)
-    home: str = ""
-    """PROJECT/STORE, the parent of the job's folders; empty for jobs of versions without homes."""
-    project: str = naming.DEFAULT_PROJECT
-    """The project that the job belongs to, and whose roles count for it."""
-    submitted_by: str = ""
-    """The name of the caller; empty for jobs of versions without projects."""
-    program: Program | None = None
-    """The uploaded program; None for a configured algorithm."""
-    queue: str = naming.DEFAULT_QUEUE
-    """The queue in which the job waits."""
-    priority: int = 0
-    """Within its queue, jobs with a higher priority start first."""
-    expected: timedelta | None = None
-    """How long an attempt runs, as the caller says; None: not said."""
-    flavor: str = ""
-    """The kind of machine on which the job runs; empty: any."""
-
-    @property
-    def instances(self) -> int:
-        """Return the number of instances: the master, its workers, and those of other roles."""
-        return self.group.size
-
-
-@dataclass(frozen=True, slots=True)
-class Remains:
-    """The rest of a deleted job: its groups at the backend, and its logs. The leader removes them."""
-
-    job_id: int
-    algorithm: str
-    home: str
-    attempts: int
-
-    @property
-    def groups(self) -> list[GroupRef]:
-        """Return the groups of all attempts."""
-        return [self.group_of(attempt) for attempt in range(1, self.attempts + 1)]
-
-    @property
-    def folder(self) -> str:
-        """Return the relative path of the job's folders, the same for model, checkpoints and logs."""
-        return naming.job_folder(self.home, self.job_id)
-
-    def group_of(self, attempt: int) -> GroupRef:
-        """Return the group of an attempt."""
-        name = naming.group_name(self.algorithm, self.job_id, attempt)
-        return GroupRef(name, self.job_id, attempt, self.home)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

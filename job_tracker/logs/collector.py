@@ -15,7 +15,8 @@ from job_tracker.domain.errors import (
     TrackerError,
 )
 from job_tracker.domain.group import GroupRef
-from job_tracker.domain.job import Job, Remains
+from job_tracker.domain.job import Job
+from job_tracker.domain.remains import Remains
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.spool import Spool
 from job_tracker.store.jobs import JobReader

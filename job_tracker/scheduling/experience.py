@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
-from job_tracker.domain.job import Job, JobSpec, JobState, Move
+from job_tracker.domain.job import Job, JobState, Move
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.scheduling.durations import Kind, RunTimes
 from job_tracker.scheduling.model import Expected, Promise
 from job_tracker.scheduling.waits import Wait, WaitTimes

@@ -6,7 +6,7 @@ from math import ceil
 
 from job_tracker.catalog.syntax import BYTES, CPU, amount
 from job_tracker.domain.group import GroupSpec, InstanceOptions
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.scheduling.model import ANYWHERE, INSTANCES, Expected, Gang, Part, Resources, Where
 
 _THOUSANDTHS = 1000

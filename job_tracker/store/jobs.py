@@ -8,8 +8,10 @@ from typing import Protocol
 
 from job_tracker.common.broadcast import Subscription
 from job_tracker.domain.audit import AuditEvent
-from job_tracker.domain.job import Job, JobSpec, JobState, Remains
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.domain.naming import DEFAULT_PROJECT
+from job_tracker.domain.remains import Remains
 from job_tracker.store.lease import Term
 
 Changes = Subscription[int, JobState]

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from job_tracker.domain import naming
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 
 _SPEC = TypeAdapter(JobSpec)
 _BEGINNING = b'{"group":'

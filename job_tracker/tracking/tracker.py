@@ -29,7 +29,8 @@ from job_tracker.domain.errors import (
     TrackerError,
 )
 from job_tracker.domain.group import GroupRef
-from job_tracker.domain.job import Ending, Job, JobSpec, JobState
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.domain.naming import DEFAULT_QUEUE
 from job_tracker.domain.observers import JobObserver, WaitingObserver, ignore_job
 from job_tracker.domain.tags import HELD

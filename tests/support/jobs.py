@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from job_tracker.domain import naming
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceOptions
-from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.domain.policies import Elastic
 
 _OPTIONS = TypeAdapter(InstanceOptions)

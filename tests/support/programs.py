@@ -11,7 +11,8 @@ from job_tracker.catalog import FixedCatalog
 from job_tracker.catalog.groups import Composition
 from job_tracker.domain import naming
 from job_tracker.domain.group import InstanceOptions
-from job_tracker.domain.job import Job, Program
+from job_tracker.domain.job import Job
+from job_tracker.domain.job_spec import Program
 from tests.support.jobs import job_of, spec
 
 FILES = {

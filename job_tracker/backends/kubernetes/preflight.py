@@ -7,7 +7,8 @@ from job_tracker.backends.kubernetes.api_errors import ApiError
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.common.tasks import SharedWork
 from job_tracker.domain.errors import BackendUnavailable
-from job_tracker.domain.job import Job, JobSpec, JobState
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.job_spec import JobSpec
 
 # No job has this id, so the pod's name is unused.
 _UNUSED_ID = 0

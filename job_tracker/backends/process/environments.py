@@ -12,7 +12,7 @@ from pathlib import Path
 
 from job_tracker.backends.shared import requirements_runner
 from job_tracker.backends.shared.requirements import given
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 
 _CACHES = {
     "XDG_CACHE_HOME": "",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from job_tracker.backends.shared import requirements_runner
-from job_tracker.domain.job import Program
+from job_tracker.domain.job_spec import Program
 
 
 def in_image(program: Program | None, image: str, root: str, **options: Any) -> tuple[str, ...]:

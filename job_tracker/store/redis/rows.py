@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 
-from job_tracker.domain.job import Job, JobState, Remains
+from job_tracker.domain.job import Job, JobState
+from job_tracker.domain.remains import Remains
 from job_tracker.domain.telemetry import AttemptReport, MetricSeries, SeriesPoint
 from job_tracker.store import encoding, specs
 from job_tracker.store.jobs import CLOCK_SLACK, JobFilter, moved

@@ -21,7 +21,9 @@ from job_tracker.domain.errors import (
     StoreUnavailable,
     UnknownProject,
 )
-from job_tracker.domain.job import TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
+from job_tracker.domain.job import TRANSITIONS, Job, JobState, new_job
+from job_tracker.domain.job_spec import JobSpec
+from job_tracker.domain.remains import Remains
 from job_tracker.domain.telemetry import (
     MAX_ARTIFACTS,
     MAX_POINTS,

@@ -20,7 +20,9 @@ from job_tracker.domain.errors import (
     StaleJob,
     StoreUnavailable,
 )
-from job_tracker.domain.job import TRANSITIONS, Job, JobSpec, JobState, Remains, new_job
+from job_tracker.domain.job import TRANSITIONS, Job, JobState, new_job
+from job_tracker.domain.job_spec import JobSpec
+from job_tracker.domain.remains import Remains
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricSeries
 from job_tracker.store import encoding
 from job_tracker.store.jobs import LARGEST_LIST, Changes, JobFilter, Listing, RequestKey

@@ -10,7 +10,8 @@ import pytest
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.errors import IllegalMove, JobNotFound, LimitExceeded, RequestKeyConflict, StaleJob
 from job_tracker.domain.group import Phase, RankStatus
-from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState, Program
+from job_tracker.domain.job import TRANSITIONS, Ending, Job, JobState
+from job_tracker.domain.job_spec import Program
 from job_tracker.domain.pace import Activity, RankPace
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.domain.progress import Progress

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from job_tracker.domain.errors import JobNotFound, LeadershipLost, StaleJob
-from job_tracker.domain.job import Ending, Job, JobState, Remains
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.remains import Remains
 from job_tracker.store.base import Store
 from job_tracker.store.jobs import CLOCK_SLACK, JobFilter
 from job_tracker.store.lease import Term

@@ -19,7 +19,8 @@ from job_tracker.catalog.groups import Composition
 from job_tracker.domain import naming
 from job_tracker.domain.errors import LaunchFailed, NoRoom
 from job_tracker.domain.group import InstanceOptions
-from job_tracker.domain.job import Job, Program
+from job_tracker.domain.job import Job
+from job_tracker.domain.job_spec import Program
 from job_tracker.files.untrusted import Place
 from job_tracker.trees.store import ProjectTrees, TreeStore
 from tests.support.backends import ProcessGroups, seen, text_of

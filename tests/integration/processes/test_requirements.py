@@ -20,7 +20,8 @@ from job_tracker.catalog.groups import Composition
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.errors import InvalidField, LaunchFailed
 from job_tracker.domain.group import GroupSpec, InstanceOptions
-from job_tracker.domain.job import Job, Program
+from job_tracker.domain.job import Job
+from job_tracker.domain.job_spec import Program
 from job_tracker.trees.store import TreeStore
 from tests.support import tiny_wheel
 from tests.support.backends import ProcessGroups, seen, text_of

@@ -14,7 +14,7 @@ from job_tracker.catalog import Algorithm, FixedCatalog
 from job_tracker.common.turns import FairTurns
 from job_tracker.domain.caller import BUILT_IN, Caller
 from job_tracker.domain.errors import InvalidField, LimitExceeded
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 from tests.support.callers import caller_at
 from tests.support.catalog import algorithm_of, fake_resolver, pod_resolver
 from tests.support.jobs import spec

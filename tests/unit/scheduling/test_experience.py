@@ -9,16 +9,8 @@ import pytest
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import GroupSpec, InstanceSpec
-from job_tracker.domain.job import (
-    Ending,
-    Job,
-    JobSpec,
-    JobState,
-    Preemption,
-    PreemptionReason,
-    Program,
-    new_job,
-)
+from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
+from job_tracker.domain.job_spec import JobSpec, Program
 from job_tracker.domain.policies import Deadlines, RetryPolicy
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.experience import Experience, kind_of, run_times

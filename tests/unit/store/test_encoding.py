@@ -10,7 +10,8 @@ from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.eviction import Eviction
 from job_tracker.domain.group import GroupSpec, InstanceOptions, InstanceSpec, Phase, RankStatus, Toleration
-from job_tracker.domain.job import Ending, JobSpec, JobState, Move, Preemption, Program, ProgramChanges
+from job_tracker.domain.job import Ending, JobState, Move, Preemption
+from job_tracker.domain.job_spec import JobSpec, Program, ProgramChanges
 from job_tracker.domain.pace import RankPace
 from job_tracker.domain.policies import Deadlines, Elastic, NumberPolicy, RetryPolicy
 from job_tracker.domain.progress import Nonfinite, Progress

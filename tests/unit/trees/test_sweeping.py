@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from job_tracker.domain.errors import StoreUnavailable
-from job_tracker.domain.job import Ending, Job, JobState, Program
+from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.job_spec import Program
 from job_tracker.store.sqlite import SqliteStore
 from job_tracker.trees.store import TreeStore
 from job_tracker.trees.sweeping import TreeSweeper

@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from job_tracker.admission.admission import JobRequest
 from job_tracker.admission.programs import ProgramRequest
 from job_tracker.domain.group import InstanceOptions
-from job_tracker.domain.job import Job, JobSpec, ProgramChanges
+from job_tracker.domain.job import Job
+from job_tracker.domain.job_spec import JobSpec, ProgramChanges
 from job_tracker.domain.tags import Annotation
 from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.times import duration_of, seconds

@@ -13,7 +13,7 @@ from job_tracker.admission.queues import OneQueue
 from job_tracker.catalog import Dataset, FixedCatalog
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.job import JobSpec
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.domain.policies import Elastic
 from job_tracker.store import specs
 from tests.support.catalog import ALGORITHM, pod_resolver

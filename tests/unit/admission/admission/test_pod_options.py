@@ -12,7 +12,8 @@ from job_tracker.catalog import Dataset, FixedCatalog
 from job_tracker.domain.caller import BUILT_IN
 from job_tracker.domain.errors import InvalidField
 from job_tracker.domain.group import InstanceOptions, Phase, RankStatus
-from job_tracker.domain.job import Ending, JobSpec, JobState
+from job_tracker.domain.job import Ending, JobState
+from job_tracker.domain.job_spec import JobSpec
 from job_tracker.store import specs
 from tests.support.catalog import fake_resolver, pod_resolver
 from tests.support.jobs import NOON, job

@@ -1,0 +1,93 @@
+"""The accepted request for a job, which never changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from job_tracker.domain import naming
+from job_tracker.domain.group import GroupSpec, InstanceOptions
+from job_tracker.domain.policies import Deadlines, NumberPolicy, RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramChanges:
+    """The uncommitted changes of a program's files, which are recorded with the job."""
+
+    tree: str
+    """The name of the tree with their text, in the job's project."""
+    added: int = 0
+    """Lines."""
+    removed: int = 0
+    """Lines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The uploaded program of a job. The job's group has its command and its framework."""
+
+    tree: str
+    """The name of the tree of its files, in the job's project."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """The variables that the caller sent."""
+    requirements: str = ""
+    """The file of the tree with the Python packages that the program needs; empty: none."""
+    python_environment: str = ""
+    """The name of a configured Python environment; empty: the usual one."""
+    image: str = ""
+    """The image that the caller named; empty: none. The job's group has the image that is used."""
+    changes: ProgramChanges | None = None
+    """The changes since the commit in the job's `code_version`; None: none are recorded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """The accepted request: checked, with every default filled in. It never changes."""
+
+    group: GroupSpec
+    """The first field. Stored specs of versions that had no groups lack it, and are recognized by that."""
+    algorithm: str
+    dataset_id: str
+    """Empty, like the version and `data_uri`, for a job without a dataset."""
+    dataset_version: str
+    name: str
+    model_name: str
+    parameters: Mapping[str, str]
+    """The parameters that the caller sent."""
+    environment: Mapping[str, str]
+    """The parameters that the processes get: the sent ones, and the algorithm's defaults."""
+    data_uri: str
+    model_root: str
+    checkpoint_root: str
+    pod_options: InstanceOptions = InstanceOptions()  # noqa: RUF009  # it never changes
+    """The checked instance options of the request."""
+    code_version: str = ""
+    """The version of the training code, as configured at submission."""
+    algorithm_version: int = 0
+    """The version of the algorithm that was accepted, if it was declared by the API; 0: it is in a file."""
+    dataset_declaration: int = 0
+    """The version of the dataset's declaration that was accepted, likewise. See `dataset_version` for that of
+    the data."""
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    numbers: NumberPolicy = field(default_factory=NumberPolicy)
+    home: str = ""
+    """PROJECT/STORE, the parent of the job's folders; empty for jobs of versions without homes."""
+    project: str = naming.DEFAULT_PROJECT
+    """The project that the job belongs to, and whose roles count for it."""
+    submitted_by: str = ""
+    """The name of the caller; empty for jobs of versions without projects."""
+    program: Program | None = None
+    """The uploaded program; None for a configured algorithm."""
+    queue: str = naming.DEFAULT_QUEUE
+    """The queue in which the job waits."""
+    priority: int = 0
+    """Within its queue, jobs with a higher priority start first."""
+    expected: timedelta | None = None
+    """How long an attempt runs, as the caller says; None: not said."""
+    flavor: str = ""
+    """The kind of machine on which the job runs; empty: any."""
+
+    @property
+    def instances(self) -> int:
+        """Return the number of instances: the master, its workers, and those of other roles."""
+        return self.group.size

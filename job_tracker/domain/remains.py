@@ -1,0 +1,31 @@
+"""What is left of a deleted job."""
+
+from dataclasses import dataclass
+
+from job_tracker.domain import naming
+from job_tracker.domain.group import GroupRef
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """The rest of a deleted job: its groups at the backend, and its logs. The leader removes them."""
+
+    job_id: int
+    algorithm: str
+    home: str
+    attempts: int
+
+    @property
+    def groups(self) -> list[GroupRef]:
+        """Return the groups of all attempts."""
+        return [self.group_of(attempt) for attempt in range(1, self.attempts + 1)]
+
+    @property
+    def folder(self) -> str:
+        """Return the relative path of the job's folders, the same for model, checkpoints and logs."""
+        return naming.job_folder(self.home, self.job_id)
+
+    def group_of(self, attempt: int) -> GroupRef:
+        """Return the group of an attempt."""
+        name = naming.group_name(self.algorithm, self.job_id, attempt)
+        return GroupRef(name, self.job_id, attempt, self.home)
