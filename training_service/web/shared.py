@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -16,7 +17,7 @@ SHORTEST_PAUSE: Final = 0.6
 """Seconds from one version of a part to the next. A change is on the screen within a second."""
 _LONGEST_PAUSE: Final = 5.0
 _PAUSE_TIMES: Final = 10
-"""A part that takes long is made less often: at most a tenth of the time goes into it."""
+"""A part that takes much computing is made less often: at most a tenth of the time goes into it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,14 @@ class SharedParts:
 
     def _begin(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Any]]) -> _Making:
         loop = asyncio.get_running_loop()
+        busy = time.process_time()
         # Those who wait for it handle its errors.
         task = background(make(), "part of a page", expected=(Exception,), detached=True)
         making = _Making(loop.time(), task)
 
         def done(_: "asyncio.Task[Any]") -> None:
-            took = loop.time() - making.begun
+            # Not the time in which the machine does other work: on a busy one, all versions would come late.
+            took = min(loop.time() - making.begun, time.process_time() - busy)
             making.next_at = making.begun + min(max(self._pause, _PAUSE_TIMES * took), _LONGEST_PAUSE)
             loop.call_later(_LONGEST_PAUSE, forget)
 
@@ -86,12 +89,13 @@ class SharedParts:
         return making
 
 
-def version(name: str, text: str) -> Version:
+def version(name: str, text: str, digest: str = "") -> Version:
     """Return the version of a part with this text, sent as the event `name`.
 
-    The digest is its id: a browser that connects again says what it shows.
+    The digest is its id: a browser that connects again says what it shows. It is that of the text, unless
+    the text is only what has changed.
     """
-    digest = digest_of(text)
+    digest = digest or digest_of(text)
     return Version(f"id: {digest}\n{streams.event(name, text)}".encode(), digest)
 
 

@@ -16,7 +16,8 @@ from job_tracker.store.jobs import Changes
 from training_service.web import live as streams
 from training_service.web.filters import Wanted, wanted
 from training_service.web.pages.account import local
-from training_service.web.shared import Version, digest_of, rights_of, version
+from training_service.web.row_list import RowList, whole
+from training_service.web.shared import digest_of, rights_of
 from training_service.web.templates import render
 from training_service.web.visits import Parts, Visit, see
 
@@ -64,7 +65,7 @@ async def table(visit: Visit) -> Response:
     filtered = wanted(visit.request.query_params)
     page = await _page(visit, filtered, visit.who)
     projects = await visit.parts.access.list_projects(visit.who)
-    rows = _rows(page)
+    rows = whole(rows_of(page))
     return visit.page(
         "jobs.html",
         wanted=filtered,
@@ -78,7 +79,7 @@ async def table(visit: Visit) -> Response:
 
 
 async def live(visit: Visit) -> Response:
-    """Send the rows of a page again whenever one of them changes, or a new job comes."""
+    """Send the rows that change, come or go; first all of them, unless the browser shows them already."""
     filtered = wanted(visit.request.query_params)
     filtered.where(visit.who)  # before the stream begins, so that its errors are answers
     return visit.stream(_versions(visit, filtered, visit.shown_before))
@@ -114,19 +115,19 @@ def job_ids(texts: Sequence[str]) -> list[int]:
 class _Rows:
     """The rows of a page, and which changes concern them."""
 
-    version: Version
-    shown: frozenset[int]
+    list: RowList
     newest: float
     """Jobs with higher ids belong to the page, too, if they match the filter."""
 
     def concern(self, job_id: int) -> bool:
         """Return whether a change of this job may change the rows."""
-        return job_id in self.shown or job_id > self.newest
+        return job_id in self.list.rows or job_id > self.newest
 
 
 async def _versions(visit: Visit, filtered: Wanted, seen: str) -> AsyncGenerator[str | bytes, None]:
     parts = visit.parts
     loop = asyncio.get_running_loop()
+    before: RowList | None = None
     with parts.changes(None) as changes:
         since = loop.time()
         while True:
@@ -136,16 +137,16 @@ async def _versions(visit: Visit, filtered: Wanted, seen: str) -> AsyncGenerator
             except StoreUnavailable as error:
                 yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
                 await parts.live.wait(asyncio.sleep(_AWAY_SECONDS))
-                seen, since = "", loop.time()
+                seen, before, since = "", None, loop.time()
                 continue
             except TrackerError as error:
                 yield streams.event("problem", visit.rendered("problem_part.html", problem=str(error)))
                 return
-            if rows.version.digest != seen:
+            if rows.list.digest != seen:
                 if not seen:
                     yield streams.event("problem", "")
-                yield rows.version.event
-                seen = rows.version.digest
+                yield rows.list.event_after(before)
+            seen, before = rows.list.digest, rows.list
             while not any(map(rows.concern, batch := await _batch(parts, changes))):
                 if not batch:
                     yield streams.QUIET
@@ -158,9 +159,9 @@ async def _shared_rows(visit: Visit, filtered: Wanted, since: float) -> _Rows:
 
     async def make() -> _Rows:
         page = await _page(visit, filtered, caller)
-        shown = frozenset(view.job.id for view in page.jobs)
-        newest = max(shown, default=0) if filtered.before is None else float("inf")
-        return _Rows(version("rows", _rows(page)), shown, newest)
+        shown = RowList(rows_of(page))
+        newest = max(shown.rows, default=0) if filtered.before is None else float("inf")
+        return _Rows(shown, newest)
 
     key = ("jobs", filtered.where(caller), filtered.size, filtered.before, rights_of(caller))
     return await visit.parts.shared.made(key, since, make)
@@ -175,8 +176,9 @@ async def _page(visit: Visit, filtered: Wanted, caller: Caller) -> Page:
     return await visit.jobs.list(caller, where, limit=filtered.size, before=filtered.before)
 
 
-def _rows(page: Page) -> str:
-    return render("jobs_rows.html", rows=[row_of(view) for view in page.jobs])
+def rows_of(page: Page) -> dict[int, str]:
+    """Return the rows of a page by their jobs, in their order."""
+    return {view.job.id: render("jobs_row.html", row=row_of(view)) for view in page.jobs}
 
 
 def _live_query(filtered: Wanted, digest: str) -> str:

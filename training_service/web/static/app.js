@@ -59,6 +59,12 @@
     }
   }
 
+  // Filters are folded on small screens.
+  const small = matchMedia("(max-width: 48rem)");
+  const fold = () => document.querySelectorAll("details.fold").forEach((part) => (part.open = !small.matches));
+  small.addEventListener("change", fold);
+  fold();
+
   // Times of forms are in UTC on the server, and in the reader's zone on the page.
   const two = (number) => String(number).padStart(2, "0");
   for (const input of document.querySelectorAll("input[data-moment]")) {
@@ -133,6 +139,11 @@
 
   document.addEventListener("htmx:afterSwap", (event) => {
     showTimes(event.target);
+    showSelection();
+  });
+  document.addEventListener("htmx:sseMessage", (event) => {
+    if (event.detail.type !== "changes") return;
+    showTimes(document);
     showSelection();
   });
   // The stream of a page may break: its replica went away, or the session has ended. The browser tries again.
