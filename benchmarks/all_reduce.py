@@ -23,8 +23,7 @@ import torch.distributed as dist
 from language_model.all_reduce import theory
 from language_model.all_reduce.choosing import by_hand
 from language_model.all_reduce.theory import Traffic
-from language_model.all_reduce.topology import BY_HAND, Topology
-from language_model.all_reduce.torus import squarest_columns
+from language_model.all_reduce.topology import BY_HAND
 from language_model.all_reduce.wire import Wire
 from torch.multiprocessing.spawn import start_processes
 from trainer_kit.group import Group, join
@@ -46,7 +45,7 @@ def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
     for topology in BY_HAND:
         counted = [rank[topology] for rank in ranks]
         sent = max(Traffic(Fraction(c["bytes"], MEGABYTES * 2**20), c["messages"]) for c in counted)
-        formula = max(_formula(topology, rank, size) for rank in range(size))
+        formula = max(theory.of_rank(topology, rank, size, NODE_SIZE) for rank in range(size))
         taken = max(statistics.median(c["seconds"]) for c in counted)
         rows.append(
             Row(
@@ -64,18 +63,6 @@ def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
 
 def _text_of(traffic: Traffic) -> str:
     return f"{float(traffic.share):.3f} S in {traffic.messages} messages"
-
-
-def _formula(topology: Topology, rank: int, size: int) -> Traffic:
-    match topology:
-        case Topology.HALVING_DOUBLING:
-            return theory.halving_doubling(rank, size)
-        case Topology.HIERARCHICAL:
-            return theory.hierarchical(rank, size, NODE_SIZE)
-        case Topology.TORUS:
-            return theory.torus(size, squarest_columns(size))
-        case _:
-            return theory.ring(size)
 
 
 def _measured(size: int, rounds: int) -> list[dict[str, Any]]:

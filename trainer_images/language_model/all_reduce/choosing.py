@@ -5,7 +5,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from language_model.all_reduce import halving_doubling, hierarchical, ring, torus
+from language_model.all_reduce import binary_blocks, halving_doubling, hierarchical, ring, star, torus, tree
+from language_model.all_reduce.theory import squarest_columns
 from language_model.all_reduce.topology import Topology
 from language_model.all_reduce.wire import Wire
 
@@ -24,9 +25,13 @@ def by_hand(topology: Topology, size: int, node_size: int) -> AllReduce:
     A torus uses the most square grid of `size`. Raises KeyError for Topology.LIBRARY.
     """
     algorithms: dict[Topology, AllReduce] = {
+        Topology.STAR: star.all_reduce,
+        Topology.TREE: tree.all_reduce,
         Topology.RING: ring.all_reduce,
         Topology.HALVING_DOUBLING: halving_doubling.all_reduce,
+        Topology.BINARY_BLOCKS: binary_blocks.all_reduce,
         Topology.HIERARCHICAL: partial(hierarchical.all_reduce, node_size=node_size),
-        Topology.TORUS: partial(torus.all_reduce, columns=torus.squarest_columns(size)),
+        Topology.HIERARCHICAL_RING: partial(hierarchical.all_reduce, node_size=node_size, has_rings=True),
+        Topology.TORUS: partial(torus.all_reduce, columns=squarest_columns(size)),
     }
     return algorithms[topology]

@@ -4,6 +4,8 @@ It sends as many bytes as a ring in 2 log2 n steps instead of 2 (n - 1), if n is
 some processes first send their tensor to a neighbour, and get the sum from it at the end.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -25,23 +27,31 @@ def all_reduce(tensor: Tensor, wire: Wire) -> None:
         wire.receive(received, wire.rank - 1)
         flat += received
     among_core = wire.among([*range(1, 2 * folded, 2), *range(2 * folded, wire.size)])
-    _halve_and_double(flat, received, core // 2, among_core)
+    halve_and_double(flat, received, core // 2, among_core)
     if is_in_pair:
         wire.send(flat, wire.rank - 1)
 
 
-def _halve_and_double(tensor: Tensor, room: Tensor, distance: int, wire: Wire) -> None:
+def halve_and_double(
+    tensor: Tensor,
+    room: Tensor,
+    distance: int,
+    wire: Wire,
+    between: Callable[[Tensor], object] = lambda _: None,
+) -> None:
     """Sum `tensor` over the processes whose ranks differ in the bits of `distance` and below.
 
     Two partners exchange halves. Each sums its half with the nearer processes, and they exchange the sums.
-    `room` is a buffer for receiving.
+    `room` is a buffer for receiving. Between halving and doubling, `between` is called with the part that
+    this process has summed. The parts of the ranks follow each other in the tensor.
     """
     if distance == 0:
+        between(tensor)
         return
     halves = tensor.tensor_split(2)
     kept, given = halves if not wire.rank & distance else halves[::-1]
     partner, received = wire.rank ^ distance, room[: kept.numel()]
     wire.exchange(given, partner, received, partner)
     kept += received
-    _halve_and_double(kept, room, distance // 2, wire)
+    halve_and_double(kept, room, distance // 2, wire, between)
     wire.exchange(kept, partner, given, partner)

@@ -1,7 +1,8 @@
 """A two-level all-reduce (Jia et al., arXiv:1807.11205, 2018): within nodes, then between their leaders.
 
 It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only k use the slow
-links, in 2 (k - 1) steps instead of 2 (n - 1).
+links, in 2 (k - 1) steps instead of 2 (n - 1). Within a node the tensor goes to the leader and back along a
+binomial tree, or in chunks around a ring, as in the paper: then nobody sends it more than twice in the node.
 """
 
 import torch
@@ -11,19 +12,21 @@ from language_model.all_reduce import ring
 from language_model.all_reduce.wire import Wire
 
 
-def all_reduce(tensor: Tensor, wire: Wire, node_size: int) -> None:
+def all_reduce(tensor: Tensor, wire: Wire, node_size: int, *, has_rings: bool = False) -> None:
     """Sum a contiguous tensor over all processes of the wire, in place.
 
-    A node has `node_size` consecutive processes. The last node may be smaller.
+    A node has `node_size` consecutive processes. The last node may be smaller. `has_rings`: its processes
+    form a ring, not a tree.
     """
     flat = tensor.view(-1)
     leaders = range(0, wire.size, node_size)
     leader = wire.rank - wire.rank % node_size
     node = wire.among(range(leader, min(leader + node_size, wire.size)))
-    _reduce(flat, node)
+    reduce, broadcast = (_reduce_in_ring, _broadcast_in_ring) if has_rings else (_reduce, _broadcast)
+    reduce(flat, node)
     if wire.rank == leader:
         ring.all_reduce(flat, wire.among(leaders))
-    _broadcast(flat, node)
+    broadcast(flat, node)
 
 
 def _reduce(tensor: Tensor, wire: Wire) -> None:
@@ -41,6 +44,27 @@ def _broadcast(tensor: Tensor, wire: Wire) -> None:
         wire.receive(tensor, _parent(wire.rank))
     for child in reversed(children(wire.rank, wire.size)):  # the largest subtree first
         wire.send(tensor, child)
+
+
+def _reduce_in_ring(tensor: Tensor, wire: Wire) -> None:
+    """Compute the sum in rank 0. While a chunk is passed on, the next one comes."""
+    chunks = tensor.tensor_split(wire.size)
+    received = torch.empty_like(chunks[0])
+    for chunk in chunks:
+        if wire.rank + 1 < wire.size:
+            part = received[: chunk.numel()]
+            wire.receive(part, wire.rank + 1)
+            chunk += part
+        if wire.rank > 0:
+            wire.send(chunk, wire.rank - 1)
+
+
+def _broadcast_in_ring(tensor: Tensor, wire: Wire) -> None:
+    for chunk in tensor.tensor_split(wire.size):
+        if wire.rank > 0:
+            wire.receive(chunk, wire.rank - 1)
+        if wire.rank + 1 < wire.size:
+            wire.send(chunk, wire.rank + 1)
 
 
 def children(rank: int, size: int) -> list[int]:

@@ -5,8 +5,12 @@ data, and all but one must receive the sum. The algorithms differ in the number 
 the busiest process, and in the links that they use.
 """
 
+from collections.abc import Callable
 from fractions import Fraction
+from math import isqrt
 from typing import NamedTuple
+
+from language_model.all_reduce.topology import Topology
 
 
 class Traffic(NamedTuple):
@@ -15,6 +19,33 @@ class Traffic(NamedTuple):
     share: Fraction
     """The bytes sent, as a multiple of the tensor's size."""
     messages: int
+
+
+def of_rank(topology: Topology, rank: int, size: int, node_size: int) -> Traffic:
+    """Return the traffic of one process. Raises KeyError for Topology.LIBRARY."""
+    formulas: dict[Topology, Callable[[], Traffic]] = {
+        Topology.STAR: lambda: star(rank, size),
+        Topology.TREE: lambda: tree(rank, size),
+        Topology.RING: lambda: ring(size),
+        Topology.HALVING_DOUBLING: lambda: halving_doubling(rank, size),
+        Topology.BINARY_BLOCKS: lambda: binary_blocks(rank, size),
+        Topology.HIERARCHICAL: lambda: hierarchical(rank, size, node_size),
+        Topology.HIERARCHICAL_RING: lambda: hierarchical_ring(rank, size, node_size),
+        Topology.TORUS: lambda: torus(size, squarest_columns(size)),
+    }
+    return formulas[topology]()
+
+
+def star(rank: int, size: int) -> Traffic:
+    """Return the traffic of a star: rank 0 sends the sum to all others."""
+    sent = 1 if rank else size - 1
+    return Traffic(Fraction(sent), sent)
+
+
+def tree(rank: int, size: int) -> Traffic:
+    """Return the traffic of a binary tree: a process sends to its parent once, and to each child once."""
+    sent = (rank > 0) + max(0, min(2 * rank + 3, size) - (2 * rank + 1))
+    return Traffic(Fraction(sent), sent)
 
 
 def ring(size: int) -> Traffic:
@@ -32,6 +63,21 @@ def halving_doubling(rank: int, size: int) -> Traffic:
     return Traffic(2 * Fraction(core - 1, core) + is_helper, 2 * (core.bit_length() - 1) + is_helper)
 
 
+def binary_blocks(rank: int, size: int) -> Traffic:
+    """Return the traffic after Rabenseifner and Träff 2004: halving and doubling within each block.
+
+    A process also sends its part to the next larger block, in as many messages as that is times larger, and
+    the sum of its part to one process of the next smaller block.
+    """
+    blocks = [1 << bit for bit in reversed(range(size.bit_length())) if size >> bit & 1]
+    place = next(place for place in range(len(blocks)) if rank < sum(blocks[: place + 1]))
+    block = blocks[place]
+    has_smaller, has_larger = place + 1 < len(blocks), place > 0
+    share = 2 * Fraction(block - 1, block) + Fraction(has_smaller + has_larger, block)
+    messages = 2 * (block.bit_length() - 1) + has_smaller
+    return Traffic(share, messages + (blocks[place - 1] // block if has_larger else 0))
+
+
 def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
     """Return the traffic after Jia et al. 2018, with a binomial tree per node and a ring between the leaders.
 
@@ -46,10 +92,25 @@ def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
     return Traffic(between.share + below, between.messages + below)
 
 
+def hierarchical_ring(rank: int, size: int, node_size: int) -> Traffic:
+    """Return the traffic after Jia et al. 2018: a node of m passes on m chunks, to the leader and from it."""
+    place = rank % node_size
+    in_node = min(node_size, size - (rank - place))
+    passed = (place > 0) + (place < in_node - 1)
+    between = Traffic(Fraction(0), 0) if place else ring(-(-size // node_size))
+    return Traffic(between.share + passed, between.messages + passed * in_node)
+
+
 def torus(size: int, columns: int) -> Traffic:
     """Return the traffic after Mikami et al. 2018: a ring along the row, and one along the column."""
     row, column = ring(columns), ring(size // columns)
     return Traffic(row.share + column.share / columns, row.messages + column.messages)
+
+
+def squarest_columns(size: int) -> int:
+    """Return the number of columns of the grid with the fewest steps. For a prime, that is a single row."""
+    rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
+    return size // rows
 
 
 def of_all(size: int) -> int:

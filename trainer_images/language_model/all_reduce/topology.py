@@ -8,10 +8,17 @@ class Topology(StrEnum):
 
     LIBRARY = "library"
     """The choice of the library, gloo or NCCL."""
+    STAR = "star"
+    """One process sums."""
+    TREE = "tree"
     RING = "ring"
     HALVING_DOUBLING = "halving_doubling"
+    BINARY_BLOCKS = "binary_blocks"
+    """Halving and doubling in blocks of a power of two."""
     HIERARCHICAL = "hierarchical"
-    """First within nodes, then between one process of each node."""
+    """First within nodes by a tree, then between one process of each node."""
+    HIERARCHICAL_RING = "hierarchical_ring"
+    """The same, with a ring within nodes."""
     TORUS = "torus"
 
 

@@ -5,8 +5,6 @@ The processes form a grid. Each row sums chunks, each column sums its chunk over
 gathers the chunks. This sends the bytes of a ring in 2 (rows - 1) + 2 (columns - 1) steps.
 """
 
-from math import isqrt
-
 from torch import Tensor
 
 from language_model.all_reduce import ring
@@ -27,9 +25,3 @@ def all_reduce(tensor: Tensor, wire: Wire, columns: int) -> None:
     ring.reduce_scatter(chunks, row)
     ring.all_reduce(chunks[column_number], column)
     ring.all_gather(chunks, row)
-
-
-def squarest_columns(size: int) -> int:
-    """Return the number of columns of the grid with the fewest steps. For a prime, that is a single row."""
-    rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
-    return size // rows

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from trainer_kit.group import Group
 
-NODE_SIZE = 2
-COUNTED = 24 * 10
+NODE_SIZE = 3
+COUNTED = 24 * 10 * 7
 """The number of elements, which is divisible by every group size here."""
 CASES = [
     *((torch.float32, count) for count in (0, 1, 5, 1001, COUNTED)),

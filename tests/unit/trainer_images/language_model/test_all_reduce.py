@@ -12,9 +12,9 @@ from tests.support.trainers.programs import all_reduce as program
 from tests.support.trainers.programs.all_reduce import CASES, COUNTED, NODE_SIZE
 
 TOLERANCES = {"torch.float32": 2e-6, "torch.float64": 2e-15, "torch.bfloat16": 0.1}
-"""Absolute, for sums of six standard normal numbers, each rounded five times."""
+"""Absolute, for sums of seven standard normal numbers, each rounded six times."""
 
-SIZES = [2, 3, 4, 6]
+SIZES = [2, 3, 4, 6, 7]
 
 Cases = list[list[dict[str, Any]]]
 """The results of each rank for each case."""
@@ -47,12 +47,7 @@ def test_all_ranks_get_identical_sums(summed: Summed, size: int) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_the_traffic_of_each_rank_matches_the_formula(summed: Summed, size: int, topology: Topology) -> None:
     for rank, cases in enumerate(summed[size]):
-        expected = {
-            Topology.RING: theory.ring(size),
-            Topology.HALVING_DOUBLING: theory.halving_doubling(rank, size),
-            Topology.HIERARCHICAL: theory.hierarchical(rank, size, NODE_SIZE),
-            Topology.TORUS: theory.torus(size, columns={2: 2, 3: 3, 4: 2, 6: 3}[size]),
-        }[topology]
+        expected = theory.of_rank(topology, rank, size, NODE_SIZE)
         for case in cases:
             if case["topology"] == topology and case.get("count") == COUNTED:
                 assert case["bytes"] == expected.share * case["tensor_bytes"]
