@@ -2,7 +2,7 @@
 
 It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only k use the slow
 links, in 2 (k - 1) steps instead of 2 (n - 1). Within a node the tensor goes to the leader and back along a
-binomial tree, or in chunks around a ring, as in the paper: then nobody sends it more than twice in the node.
+binomial tree, or in chunks around a ring, as in the paper: then no process sends it more than twice there.
 """
 
 import torch
