@@ -43,6 +43,8 @@ class Preemption:
     by_project: str = ""
     trainers: int = 0
     """The number of trainers with which an elastic job goes on at once. 0: it waits for its turn."""
+    flavor: str = ""
+    """The kind of machine on which it goes on at once. Empty: any."""
 
     def sentence(self, project: str) -> str:
         """Return the reason for members of a project, who see no jobs of others."""

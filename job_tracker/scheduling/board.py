@@ -185,6 +185,7 @@ class Board:
             promises=self.promises,
             stakes=self.preemption.stakes,
             claims=self.preemption.claims(self.waiting),
+            going_on=self.preemption.going_on(self.waiting),
             preempted=self.preemption.preempted,
             is_open=is_open,
         )

@@ -101,14 +101,30 @@ class FlavorCapacity:
                 return Slot(start, nodes)
         return NEVER
 
-    def fits_at(self, parts: tuple[Part, ...], length: float, at: float) -> Slot | None:
-        """Return where the parts fit from exactly this time, if they do."""
+    def fits_at(
+        self, parts: tuple[Part, ...], length: float, at: float, nodes: tuple[str, ...] = ()
+    ) -> Slot | None:
+        """Return where the parts fit from exactly this time, if they do. On `nodes`, if they fit there."""
         if not self._offers(parts) or not self._all.fits_at(self._need(parts), length, at):
             return None
         if not self._has_nodes:
             return Slot(at)
-        nodes = self._pack(parts, at, at + length)
-        return None if nodes is None else Slot(at, nodes)
+        if not (nodes and self._fits_on(nodes, parts, length, at)):
+            nodes = self._pack(parts, at, at + length) or ()
+        return Slot(at, nodes) if nodes else None
+
+    def _fits_on(self, nodes: tuple[str, ...], parts: tuple[Part, ...], length: float, at: float) -> bool:
+        needs: dict[str, list[int]] = {}
+        rank = 0
+        for part in parts:
+            each = vector(part.each, self.names)
+            for name in nodes[rank : rank + part.count]:
+                needs[name] = [sum(both) for both in zip(needs.get(name, [0] * len(each)), each, strict=True)]
+            rank += part.count
+        return rank == len(nodes) and all(
+            name in self._nodes and self._nodes[name].fits_at(tuple(need), length, at)
+            for name, need in needs.items()
+        )
 
     def leaves(self, parts: tuple[Part, ...], length: float, promised: Iterable[Use]) -> bool:
         """Return whether the parts, used from now on, leave enough for what was promised to others."""

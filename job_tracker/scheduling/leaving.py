@@ -12,11 +12,11 @@ _SECONDS: Final = 1.0
 
 
 def leaving_of(snapshot: Snapshot) -> list[Running]:
-    """Return the gangs that are being stopped, without those that go on with more instances."""
+    """Return the gangs that are being stopped."""
     return [
         snapshot.running[job_id]
         for job_id, stake in snapshot.stakes.items()
-        if stake.is_leaving and stake.leaves_for != 0 and job_id in snapshot.running
+        if stake.is_leaving and job_id in snapshot.running
     ]
 
 
@@ -25,9 +25,23 @@ def leaving_for(snapshot: Snapshot, job_id: int) -> list[int]:
     return [each for each, stake in snapshot.stakes.items() if stake.leaves_for == job_id]
 
 
+def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, list[Running]]:
+    """Return the waiting gangs for which others are being stopped, with these others as in `running`."""
+    awaited: dict[int, list[Running]] = {}
+    for job_id, stake in snapshot.stakes.items():
+        if stake.leaves_for and job_id in running:
+            awaited.setdefault(stake.leaves_for, []).append(running[job_id])
+    return awaited
+
+
 def soon_gone(snapshot: Snapshot, now: float) -> Mapping[int, Running]:
-    """Return the running gangs, of which those that are being stopped are planned to end at once."""
-    leaving = leaving_of(snapshot) if snapshot.claims else []
+    """Return the running gangs, of which those that are being stopped are planned to end at once.
+
+    Without claims, these are only those that go on in another size.
+    """
+    leaving = [
+        run for run in leaving_of(snapshot) if snapshot.claims or snapshot.stakes[run.gang.job_id].goes_on
+    ]
     if not leaving:
         return snapshot.running
     running = RunningGangs(snapshot.running.values())

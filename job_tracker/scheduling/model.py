@@ -185,6 +185,17 @@ class Stake:
     """The waiting job for which it is being stopped; 0: it is to go on with more instances."""
     goes_on: int = 0
     """The number of trainers with which it goes on at once after it was stopped. 0: it waits for its turn."""
+    noticed_at: float = 0.0
+    """When it was decided that it is stopped; 0 if it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoingOn:
+    """The size in which a job that was stopped goes on at once."""
+
+    trainers: int
+    flavor: str = ""
+    """Empty: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +260,8 @@ class Snapshot:
     claims: Sequence[int] = ()
     """Waiting jobs for which others were stopped, then those that go on in another size. They start before
     all others."""
+    going_on: Mapping[int, GoingOn] = field(default_factory=dict)
+    """Those claims that go on in another size, by job."""
     preempted: AbstractSet[int] = frozenset()
     """Waiting jobs that were preempted. No others are stopped for them."""
     is_open: bool = True

@@ -2,16 +2,20 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from job_tracker.scheduling.capacity import NEVER, FlavorCapacity, Slot, Use
 from job_tracker.scheduling.checks import flavors_for
+from job_tracker.scheduling.going_on import Kept
+from job_tracker.scheduling.growth import Growth
 from job_tracker.scheduling.leaving import leaving_of, soon_gone
 from job_tracker.scheduling.lengths import planned_length
 from job_tracker.scheduling.model import (
     Admit,
     Allocation,
     Gang,
+    GoingOn,
     Part,
     Plan,
     Promise,
@@ -24,7 +28,7 @@ from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.order import Order
 from job_tracker.scheduling.overtaking import Blocker, Overtaking, without_promise
 from job_tracker.scheduling.quotas import QuotaTree, quota_rules
-from job_tracker.scheduling.running import running_gangs, used_by
+from job_tracker.scheduling.running import running_gangs
 from job_tracker.scheduling.shapes import (
     PartsKey,
     fewest_trainers,
@@ -36,7 +40,6 @@ from job_tracker.scheduling.shares import Shares
 
 _Shape = tuple[PartsKey, int, tuple[str, ...], float]
 _EXACT = 1e-6
-
 
 _NOT_RESERVED: Final = "Jobs that go first hold all the reservations."
 _SHARE_MOVED: Final = "Queues that have used less for their weight go first."
@@ -64,6 +67,9 @@ class Pass:
                 self._tree.use(queue, flavor, held.amounts)
                 self._start(queue, held.gangs)
         self._flavors = {f.name: FlavorCapacity(f, now, running) for f in snapshot.flavors}
+        self._kept = Kept(snapshot, running, now)
+        self._kept.hold(self._flavors, self._tree)
+        self._growth = Growth(self._flavors, self._tree, self._kept, now)
         self._overrun = running.is_any_late(now)
         self._admitted: list[Admit] = []
         self._reserved: list[Reserve] = []
@@ -86,10 +92,6 @@ class Pass:
         self._top: dict[str, int] = {}
         self._gone_first: dict[str, float] = {}
         """The latest promise among the gangs so far, by queue. Infinite: some had none."""
-        self._awaited = frozenset(
-            stake.leaves_for for stake in snapshot.stakes.values() if stake.leaves_for is not None
-        )
-        """The waiting gangs for which others are being stopped. They start once these are gone."""
 
     def run(self) -> Plan:
         """Return the plan."""
@@ -128,9 +130,10 @@ class Pass:
         leaving = leaving_of(self._snapshot) if self._claiming else []
         for sign in (-1, 1):
             for run in leaving:
-                self._tree.use(run.gang.queue, run.allocation.flavor, used_by(run), sign)
-                self._start(run.gang.queue, sign)
-            for job_id in self._snapshot.claims if sign < 0 else ():
+                freed, gangs = self._kept.freed_by(run)
+                self._tree.use(run.gang.queue, run.allocation.flavor, freed, sign)
+                self._start(run.gang.queue, sign * gangs)
+            for job_id in self._kept.in_order() if sign < 0 else ():
                 gang = self._snapshot.waiting.get(job_id)
                 if gang is not None:
                     self._look_at(gang)
@@ -168,11 +171,14 @@ class Pass:
         reason = Reason.CAPACITY
         scopes: dict[str, str] = {}
         best, best_flavor = NEVER, ""
-        for name in gang.flavors or tuple(self._flavors):
+        goes_on = self._kept.starts(gang)
+        least = with_trainers(gang.parts, fewest_trainers(gang))
+        names = gang.flavors or tuple(self._flavors)
+        gone_at = self._kept.gone_at(gang.job_id)
+        for name in self._kept.first_choice(names, self._flavors, gang, goes_on):
             flavor = self._flavors.get(name)
             if flavor is None:
                 continue
-            least = with_trainers(gang.parts, fewest_trainers(gang))
             blocked = self._tree.blocker(gang.queue, name, self._total(least))
             if blocked is not None:
                 scopes[name] = blocked
@@ -182,19 +188,28 @@ class Pass:
             if after <= self._now:
                 slot = flavor.fits_at(least, length, self._now)
                 if slot is not None:
-                    if self._overtaking.is_full(self._ahead(gang, name, least)):
+                    if goes_on is None and self._overtaking.is_full(self._ahead(gang, name, least)):
                         reason = Reason.UNKNOWN_LENGTH if gang.expected is None else Reason.RESERVED
                         continue
-                    if self._snapshot.is_open and gang.job_id not in self._awaited:
-                        self._admit(gang, name, flavor, slot, length)
+                    later = self._kept.fits_soon(gang, goes_on, flavor)
+                    if later is not None and goes_on is not None:
+                        self._reserve(gang, name, later, reason, goes_on.trainers)
+                        return
+                    # It starts once those are gone that are being stopped for it.
+                    if self._snapshot.is_open and gone_at is None:
+                        self._admit(gang, name, slot, goes_on)
                         return
                     reason = Reason.PREEMPTING if self._snapshot.is_open else Reason.ROOM
                 else:
                     self._earliest[shape, name] = after = math.nextafter(self._now, math.inf)
             ahead = without_promise(self._ahead(gang, name, least))
             if self._may_reserve() and not self._overtaking.is_full(ahead):
-                slot = flavor.find(least, length, after)
-                self._earliest[shape, name] = slot.at
+                if gone_at is not None:
+                    # What is free before they are gone is for jobs that go on in another size.
+                    slot = flavor.find(least, length, max(after, gone_at))
+                else:
+                    slot = flavor.find(least, length, after)
+                    self._earliest[shape, name] = slot.at
                 if reason is Reason.CAPACITY:
                     reason = self._capacity_reason(flavor, least)
                 if slot.at < best.at:
@@ -211,58 +226,30 @@ class Pass:
             self._failed.add((gang.queue, shape))
             self._hold(gang, reason, scopes)
 
-    def _admit(self, gang: Gang, name: str, flavor: FlavorCapacity, slot: Slot, length: float) -> None:
-        least, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
-        low, high = least, asked
-        is_kept = low < high and self._keeps_quotas(gang, name, low)
-        while low < high:
-            trainers = (low + high + 1) // 2
-            parts = with_trainers(gang.parts, trainers)
-            more = None
-            if self._tree.blocker(gang.queue, name, total(parts)) is None:
-                more = flavor.fits_at(parts, length, self._now)
-            # More trainers than the fewest must not delay what was promised to others.
-            if (
-                more is None
-                or not flavor.leaves(parts, length, (each for _, each in self._promised_on(name)))
-                or (is_kept and not self._keeps_quotas(gang, name, trainers))
-            ):
-                high = trainers - 1
-            else:
-                low, slot = trainers, more
-        parts = with_trainers(gang.parts, low)
-        flavor.take(parts, slot, length)
-        self._overtaking.count(self._ahead(gang, name, with_trainers(gang.parts, least)))
+    def _admit(self, gang: Gang, name: str, slot: Slot, goes_on: GoingOn | None) -> None:
+        """Let a gang start, with more trainers than the fewest if that delays nothing that was promised."""
+        trainers, slot = self._growth.most(gang, name, slot, goes_on, partial(self._promised_on, name))
+        parts = with_trainers(gang.parts, trainers)
+        self._flavors[name].take(parts, slot, planned_length(gang.expected))
+        if goes_on is None:
+            least = with_trainers(gang.parts, fewest_trainers(gang))
+            self._overtaking.count(self._ahead(gang, name, least))
         self._count(gang.queue, name, parts)
         self._went_first(gang)
-        self._admitted.append(
-            Admit(gang.job_id, Allocation(flavor=name, trainers=0 if low == asked else low, nodes=slot.nodes))
-        )
-
-    def _keeps_quotas(self, gang: Gang, name: str, trainers: int) -> bool:
-        """Return whether quotas leave what was promised, if the gang has this many trainers."""
-        uses = [(gang.queue, total(with_trainers(gang.parts, trainers)))]
-        uses += [(queue, total(parts)) for queue, (parts, *_) in self._promised_on(name)]
-        counted: list[tuple[str, dict[str, int]]] = []
-        for queue, needs in uses:
-            if self._tree.blocker(queue, name, needs) is not None:
-                break
-            self._tree.use(queue, name, needs)
-            counted.append((queue, needs))
-        for queue, needs in counted:
-            self._tree.use(queue, name, needs, -1)
-        return len(counted) == len(uses)
+        trainers = 0 if parts == gang.parts else trainers
+        allocation = Allocation(flavor=name, trainers=trainers, nodes=slot.nodes)
+        self._admitted.append(Admit(gang.job_id, allocation))
 
     def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
         """Yield what was promised to the gangs that are still to come."""
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
-            if promise.flavor == flavor and gang is not None:
+            if promise.flavor == flavor and gang is not None and not self._kept.is_to_come(job_id):
                 least = with_trainers(gang.parts, fewest_trainers(gang))
                 yield gang.queue, (least, promise.at, planned_length(gang.expected))
 
-    def _reserve(self, gang: Gang, name: str, slot: Slot, reason: Reason) -> None:
-        least = with_trainers(gang.parts, fewest_trainers(gang))
+    def _reserve(self, gang: Gang, name: str, slot: Slot, reason: Reason, trainers: int = 0) -> None:
+        least = with_trainers(gang.parts, trainers or fewest_trainers(gang))
         reasons = [reason]
         if self._is_guaranteed(gang.queue, name, self._total(least)):
             reasons.append(Reason.LENT)
@@ -330,7 +317,7 @@ class Pass:
             reasons = (*reasons, Reason.ORDER)
         elif self._waits_in:
             reasons = (*reasons, Reason.SHARE)
-        if gang.job_id in self._awaited and Reason.PREEMPTING not in reasons:
+        if self._kept.gone_at(gang.job_id) is not None and Reason.PREEMPTING not in reasons:
             reasons = (Reason.PREEMPTING, *reasons)
         self._waits_in.add(gang.queue)
         if Reason.LOST_CAPACITY not in reasons:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from job_tracker.domain.history import Preemption
 from job_tracker.domain.job import Job, JobState
-from job_tracker.scheduling.model import Stake, Waiting
+from job_tracker.scheduling.model import GoingOn, Stake, Waiting
 from job_tracker.scheduling.startups import Startups
 
 
@@ -39,7 +39,8 @@ class PreemptionView:
     def shift(self, seconds: float) -> None:
         """Move all times by this much, since the clock was set by it."""
         for job_id, stake in self.stakes.items():
-            self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds)
+            noticed_at = stake.noticed_at + seconds if stake.noticed_at else 0.0
+            self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds, noticed_at=noticed_at)
 
     def read(self, job: Job) -> None:
         """Take in a job as it is stored."""
@@ -83,6 +84,10 @@ class PreemptionView:
         """Return the waiting jobs that start before all others; see claims_of."""
         return claims_of(self._given_way, self._attempts, waiting)
 
+    def going_on(self, waiting: Waiting) -> dict[int, GoingOn]:
+        """Return the waiting jobs that go on in another size; see going_on_of."""
+        return going_on_of(self._given_way, waiting)
+
     def attempt_of(self, job_id: int) -> int:
         """Return how many attempts a waiting job has made."""
         return self._attempts.get(job_id, 0)
@@ -99,6 +104,7 @@ class PreemptionView:
             is_leaving=job.ending is not None,
             leaves_for=preemption.by_job if preemption is not None else None,
             goes_on=preemption.trainers if preemption is not None else 0,
+            noticed_at=job.ending.decided_at.timestamp() if job.ending is not None else 0.0,
         )
 
 
@@ -118,7 +124,14 @@ def claims_of(
         for each in given_way.values()
         if (gang := waiting.get(each.by_job)) is not None and attempts.get(each.by_job, 0) == each.by_attempt
     }
-    going_on = {
-        job_id for job_id, each in given_way.items() if each.trainers and waiting.get(job_id) is not None
+    going_on = going_on_of(given_way, waiting).keys() - first.keys()
+    return [*sorted(first, key=lambda job_id: (first[job_id], job_id)), *sorted(going_on)]
+
+
+def going_on_of(given_way: Mapping[int, Preemption], waiting: Waiting) -> dict[int, GoingOn]:
+    """Return the waiting jobs that go on in another size, and in which."""
+    return {
+        job_id: GoingOn(each.trainers, each.flavor)
+        for job_id, each in given_way.items()
+        if each.trainers and waiting.get(job_id) is not None
     }
-    return [*sorted(first, key=lambda job_id: (first[job_id], job_id)), *sorted(going_on - first.keys())]

@@ -11,6 +11,7 @@ from typing import Final
 
 from job_tracker.scheduling.capacity import FlavorCapacity, Slot, Use
 from job_tracker.scheduling.changes import path_of
+from job_tracker.scheduling.going_on import STOPPING
 from job_tracker.scheduling.lengths import planned_end, planned_length
 from job_tracker.scheduling.model import (
     Gang,
@@ -31,8 +32,6 @@ from job_tracker.scheduling.victims import Search, Victim, cost
 
 _MOST: Final = 16
 """So many gangs become larger in one pass."""
-_STOPPING: Final = 60.0
-"""So much later, the next attempt may begin, and must still delay no promise."""
 _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
 """Jobs that wait for one of these do not start with more machines."""
 
@@ -146,7 +145,7 @@ class _Resizing:
     def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
         """Return whether the job can start without a delay of others, after the others have gone on."""
         parts = with_trainers(gang.parts, fewest_trainers(gang))
-        length = planned_length(gang.expected) + _STOPPING
+        length = planned_length(gang.expected) + STOPPING
         for name in self._standing.flavors_of(gang):
             capacity = self._capacity(name)
             for victim, kept in chosen:
@@ -156,7 +155,7 @@ class _Resizing:
                     capacity.take(
                         with_trainers(smaller.gang.parts, kept),
                         Slot(self._now, smaller.allocation.nodes),
-                        planned_length(smaller.gang.expected) + _STOPPING,
+                        planned_length(smaller.gang.expected) + STOPPING,
                     )
             if capacity.fits_at(parts, length, self._now) is not None:
                 return capacity.leaves(parts, length, self._promised(name, besides=gang.job_id))
@@ -175,7 +174,7 @@ class _Resizing:
             self._count(capacity, run, -1)
             trainers, slot = self._most(capacity, run)
             if trainers > held and self._pays_to_grow(run, trainers):
-                length = planned_length(run.gang.expected) + _STOPPING
+                length = planned_length(run.gang.expected) + STOPPING
                 capacity.take(with_trainers(run.gang.parts, trainers), slot, length)
                 self._standing.start(run.gang, flavor, trainers)
                 found += 1
@@ -193,7 +192,7 @@ class _Resizing:
     def _most(self, capacity: FlavorCapacity, run: Running) -> tuple[int, Slot]:
         """Return the largest number of trainers that delays no promise; as many as now if no more does."""
         gang, flavor = run.gang, run.allocation.flavor
-        length = planned_length(gang.expected) + _STOPPING
+        length = planned_length(gang.expected) + STOPPING
         low, high, slot = trainers_of(run), gang.parts[0].count, Slot(self._now)
         while low < high:
             trainers = (low + high + 1) // 2

@@ -111,10 +111,15 @@ class Standing:
             self.count(Running(gang, allocation, self._now))
 
     def _start_if_it_fits(self, gang: Gang) -> None:
-        trainers = fewest_trainers(gang)
-        parts = with_trainers(gang.parts, trainers)
-        if (flavor := self.first_fit(gang.queue, self.flavors_of(gang), parts, total(parts))) is not None:
-            self.start(gang, flavor, trainers)
+        fewest, flavors = fewest_trainers(gang), self.flavors_of(gang)
+        wanted = [(fewest, flavors)]
+        if (claim := self._snapshot.going_on.get(gang.job_id)) is not None:
+            wanted.insert(0, (claim.trainers, [name for name in flavors if claim.flavor in ("", name)]))
+        for trainers, names in wanted:
+            parts = with_trainers(gang.parts, trainers)
+            if (flavor := self.first_fit(gang.queue, names, parts, total(parts))) is not None:
+                self.start(gang, flavor, trainers)
+                return
 
     def is_full(self, queue: str) -> bool:
         """Return whether a queue, or a parent of it, runs as many jobs as it may."""

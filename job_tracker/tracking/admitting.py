@@ -328,6 +328,7 @@ class Admitting:
             by_attempt=other.attempt if other is not None else 0,
             by_project=other.spec.project if other is not None else "",
             trainers=decision.trainers,
+            flavor=job.allocation.flavor if decision.trainers and job.allocation is not None else "",
         )
         self._board.read(await self._save(job, job.preempted(preemption, now)), self._now())
         self._settle(job.id)

@@ -1,7 +1,7 @@
 """A simulated service that stops running jobs for waiting ones, for tests of the planner."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from job_tracker.scheduling.model import (
@@ -9,6 +9,7 @@ from job_tracker.scheduling.model import (
     Expected,
     Flavor,
     Gang,
+    GoingOn,
     Part,
     Plan,
     Preempt,
@@ -24,6 +25,8 @@ from job_tracker.scheduling.waiting import WaitingGangs
 from tests.support.random_queues import gangs_of, random_state
 
 NOW = 10_000.0
+_NONE = -1
+"""The id of no job."""
 NO_RULES = PreemptionRules()
 
 
@@ -54,6 +57,8 @@ class World:
         self.counts: dict[int, int] = {}
         """How often each job was preempted."""
         self.given_way: dict[int, Preempt] = {}
+        self.flavor_of: dict[int, str] = {}
+        """Where the jobs ran that have given way."""
         self.is_open = True
         self.now = NOW
 
@@ -109,8 +114,8 @@ class World:
 
     def snapshot(self) -> Snapshot:
         first = {each.by_job for each in self.given_way.values() if self.waiting.get(each.by_job) is not None}
-        smaller = {
-            job_id
+        going_on = {
+            job_id: GoingOn(each.trainers, self.flavor_of[job_id])
             for job_id, each in self.given_way.items()
             if each.trainers and self.waiting.get(job_id) is not None
         }
@@ -121,7 +126,8 @@ class World:
             running=self.running,
             promises=self.promises,
             stakes=self.stakes,
-            claims=[*sorted(first), *sorted(smaller - first)],
+            claims=[*sorted(first), *sorted(going_on.keys() - first)],
+            going_on=going_on,
             preempted={
                 job_id for job_id in (*self.counts, *self.given_way) if self.waiting.get(job_id) is not None
             },
@@ -140,20 +146,28 @@ class World:
             assert each is not None
             self.waiting.remove(admit.job_id)
             self.given_way.pop(admit.job_id, None)
-            self.given_way = {k: v for k, v in self.given_way.items() if v.by_job != admit.job_id}
+            self.given_way = {
+                job_id: replace(each, by_job=_NONE) if each.by_job == admit.job_id else each
+                for job_id, each in self.given_way.items()
+            }
             self.begin(Running(each, admit.allocation, self.now))
         for each_victim in decided.preempted:
             self.given_way[each_victim.job_id] = each_victim
+            self.flavor_of[each_victim.job_id] = self.running[each_victim.job_id].allocation.flavor
             stake = self.stakes[each_victim.job_id]
             self.stakes[each_victim.job_id] = replace(
-                stake, is_leaving=True, leaves_for=each_victim.by_job, goes_on=each_victim.trainers
+                stake,
+                is_leaving=True,
+                leaves_for=each_victim.by_job,
+                goes_on=each_victim.trainers,
+                noticed_at=self.now,
             )
         self.promises = {each.job_id: each.promise for each in decided.reserved}
         return decided
 
-    def leave(self) -> None:
-        """Let all that are being stopped return to the queue."""
-        for job_id in [job_id for job_id, stake in self.stakes.items() if stake.is_leaving]:
+    def leave(self, which: Callable[[int], bool] = lambda _: True) -> None:
+        """Let those that are being stopped return to the queue."""
+        for job_id in [job_id for job_id, stake in self.stakes.items() if stake.is_leaving and which(job_id)]:
             self.waiting.add(self.running.pop(job_id).gang)
             del self.stakes[job_id]
             if not self.given_way[job_id].why.is_resize:

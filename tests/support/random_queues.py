@@ -31,7 +31,9 @@ def random_state(seed: int) -> Snapshot:
     flavors = _flavors(chance)
     queues = _queues(chance, flavors)
     leaves = [name for name in queues if not name.startswith("c")]
-    earlier = WaitingGangs(_gang(chance, number, leaves, flavors) for number in range(chance.randint(0, 20)))
+    earlier = WaitingGangs(
+        _gang(chance, number, leaves, flavors) for number in range(1, 1 + chance.randint(0, 20))
+    )
     state = Snapshot(flavors=flavors, queues=queues, waiting=earlier, running={})
     state = started(state, plan(state, NOW - 5), NOW - 5)
     waiting = WaitingGangs(

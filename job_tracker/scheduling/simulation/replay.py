@@ -21,7 +21,7 @@ from job_tracker.scheduling.model import (
     Usage,
     Waiting,
 )
-from job_tracker.scheduling.preemption_view import claims_of
+from job_tracker.scheduling.preemption_view import claims_of, going_on_of
 from job_tracker.scheduling.running import RunningGangs, used_by
 from job_tracker.scheduling.simulation.attempts import STOP_SECONDS, Attempt, Span
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
@@ -290,6 +290,7 @@ class _Replay:
             promises=self._promises,
             stakes=self._stakes(now) if self._may_stop else {},
             claims=self._claims(),
+            going_on=going_on_of(self._preemptions(), self._waiting),
             preempted={job_id for job_id in self._given_way if self._waiting.get(job_id) is not None},
         )
 
@@ -307,15 +308,19 @@ class _Replay:
             is_leaving=stop is not None,
             leaves_for=stop.decision.by_job if stop is not None else None,
             goes_on=stop.decision.trainers if stop is not None else 0,
+            noticed_at=stop.noticed_at if stop is not None else 0.0,
         )
 
     def _claims(self) -> Sequence[int]:
         if not self._given_way:
             return ()
-        given_way = {job_id: stop.preemption for job_id, stop in self._given_way.items()}
+        given_way = self._preemptions()
         return claims_of(
             given_way, {each.by_job: self._number(each.by_job) for each in given_way.values()}, self._waiting
         )
+
+    def _preemptions(self) -> dict[int, Preemption]:
+        return {job_id: stop.preemption for job_id, stop in self._given_way.items()}
 
     def _number(self, job_id: int) -> int:
         """Return how many attempts a job has made."""
@@ -331,6 +336,7 @@ class _Replay:
             why=decision.why,
             by_attempt=self._number(decision.by_job),
             trainers=decision.trainers,
+            flavor=self._running[job_id].allocation.flavor if decision.trainers else "",
         )
         self._given_way[job_id] = _Stop(decision, preemption, now)
         heappush(self._leaves, (now + STOP_SECONDS, job_id, self._attempts[job_id].number))

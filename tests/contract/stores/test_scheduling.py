@@ -147,7 +147,9 @@ async def test_a_preempted_job_is_queued_where_it_stood(store: Store, reopen: Re
     admitted = await store.update(first.admitted(NOON, Allocation(trainers=2)))
     assert (await store.tallies())[JobState.LAUNCHING] == Tally(1, 2)
     running = await store.update(admitted.running(NOON))
-    why = Preemption(by_job=9, why=PreemptionReason.RECLAIM, by_attempt=1, by_project="other", trainers=1)
+    why = Preemption(
+        by_job=9, why=PreemptionReason.RECLAIM, by_attempt=1, by_project="other", trainers=1, flavor="a100"
+    )
     decided = await store.update(running.preempted(why, NOON))
     store = await reopen()
     assert await store.get(first.id) == decided

@@ -262,6 +262,48 @@ async def test_an_elastic_job_goes_on_with_fewer_instances(service: Service) -> 
     assert again.history[3].preemption.trainers == 2
 
 
+@pytest.mark.parametrize("leader", ["stays", "dies before the stop", "dies before the return to the queue"])
+async def test_what_a_job_grows_into_is_kept_for_it_while_it_stops(
+    service: Service, monkeypatch: pytest.MonkeyPatch, leader: str
+) -> None:
+    day = timedelta(days=1)
+    rules = PreemptionRules(resize_period=0.001)
+    flavor = Flavor(name="default", capacity={"instances": 4})
+    service.pool = lambda: ((flavor,), {"default": Queue(name="default", preemption=rules)})
+    await service.restart()
+    other = await running(service, 3)
+    grows = await running(service, 4, elastic=Elastic(min_instances=1), expected=day)
+    assert grows.instances == 1
+    with monkeypatch.context() as patched:
+        begun, may_go_on = hold_stops(
+            service, patched, before=leader != "dies before the return to the queue"
+        )
+        may_go_on.set()
+        await service.jobs.cancel(BUILT_IN, other.id)
+        await service.reaches(other.id, JobState.CANCELLED)
+        may_go_on.clear()
+        stopping = await service.until(grows.id, lambda job: job.ending is not None)
+        late = await service.submit(FOREVER, instances=2, priority=100)
+        await begun.wait()
+        passes = service.tracker.passes
+        while leader == "stays" and service.tracker.passes < passes + 2:
+            service.tracker.capacity_changed()
+            await asyncio.sleep(0.01)
+        if leader == "stays":
+            may_go_on.set()
+            await service.until(grows.id, lambda job: job.attempt == 2)
+        else:
+            await service.stop()
+    if leader != "stays":
+        await service.start()
+    assert stopping.preemption == Preemption(
+        by_job=0, why=PreemptionReason.GROW, trainers=4, flavor="default"
+    )
+    larger = await service.until(grows.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
+    assert (larger.instances, larger.preemptions) == (4, 0)
+    assert (await service.view(late.id)).job.state is JobState.QUEUED
+
+
 async def test_the_job_that_has_just_saved_is_stopped(service: Service) -> None:
     first = await running(service, instances=2)
     second = await running(service, instances=2)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.progress import Progress, Saved
 from job_tracker.scheduling.gangs import gang_of
-from job_tracker.scheduling.model import Stake
+from job_tracker.scheduling.model import GoingOn, Stake
 from job_tracker.scheduling.preemption_view import PreemptionView
 from job_tracker.scheduling.waiting import WaitingGangs
 from tests.support.jobs import NOON, spec
@@ -22,8 +22,10 @@ def running(job_id: int) -> Job:
     return queued(job_id).admitted(NOON).running(NOON + timedelta(seconds=3))
 
 
-def gives_way(job: Job, by: int, *, trainers: int = 0, by_attempt: int = 0) -> Job:
-    why = Preemption(by_job=by, why=PreemptionReason.PRIORITY, trainers=trainers, by_attempt=by_attempt)
+def gives_way(job: Job, by: int, *, trainers: int = 0, by_attempt: int = 0, flavor: str = "") -> Job:
+    why = Preemption(
+        by_job=by, why=PreemptionReason.PRIORITY, trainers=trainers, by_attempt=by_attempt, flavor=flavor
+    )
     return job.preempted(why, NOON)
 
 
@@ -94,6 +96,21 @@ def test_the_highest_priority_claims_first_and_smaller_groups_last() -> None:
     low, high = queued(7), queued(8, priority=100)
     smaller, other = back(gives_way(running(1), 7, trainers=2)), back(gives_way(running(2), 8))
     assert view_of(low, high, smaller, other).claims(waiting(low, high, smaller, other)) == [8, 7, 1]
+
+
+def test_a_job_that_goes_on_in_another_size_keeps_it_until_it_runs_again() -> None:
+    smaller = gives_way(running(1), 7, trainers=2, flavor="a100")
+    view = view_of(smaller, queued(7))
+    stake = view.stakes[1]
+    assert (stake.goes_on, stake.noticed_at) == (2, AT)
+    view.shift(3600.0)
+    assert view.stakes[1].noticed_at == AT + 3600
+    view.read(back(smaller))
+    assert view.going_on(waiting(smaller, queued(7))) == {1: GoingOn(2, "a100")}
+    view.read(queued(7).admitted(NOON))
+    assert view.going_on(waiting(smaller)) == {1: GoingOn(2, "a100")}
+    view.read(back(smaller).admitted(NOON))
+    assert view.going_on(waiting()) == {}
 
 
 def test_a_removed_job_leaves_nothing_behind() -> None:

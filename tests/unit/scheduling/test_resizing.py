@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from job_tracker.scheduling.model import (
+    Allocation,
     Expected,
     Flavor,
     Gang,
@@ -17,6 +18,7 @@ from job_tracker.scheduling.model import (
     PreemptionReason,
     PreemptionRules,
     Queue,
+    Reason,
 )
 from job_tracker.scheduling.resizing import remaining
 from job_tracker.scheduling.running import trainers_of
@@ -218,6 +220,127 @@ def test_a_job_that_shrinks_does_not_move_what_was_promised_to_another() -> None
     first = {each.job_id: each.promise.at for each in decided.reserved}
     for job_id in later.keys() & first.keys():
         assert later[job_id] <= first[job_id] + 1
+
+
+def test_what_is_submitted_while_a_job_stops_does_not_take_what_it_grows_into() -> None:
+    world = one_queue()
+    world.run(elastic(1), trainers=3)
+    assert [each.trainers for each in world.turn().preempted] == [8]
+    world.submit(gang(2, count=5), gang(3, priority=100))
+    assert world.turn().admitted == (), "it is kept for the larger one"
+    world.leave()
+    assert [each.job_id for each in world.turn().admitted] == [1]
+    assert sizes(world) == {1: 8}
+    assert {each.reasons[0] for each in world.turn().reserved} == {Reason.CAPACITY}
+
+
+def test_what_is_submitted_while_a_job_stops_does_not_take_what_it_keeps() -> None:
+    """The job for which it becomes smaller could use more, too."""
+    world = one_queue()
+    world.run(elastic(1), trainers=8)
+    world.submit(elastic(2, count=8, least=3))
+    assert [each.trainers for each in world.turn().preempted] == [5]
+    world.submit(gang(3, count=5), gang(4, count=1, priority=100))
+    assert world.turn().admitted == ()
+    world.leave()
+    world.turn()
+    assert sizes(world) == {1: 5, 2: 3}
+
+
+def test_a_job_grows_on_the_flavor_on_which_more_is_free() -> None:
+    """It would fit on the first one with its fewest trainers, too."""
+    flavors = [Flavor(name=name, capacity={"instances": amount}) for name, amount in (("x", 4), ("y", 8))]
+    world = World(queue(), flavors=flavors)
+    world.run(gang(1, count=2))
+    world.running[1] = replace(world.running[1], allocation=Allocation(flavor="x"))
+    world.run(elastic(2))
+    world.running[2] = replace(world.running[2], allocation=Allocation(flavor="y", trainers=5))
+    assert [each.trainers for each in world.turn().preempted] == [8]
+    world.leave()
+    (admit,) = world.turn().admitted
+    assert (admit.allocation.flavor, sizes(world)[2]) == ("y", 8)
+
+
+def test_promises_that_are_made_while_a_job_stops_hold_when_it_has_gone_on() -> None:
+    world = one_queue()
+    world.run(elastic(1), trainers=3)
+    world.turn()
+    world.submit(gang(2, count=8))
+    promised: set[float] = set()
+    for _ in range(5):
+        world.turn()
+        promised.add(world.promises[2].at)
+        world.now += 10
+    assert len(promised) == 1
+    world.leave()
+    world.turn()
+    assert sizes(world) == {1: 8}
+    assert world.promises[2].at <= min(promised)
+
+
+def test_a_quota_is_kept_for_a_job_that_grows() -> None:
+    world = World(queue("a", 6), queue("b", 6), capacity=12)
+    world.queues = {
+        name: replace(each, limits={"default": {"instances": Limit(nominal=6, borrow=0)}})
+        for name, each in world.queues.items()
+    }
+    world.run(elastic(1, count=6), trainers=3)
+    assert [each.trainers for each in world.turn().preempted] == [6]
+    world.submit(gang(2, count=3), gang(3, "b", count=3))
+    assert [each.job_id for each in world.turn().admitted] == [3]
+    world.leave()
+    world.turn()
+    assert sizes(world) == {1: 6, 3: 3}
+
+
+def test_in_random_states_each_job_goes_on_in_the_size_for_which_it_was_stopped() -> None:
+    found = {GROW: 0, SHRINK: 0}
+    for seed in range(20 * TIMES):
+        try:
+            _keeps_its_size(seed, found)
+        except AssertionError as error:
+            error.add_note(f"seed {seed}")
+            raise
+    assert min(found.values()) > 0, found
+
+
+def _keeps_its_size(seed: int, found: dict[PreemptionReason, int]) -> None:
+    """Jobs are submitted and end, and groups are gone at any time. No capacity gets lost."""
+    chance = random.Random(seed)
+    world = _elastic_world(seed, chance)
+    world.is_open = True
+    going_on: dict[int, tuple[PreemptionReason, str, int]] = {}
+    names = [name for name in world.queues if name != "c"]
+    for turn in range(40):
+        for each in world.turn().preempted:
+            if each.trainers:
+                going_on[each.job_id] = (
+                    each.why,
+                    world.running[each.job_id].allocation.flavor,
+                    each.trainers,
+                )
+        for job_id in going_on.keys() & {j for j in world.running if not world.stakes[j].is_leaving}:
+            why, flavor, trainers = going_on.pop(job_id)
+            run = world.running[job_id]
+            assert (run.allocation.flavor, run.started_at) == (flavor, world.now), (turn, job_id)
+            assert trainers_of(run) >= trainers, (turn, job_id)
+            if why.is_resize:
+                found[why] += 1
+        if not any(stake.is_leaving for stake in world.stakes.values()):
+            assert not going_on, (turn, going_on)
+        world.leave(lambda _: chance.random() < 0.4)
+        for job_id in [*world.running]:
+            if chance.random() < 0.1 and not world.stakes[job_id].is_leaving:
+                world.end(job_id)
+        if chance.random() < 0.5:
+            world.submit(_any_gang(1000 + turn, chance, names))
+        world.now += chance.choice([1.0, 20.0, 300.0])
+
+
+def _any_gang(job_id: int, chance: random.Random, queues: list[str]) -> Gang:
+    count = chance.choice([1, 1, 2, 4, 8])
+    each = gang(job_id, chance.choice(queues), count, priority=chance.choice([-100, 0, 100]))
+    return _changed(replace(each, least=chance.choice([0, 1])), chance)
 
 
 def test_random_sequences_of_resizes_and_preemptions_come_to_rest() -> None:

@@ -48,6 +48,7 @@ class Sight:
     stakes: Mapping[int, object]
     promises: Mapping[int, object]
     claims: list[int]
+    going_on: Mapping[int, object]
     preempted: set[int]
 
     @classmethod
@@ -61,6 +62,7 @@ class Sight:
             stakes={job_id: replace(stake, startup=0.0) for job_id, stake in seen.stakes.items()},
             promises=dict(seen.promises),
             claims=list(seen.claims),
+            going_on=dict(seen.going_on),
             preempted=set(seen.preempted),
         )
 

@@ -1,0 +1,154 @@
+"""What is kept for jobs that are stopped to go on in another size, from the decision until they run again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from job_tracker.scheduling.capacity import FlavorCapacity, Slot, Use
+from job_tracker.scheduling.leaving import awaited_of, leaving_of
+from job_tracker.scheduling.lengths import planned_end, planned_length
+from job_tracker.scheduling.model import Gang, GoingOn, Part, Resources, Running, Snapshot, Stake
+from job_tracker.scheduling.quotas import QuotaTree
+from job_tracker.scheduling.running import resized, trainers_of, used_by
+from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
+
+STOPPING: Final = 60.0
+"""So much after the decision, the next attempt may begin, and must still delay no promise."""
+
+
+class Kept:
+    """What one pass keeps for the jobs that go on in another size. Others start only beside it."""
+
+    def __init__(self, snapshot: Snapshot, soon_gone: Mapping[int, Running], now: float) -> None:
+        """`soon_gone` has what runs, and is planned to end at once if it is being stopped."""
+        self._snapshot, self._soon_gone, self._now = snapshot, soon_gone, now
+        self._awaited = awaited_of(snapshot, soon_gone)
+        leaving = (soon_gone[run.gang.job_id] for run in (leaving_of(snapshot) if snapshot.claims else ()))
+        self._leave_at = max((planned_end(run, now) for run in leaving), default=0.0)
+        """When all are planned to be gone that are being stopped. 0: none are."""
+        self._waiting = dict(snapshot.going_on)
+        """Those that have left, and are still to start in this pass."""
+        self._claims = dict.fromkeys(snapshot.claims)
+        """The claims that are still to start in this pass."""
+
+    def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
+        """Take what those that are still being stopped go on with, once they are gone.
+
+        What they get in addition is taken from now on.
+        """
+        for job_id, stake in self._snapshot.stakes.items():
+            run = self._soon_gone.get(job_id) if stake.goes_on and stake.is_leaving else None
+            if run is not None and (flavor := flavors.get(run.allocation.flavor)) is not None:
+                self._hold(run, stake, flavor, tree)
+
+    def _hold(self, run: Running, stake: Stake, flavor: FlavorCapacity, tree: QuotaTree) -> None:
+        gone_at = planned_end(run, self._now)
+        parts = with_trainers(run.gang.parts, stake.goes_on)
+        length = max(0.0, _gone_by(stake, self._now) - gone_at) + self._length(run)
+        slot = flavor.fits_at(parts, length, gone_at, resized(run, stake.goes_on).allocation.nodes)
+        if slot is None:
+            return  # there is less than at the decision
+        flavor.take(parts, slot, length)
+        more = stake.goes_on - trainers_of(run)
+        if more > 0:
+            further = (replace(run.gang.parts[0], count=more),)
+            if (slot := flavor.fits_at(further, gone_at - self._now, self._now)) is not None:
+                flavor.take(further, slot, gone_at - self._now)
+            tree.use(run.gang.queue, flavor.flavor.name, total(further))
+
+    def _length(self, run: Running) -> float:
+        """Return how long its next attempt is planned to run: that which runs is planned to end at once."""
+        return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
+
+    def freed_by(self, run: Running) -> tuple[Resources, int]:
+        """Return what a gang that is being stopped leaves to others, and the number of gangs that leave."""
+        trainers = self._snapshot.stakes[run.gang.job_id].goes_on
+        if not trainers:
+            return used_by(run), 1
+        kept = total(with_trainers(run.gang.parts, min(trainers, trainers_of(run))))
+        return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
+
+    def starts(self, gang: Gang) -> GoingOn | None:
+        """Return the size in which a gang goes on; None: it does not. Nothing more is kept for it."""
+        self._claims.pop(gang.job_id, None)
+        return self._waiting.pop(gang.job_id, None)
+
+    def uses_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
+        """Yield the queues of those that have left and are still to start, and what they then use."""
+        for job_id, size in self._waiting.items():
+            gang = self._snapshot.waiting.get(job_id)
+            if gang is not None and size.flavor in ("", flavor):
+                parts = with_trainers(gang.parts, size.trainers)
+                yield gang.queue, (parts, self._now, planned_length(gang.expected))
+
+    def in_order(self) -> list[int]:
+        """Return the claims in the order in which they start. Those that cannot start yet come last."""
+        return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
+
+    def fits_soon(self, gang: Gang, goes_on: GoingOn | None, flavor: FlavorCapacity) -> Slot | None:
+        """Return where a gang fits in the size in which it goes on, once all are gone that are being stopped.
+
+        None: there is no need to wait for them.
+        """
+        if goes_on is None or not self._leave_at:
+            return None
+        parts, length = with_trainers(gang.parts, goes_on.trainers), planned_length(gang.expected)
+        if flavor.fits_at(parts, length, self._now) is not None:
+            return None
+        return flavor.fits_at(parts, length, self._leave_at)
+
+    def is_to_come(self, job_id: int) -> bool:
+        """Return whether a gang with a claim is still to start in this pass."""
+        return job_id in self._claims
+
+    def gone_at(self, job_id: int) -> float | None:
+        """Return when those are planned to be gone that are being stopped for a gang; None: none are."""
+        awaited = self._awaited.get(job_id, ())
+        return max((planned_end(run, self._now) for run in awaited), default=None)
+
+    def claimed_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
+        """Yield this, and what others with a claim need at least."""
+        yield from self.uses_on(flavor)
+        for job_id in self._claims:
+            gang = self._snapshot.waiting.get(job_id)
+            if gang is None or job_id in self._waiting or (gang.flavors and flavor not in gang.flavors):
+                continue
+            least = with_trainers(gang.parts, fewest_trainers(gang))
+            yield gang.queue, (least, self.gone_at(job_id) or self._now, planned_length(gang.expected))
+
+    def first_choice(
+        self,
+        names: Sequence[str],
+        flavors: Mapping[str, FlavorCapacity],
+        gang: Gang,
+        goes_on: GoingOn | None,
+    ) -> Sequence[str]:
+        """Return flavors in the order in which a gang tries them.
+
+        First come those on which it goes on, or on which others are being stopped for it. Without any, those
+        that have more than what is kept.
+        """
+        places = {run.allocation.flavor for run in self._awaited.get(gang.job_id, ())}
+        if goes_on is not None and goes_on.flavor:
+            places = {goes_on.flavor}
+        if places:
+            return sorted(names, key=lambda name: name not in places)
+        parts = with_trainers(gang.parts, fewest_trainers(gang))
+        if not self._waiting:
+            return names
+        return sorted(names, key=lambda name: not self._is_beside(name, flavors, parts))
+
+    def _is_beside(self, name: str, flavors: Mapping[str, FlavorCapacity], parts: tuple[Part, ...]) -> bool:
+        flavor = flavors.get(name)
+        return flavor is not None and flavor.leaves(parts, 0.0, (use for _, use in self.uses_on(name)))
+
+
+def _gone_by(stake: Stake, now: float) -> float:
+    """Return when a gang that is being stopped is gone at the latest, later than now.
+
+    If that takes longer than planned, it is given twice as long, again and again.
+    """
+    patience = STOPPING
+    while stake.noticed_at + patience <= now:
+        patience *= 2
+    return stake.noticed_at + patience
