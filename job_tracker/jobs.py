@@ -34,7 +34,7 @@ from job_tracker.scheduling.mirror import Mirror, Outlook
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
 from job_tracker.scheduling.queue_view import Place, QueueFilter, QueuePage, page_of
 from job_tracker.scheduling.tree import pool_of, tree_of
-from job_tracker.scheduling.use_history import history_of
+from job_tracker.scheduling.use_history import OF_PROJECTS, OF_QUEUES, history_of
 from job_tracker.scheduling.waiting_view import Explanation, explain
 from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
@@ -203,11 +203,13 @@ class Jobs:
         limit: int,
         after: Place | None,
         history: timedelta = timedelta(),
+        projects: Sequence[str] = (),
     ) -> QueuePage:
         """Return a page of the waiting jobs that the caller may see, by queue and place.
 
         Without a project in `where`, these are jobs of all projects in which the caller has a role. `history`
-        says for how long what the first MOST_DRAWN queues of the page held is wanted, too.
+        says for how long what the first MOST_DRAWN queues of the page held is wanted, too, and the first
+        MOST_DRAWN of these projects in which the caller has a role.
         """
         if where.project:
             self._guard.check(caller, "queue", where.project)
@@ -217,8 +219,13 @@ class Jobs:
         if not history:
             return page
         names = [queue.name for queue in page.queues[:MOST_DRAWN]]
-        now = self._clock().timestamp()
-        return replace(page, history=await history_of(self._store, names, now, history.total_seconds()))
+        own = [project for project in projects if caller.role_in(project) is not None][:MOST_DRAWN]
+        store, now, seconds = self._store, self._clock().timestamp(), history.total_seconds()
+        return replace(
+            page,
+            history=await history_of(store, OF_QUEUES, names, now, seconds),
+            of_projects=await history_of(store, OF_PROJECTS, own, now, seconds),
+        )
 
     async def snapshot(
         self, caller: Caller, project: str = "", *, with_machines: bool = False, lanes: int | None = None

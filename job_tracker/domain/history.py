@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.eviction import Eviction
-from job_tracker.domain.progress import Saved
+from job_tracker.domain.progress import NO_SAVES, Saved, Saves
 from job_tracker.domain.states import LIVE_STATES, JobState
 
 
@@ -110,6 +110,8 @@ class Move:
     """By whom the attempt was stopped, if the job is queued again for that reason."""
     saved: Saved | None = None
     """The last checkpoint that the attempt had reported, once the next attempt begins."""
+    saves: Saves = NO_SAVES
+    """Its checkpoints, a few of them with their times, likewise."""
 
     @property
     def is_restart(self) -> bool:

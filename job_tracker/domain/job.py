@@ -197,10 +197,12 @@ class Job:
 
     @property
     def _with_last_save(self) -> tuple[Move, ...]:
-        """The history with the last checkpoint of this attempt, whose progress the next one replaces."""
+        """The history with the checkpoints of this attempt, whose progress the next one replaces."""
         if self.progress is None or self.progress.saved is None:
             return self.history
-        return (*self.history[:-1], replace(self.history[-1], saved=self.progress.saved))
+        progress = self.progress
+        last = replace(self.history[-1], saved=progress.saved, saves=progress.saves.few())
+        return (*self.history[:-1], last)
 
     def running(self, at: datetime) -> "Job":
         """Return the job in state RUNNING, with its master running since `at`."""

@@ -31,3 +31,5 @@ class RankPace:
     slowness: float = 0.0
     """How many times longer its own work takes than that of the median process; 0 unless it is slow."""
     slow_since: datetime | None = None
+    stack: str = ""
+    """The calls of its main thread soon after it became slow, the innermost last; empty: unknown."""

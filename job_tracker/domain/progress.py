@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from job_tracker.domain.pace import RankPace
 
@@ -34,6 +34,43 @@ class Saved:
     """When it was reported, or printed: it was complete then."""
 
 
+MOST_SAVES: Final = 32
+_FEW_SAVES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Saves:
+    """The checkpoints that an attempt has reported: their number, and some of them."""
+
+    count: int = 0
+    some: tuple[tuple[int, float], ...] = ()
+    """Step and Unix time of each, or of every second, fourth, … one, so that they are at most MOST_SAVES."""
+
+    def after(self, saved: Saved) -> "Saves":
+        """Return these with one more."""
+        count = self.count + 1
+        every = _every(count)
+        some = self.some if every == _every(self.count) else self.some[1::2]
+        return Saves(count, some if count % every else (*some, (saved.step, saved.at.timestamp())))
+
+    def few(self) -> "Saves":
+        """Return fewer of them, for the history."""
+        some = self.some
+        while len(some) > _FEW_SAVES:
+            some = some[1::2]
+        return Saves(self.count, some)
+
+
+NO_SAVES: Final = Saves()
+
+
+def _every(count: int) -> int:
+    every = 1
+    while count // every > MOST_SAVES:
+        every *= 2
+    return every
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of training that the master last reported. Metrics map names to numbers, NaN included."""
@@ -60,6 +97,7 @@ class Progress:
     """When the attempt reported its first step: from then on it trains."""
     saved: Saved | None = None
     """The last checkpoint of the attempt; None: it has reported none."""
+    saves: Saves = NO_SAVES
 
     @property
     def has_all_steps(self) -> bool:

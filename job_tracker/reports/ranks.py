@@ -111,6 +111,8 @@ class Signs:
     slow_since: datetime | None = None
     slowness: float = 0.0
     """How many times longer than the median it last worked on a step; 0 if that was never known."""
+    slow_stacks: str = ""
+    """Its stacks, soon after it became slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +313,9 @@ class RankBoard:
             known.heard, known.heard_at = now, self._now()
             if report.stacks and watched.asked is not None and not known.stacks:
                 known.collectives = report.collectives
-                known.stacks = "".join(c for c in report.stacks if c.isprintable() or c == "\n") or "\n"
+                known.stacks = _printable(report.stacks)
+            elif report.stacks and known.slow_since is not None and not known.slow_stacks:
+                known.slow_stacks = _printable(report.stacks)
         if report.longest_step > 0:
             watched.anew.discard(report.process)
         pause = max(watched.pause, self.processes_pause)
@@ -327,7 +331,14 @@ class RankBoard:
 
 
 def _wants_stacks(watched: Watched, signs: Signs) -> bool:
-    """Return whether a process is asked for its stacks: not if it has just reported a step."""
-    if watched.asked is None or signs.stacks:
-        return False
-    return signs.last.step is None or signs.moved <= watched.still_since
+    """Return whether a process is asked for its stacks: once if it is slow, and if the attempt stands still.
+
+    In such an attempt, a process that has just reported a step is not asked.
+    """
+    if watched.asked is None:
+        return signs.slow_since is not None and not signs.slow_stacks
+    return not signs.stacks and (signs.last.step is None or signs.moved <= watched.still_since)
+
+
+def _printable(stacks: str) -> str:
+    return "".join(c for c in stacks if c.isprintable() or c == "\n") or "\n"

@@ -121,20 +121,20 @@ def advanced(
     now = replace(last, **counts, metrics=metrics, reported_at=report.at or at)
     if now.first_step_at is None and now.step > 0:
         now = replace(now, first_step_at=now.reported_at)
-    now = replace(now, saved=_last_saved(now, report.artifacts))
+    now = _with_saves(now, report.artifacts)
     return _measured(last, replace(now, nonfinite=_first_nonfinite(last.nonfinite, report, forbids)))
 
 
-def _last_saved(now: Progress, artifacts: Iterable[Artifact]) -> Saved | None:
-    """The last checkpoint. Its step is at the end of its location; else it is the step of the progress."""
-    saved = now.saved
+def _with_saves(now: Progress, artifacts: Iterable[Artifact]) -> Progress:
+    """`now` with these checkpoints. The step of one is at the end of its location; else that of now."""
     for artifact in artifacts:
         if artifact.kind == CHECKPOINT:
             found = _STEP_AT_END.search(artifact.uri)
             at = artifact.at or now.reported_at
             assert at is not None
             saved = Saved(int(found[1]) if found else now.step, at)
-    return saved
+            now = now if saved == now.saved else replace(now, saved=saved, saves=now.saves.after(saved))
+    return now
 
 
 def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """The board: what the planner sees, kept in memory by the leader."""
 
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -54,6 +55,8 @@ class Board:
         self.promises: dict[int, Promise] = {}
         self.usage: dict[str, Usage] = {}
         self.preemption = PreemptionView()
+        self.projects: dict[int, str] = {}
+        """The projects of the waiting and running jobs."""
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
         self._since = 0.0
@@ -76,6 +79,7 @@ class Board:
         self._forget_waiting()
         self.running = RunningGangs()
         self.preemption.clear()
+        self.projects.clear()
         self._since = now
 
     def advance(self, now: float) -> None:
@@ -116,6 +120,7 @@ class Board:
         """
         known = self.preemption.stakes.get(job.id)
         self.preemption.read(job)
+        self.projects[job.id] = sys.intern(job.spec.project)
         if known is not None and known.attempt < job.attempt:
             self._end(job.id, now)  # a replica may see only the next attempt
         if job.state is JobState.QUEUED:
@@ -134,6 +139,7 @@ class Board:
         """Remove a job that neither waits nor runs."""
         self._stop_waiting(job_id)
         self.preemption.remove(job_id)
+        self.projects.pop(job_id, None)
         self._end(job_id, now)
 
     def ended(self, job: Job) -> None:

@@ -100,6 +100,8 @@ class Queue:
     max_priority: int | None = None
     """The highest priority that a job may ask for."""
     preemption: PreemptionRules = PreemptionRules()  # it never changes
+    project: str = ""
+    """The only project whose jobs may wait in it, or below it; empty: several, or all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,13 @@ from pydantic import TypeAdapter
 
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Plan, Reserve, Usage
-from job_tracker.scheduling.use_history import HISTORY, UseHistory
+from job_tracker.scheduling.use_history import (
+    OF_PROJECTS,
+    OF_QUEUES,
+    UseHistory,
+    use_of_projects,
+    use_of_queues,
+)
 from job_tracker.scheduling.waits import WaitRule, WaitTimes
 from job_tracker.store.lease import Term
 from job_tracker.store.scheduling import SchedulingStore
@@ -50,12 +56,13 @@ class NoteKeeper:
         self._decided: Mapping[int, Reserve] = {}
         self._writing = asyncio.Lock()
         self._clock = clock
-        self._history = UseHistory()
+        self._queues, self._projects = UseHistory(OF_QUEUES), UseHistory(OF_PROJECTS)
+        self._histories = (self._queues, self._projects)
 
     async def restore(self, board: Board) -> None:
         """Give the board the usage, the promises and the waits of the notes, before it reads any job."""
-        history = await self._store.scheduling_notes(HISTORY)
-        self._history.restore(history, self._clock())
+        for history in self._histories:
+            history.restore(await self._store.scheduling_notes(history.kind), self._clock())
         if (text := await self._store.scheduling_note(WAITS, _ALL)) is not None:
             self._kept[WAITS, _ALL] = text
             board.experience.waits.restore(text)
@@ -92,14 +99,17 @@ class NoteKeeper:
         if with_usage:
             wanted |= {(USAGE, queue): _text_of(_USAGE, usage) for queue, usage in board.used().items()}
             wanted[WAITS, _ALL] = board.experience.waits.text()
-            self._history.observe(board, self._clock())
-            wanted |= {(HISTORY, key): text for key, text in self._history.texts().items()}
+            self._queues.observe(use_of_queues(board), self._clock())
+            self._projects.observe(use_of_projects(board), self._clock())
+            for history in self._histories:
+                wanted |= {(history.kind, key): text for key, text in history.texts().items()}
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
         }
         replaced = {WAITING, USAGE} if with_usage else {WAITING}  # what was learned always stays
         changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
-        changed |= {(HISTORY, key): None for key in self._history.outdated()} if with_usage else {}
+        for history in self._histories if with_usage else ():
+            changed |= {(history.kind, key): None for key in history.outdated()}
         if not changed:
             self._written = decided
             return
@@ -111,7 +121,10 @@ class NoteKeeper:
                 self._kept.pop(place, None)
             else:
                 self._kept[place] = text
-        self._history.forget(key for (kind, key), text in changed.items() if kind == HISTORY and text is None)
+        for history in self._histories:
+            history.forget(
+                key for (kind, key), text in changed.items() if kind == history.kind and text is None
+            )
         self._written = decided
 
 

@@ -94,6 +94,8 @@ class QueuePage:
     """The `after` of the next page; None on the last one."""
     history: Mapping[str, Sequence[Point]] = field(default_factory=dict)
     """What these queues held lately, if that was asked for."""
+    of_projects: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    """What projects held lately, likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,7 +170,10 @@ def tree_of(
         _add_what_fits(pool, kept, later, problems)
     every = {**recipes, **later}
     queues = {
-        name: _queue(pool, name, recipe, _preemption(pool, name, kept)) for name, recipe in kept.items()
+        name: replace(
+            _queue(pool, name, recipe, _preemption(pool, name, kept)), project=_only_project(name, kept)
+        )
+        for name, recipe in kept.items()
     }
     for name in problems:
         queues[name] = Queue(name=name, weight=every[name].weight, max_running=every[name].max_running)
@@ -337,6 +340,15 @@ def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> Pr
         protected=above.protected if own.protected is None else pool.priorities[own.protected],
         resize_period=above.resize_period if own.resize_period is None else own.resize_period.total_seconds(),
     )
+
+
+def _only_project(name: str, recipes: Mapping[str, QueueRecipe]) -> str:
+    """Return the only project that may use a queue, as it or the next of its parents says; else ""."""
+    while recipe := recipes.get(name):
+        if recipe.projects:
+            return recipe.projects[0] if len(recipe.projects) == 1 else ""
+        name = recipe.parent
+    return ""
 
 
 def _queue(pool: Pool, name: str, recipe: QueueRecipe, preemption: PreemptionRules) -> Queue:

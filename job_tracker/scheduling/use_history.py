@@ -1,34 +1,37 @@
-"""How much queues held, and how many jobs waited in them, over the last week: for people.
+"""How much queues and projects held, and how many of their jobs waited, over the last week: for people.
 
-A day of a queue is one note: a list of [slot, held, quota, waiting] for each time of five minutes in which
-it held something or jobs waited. Shares are in thousandths. The leader writes them, and every replica reads
+A day of one is one note: a list of [slot, held, quota, waiting] for each time of five minutes in which it
+held something or jobs waited. Shares are in thousandths. The leader writes them, and every replica reads
 them.
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from job_tracker.scheduling.board import Board
-from job_tracker.scheduling.model import Flavor, Queue, Snapshot
+from job_tracker.scheduling.model import Flavor, Queue
 from job_tracker.scheduling.quotas import quota_rules
 from job_tracker.scheduling.running import running_gangs
+from job_tracker.scheduling.shapes import held_parts, total
 from job_tracker.store.scheduling import SchedulingStore
 
-HISTORY: Final = "history"
-"""The kind of these notes. Their keys are the day and the queue."""
+OF_QUEUES: Final = "history"
+OF_PROJECTS: Final = "project-history"
+"""The kinds of these notes. Their keys are the day and the name."""
 SLOT_SECONDS: Final = 300
 DAYS: Final = 7
-MOST_QUEUES: Final = 64
-"""Queues that a day remembers: the first that hold something or have waiting jobs."""
+MOST_NAMES: Final = 64
+"""Queues that a day remembers, and projects: the first that hold something or have waiting jobs."""
 _DAY_SECONDS: Final = 86_400
 _NO_QUOTA: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The most that a queue held within a slot, and the most jobs that waited."""
+    """The most that a queue or a project held within a slot, and the most jobs that waited."""
 
     at: float
     """When the slot begins, in Unix seconds."""
@@ -39,12 +42,23 @@ class Point:
     waiting: int
 
 
-class UseHistory:
-    """The present day, as the leader records it."""
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What some hold now, by name."""
 
-    def __init__(self) -> None:
+    held: Mapping[str, float]
+    waiting: Mapping[str, int]
+    guaranteed: Mapping[str, float]
+
+
+class UseHistory:
+    """The present day of queues, or of projects, as the leader records it."""
+
+    def __init__(self, kind: str) -> None:
+        """`kind` is that of its notes."""
+        self.kind = kind
         self._day = 0
-        self._queues: dict[str, dict[int, tuple[int, int, int]]] = {}
+        self._names: dict[str, dict[int, tuple[int, int, int]]] = {}
         self._kept: set[str] = set()
         """The keys of all notes."""
 
@@ -53,42 +67,40 @@ class UseHistory:
         self._day = int(now // _DAY_SECONDS)
         self._kept = set(notes)
         for key, text in notes.items():
-            day, queue = _day_and_queue(key)
+            day, name = _day_and_name(key)
             if day == self._day:
-                self._queues[queue] = {
+                self._names[name] = {
                     slot: (held, quota, waiting) for slot, held, quota, waiting in _read(text)
                 }
 
-    def observe(self, board: Board, now: float) -> None:
-        """Record what queues hold now, and how many jobs wait in them."""
+    def observe(self, use: Use, now: float) -> None:
+        """Record what they hold now, and how many jobs wait."""
         day, slot = int(now // _DAY_SECONDS), int(now % _DAY_SECONDS // SLOT_SECONDS)
         if day != self._day:
-            self._day, self._queues = day, {}
-        snapshot = board.snapshot(is_open=True)
-        held, waiting = _held(snapshot), _waiting(board, snapshot)
-        guaranteed = _guaranteed(snapshot.flavors, snapshot.queues)
-        for queue in sorted({*held, *waiting}):
-            if queue not in self._queues and len(self._queues) >= MOST_QUEUES:
+            self._day, self._names = day, {}
+        held, waiting, guaranteed = use.held, use.waiting, use.guaranteed
+        for name in sorted({*held, *waiting}):
+            if name not in self._names and len(self._names) >= MOST_NAMES:
                 continue
-            slots = self._queues.setdefault(queue, {})
+            slots = self._names.setdefault(name, {})
             before = slots.get(slot, (0, _NO_QUOTA, 0))
             slots[slot] = (
-                max(before[0], round(1000 * held.get(queue, 0.0))),
-                round(1000 * guaranteed[queue]) if queue in guaranteed else _NO_QUOTA,
-                max(before[2], waiting.get(queue, 0)),
+                max(before[0], round(1000 * held.get(name, 0.0))),
+                round(1000 * guaranteed[name]) if name in guaranteed else _NO_QUOTA,
+                max(before[2], waiting.get(name, 0)),
             )
 
     def texts(self) -> Mapping[str, str]:
         """Return the notes of the present day, by key."""
         return {
-            _key(self._day, queue): json.dumps([[slot, *values] for slot, values in slots.items()])
-            for queue, slots in self._queues.items()
+            _key(self._day, name): json.dumps([[slot, *values] for slot, values in slots.items()])
+            for name, slots in self._names.items()
         }
 
     def outdated(self) -> Collection[str]:
         """Return the keys of notes that are too old."""
         self._kept |= self.texts().keys()
-        return {key for key in self._kept if _day_and_queue(key)[0] <= self._day - DAYS}
+        return {key for key in self._kept if _day_and_name(key)[0] <= self._day - DAYS}
 
     def forget(self, keys: Iterable[str]) -> None:
         """Forget notes that were removed."""
@@ -96,18 +108,16 @@ class UseHistory:
 
 
 async def history_of(
-    store: SchedulingStore, queues: Collection[str], now: float, seconds: float
+    store: SchedulingStore, kind: str, names: Collection[str], now: float, seconds: float
 ) -> Mapping[str, Sequence[Point]]:
-    """Return the last `seconds` of these queues, as far as they are known, the oldest point first."""
+    """Return the last `seconds` of these queues or projects, as far as they are known, the oldest first."""
     last = int(now // _DAY_SECONDS)
     first = max(last - DAYS, int((now - seconds) // _DAY_SECONDS))
     found: dict[str, Sequence[Point]] = {}
-    for queue in queues:
-        texts = [
-            (day, await store.scheduling_note(HISTORY, _key(day, queue))) for day in range(first, last + 1)
-        ]
+    for name in names:
+        texts = [(day, await store.scheduling_note(kind, _key(day, name))) for day in range(first, last + 1)]
         points = [point for day, text in texts if text for point in _points(day, text)]
-        found[queue] = [point for point in points if now - seconds - SLOT_SECONDS <= point.at <= now]
+        found[name] = [point for point in points if now - seconds - SLOT_SECONDS <= point.at <= now]
     return found
 
 
@@ -121,13 +131,13 @@ def _points(day: int, text: str) -> Iterator[Point]:
         )
 
 
-def _key(day: int, queue: str) -> str:
-    return f"{day} {queue}"
+def _key(day: int, name: str) -> str:
+    return f"{day} {name}"
 
 
-def _day_and_queue(key: str) -> tuple[int, str]:
-    day, _, queue = key.partition(" ")
-    return int(day) if day.isdecimal() else 0, queue
+def _day_and_name(key: str) -> tuple[int, str]:
+    day, _, name = key.partition(" ")
+    return int(day) if day.isdecimal() else 0, name
 
 
 def _read(text: str) -> list[tuple[int, int, int, int]]:
@@ -154,40 +164,66 @@ def _share(amounts: Mapping[str, int], capacities: Mapping[str, int]) -> float:
     )
 
 
-def _held(snapshot: Snapshot) -> Mapping[str, float]:
-    """Return the part of the capacity that each queue holds, with the queues below it."""
-    from_gangs = running_gangs(snapshot.running).held()
+def use_of_queues(board: Board) -> Use:
+    """Return what each queue holds, with the queues below it."""
+    snapshot = board.snapshot(is_open=True)
     path = quota_rules(snapshot.queues, snapshot.flavors).path
     amounts: dict[str, dict[str, int]] = {}
-    for queue, by_flavor in from_gangs.items():
+    for queue, by_flavor in running_gangs(snapshot.running).held().items():
         for node in path(queue):
-            of_node = amounts.setdefault(node, {})
             for held in by_flavor.values():
-                for name, amount in held.amounts.items():
-                    of_node[name] = of_node.get(name, 0) + amount
-    capacities = _capacities(snapshot.flavors)
-    return {node: _share(of_node, capacities) for node, of_node in amounts.items() if node}
-
-
-def _waiting(board: Board, snapshot: Snapshot) -> Mapping[str, int]:
-    path = quota_rules(snapshot.queues, snapshot.flavors).path
-    found: dict[str, int] = {}
+                _add(amounts.setdefault(node, {}), held.amounts)
+    waiting: dict[str, int] = {}
     for queue in board.waiting.queues():
         number = board.waiting.count(queue)
         for node in path(queue):
-            if node and number:
-                found[node] = found.get(node, 0) + number
-    return found
+            waiting[node] = waiting.get(node, 0) + number
+    waiting = {node: number for node, number in waiting.items() if node and number}
+    guaranteed = {queue.name: _nominal([queue]) for queue in snapshot.queues.values()}
+    amounts.pop("", None)
+    return _use(amounts, waiting, guaranteed, snapshot.flavors)
 
 
-def _guaranteed(flavors: Sequence[Flavor], queues: Mapping[str, Queue]) -> Mapping[str, float]:
+def use_of_projects(board: Board) -> Use:
+    """Return what each project holds. Guaranteed to it is what its own queues have."""
+    snapshot = board.snapshot(is_open=True)
+    amounts: dict[str, dict[str, int]] = {}
+    waiting = Counter(board.projects.values())
+    for run in board.running.values():
+        if (project := board.projects.get(run.gang.job_id)) is not None:
+            _add(amounts.setdefault(project, {}), total(held_parts(run.gang, run.allocation)))
+            waiting[project] -= 1
+    own: dict[str, list[Queue]] = {}
+    for queue in snapshot.queues.values():
+        above = snapshot.queues.get(queue.parent)
+        if queue.project and (above is None or above.project != queue.project or not above.limits):
+            own.setdefault(queue.project, []).append(queue)
+    guaranteed = {project: _nominal(queues) for project, queues in own.items()}
+    return _use(amounts, +waiting, guaranteed, snapshot.flavors)
+
+
+def _use(
+    amounts: Mapping[str, Mapping[str, int]],
+    waiting: Mapping[str, int],
+    guaranteed: Mapping[str, Mapping[str, int]],
+    flavors: Sequence[Flavor],
+) -> Use:
     capacities = _capacities(flavors)
-    found: dict[str, float] = {}
-    for queue in queues.values():
-        amounts: dict[str, int] = {}
+    return Use(
+        {name: _share(held, capacities) for name, held in amounts.items()},
+        waiting,
+        {name: min(1.0, _share(nominal, capacities)) for name, nominal in guaranteed.items() if nominal},
+    )
+
+
+def _nominal(queues: Iterable[Queue]) -> Mapping[str, int]:
+    amounts: dict[str, int] = {}
+    for queue in queues:
         for limits in queue.limits.values():
-            for name, limit in limits.items():
-                amounts[name] = amounts.get(name, 0) + limit.nominal
-        if amounts:
-            found[queue.name] = min(1.0, _share(amounts, capacities))
-    return found
+            _add(amounts, {name: limit.nominal for name, limit in limits.items()})
+    return amounts
+
+
+def _add(amounts: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        amounts[name] = amounts.get(name, 0) + amount

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from job_tracker.common.clock import AwakeClock, utc_now
-from job_tracker.common.printable import quoted
+from job_tracker.common.printable import quoted, without_secrets
 from job_tracker.domain.diagnosis import Diagnosis
 from job_tracker.domain.group import GroupRef
 from job_tracker.domain.job import Job
@@ -24,6 +24,7 @@ from job_tracker.tracking.stalls import (
     explained,
     is_proven,
     is_stall,
+    main_thread,
     slowness,
     standstill_of,
 )
@@ -34,6 +35,8 @@ _PERIOD_SECONDS = 0.5
 _ASKED_PERIOD_SECONDS = 0.1  # while stacks are awaited
 _SHORTEST_PERIOD_SECONDS = 0.01
 _SHORTEST_SHOW_SECONDS = 2.0
+_MOST_STACKS = 8  # of slow processes; they are stored with the job
+_LONGEST_STACK = 2000
 _SHOWN_A_SECOND = 20  # processes; so a large group is written less often
 
 
@@ -233,7 +236,7 @@ class ProgressWatch:
                     factor,
                 )
             elif signs.slow_since is not None and process in factors and factor < NO_LONGER_SLOW:
-                signs.slow_since = None
+                signs.slow_since, signs.slow_stacks = None, ""
 
     def _note_slow_machines(self) -> None:
         slow = slow_machines(watched for _, watched in self._board.watched())
@@ -248,6 +251,11 @@ class ProgressWatch:
 
 def paces_of(watched: Watched) -> tuple[RankPace, ...]:
     """Return where the processes stand, as it is stored with the job."""
+    slow = [process for process, signs in sorted(watched.signs.items()) if signs.slow_since is not None]
+    stacks = {
+        process: main_thread(without_secrets(watched.signs[process].slow_stacks))[-_LONGEST_STACK:]
+        for process in slow[:_MOST_STACKS]
+    }
     return tuple(
         RankPace(
             process=process,
@@ -258,6 +266,7 @@ def paces_of(watched: Watched) -> tuple[RankPace, ...]:
             waiting_seconds=signs.last.waiting_seconds,
             slowness=signs.slowness if signs.slow_since else 0.0,
             slow_since=signs.slow_since,
+            stack=stacks.get(process, ""),
         )
         for process, signs in sorted(watched.signs.items())
     )

@@ -12,6 +12,7 @@ from job_tracker.access import tokens
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import Ending, JobState
+from job_tracker.domain.pace import RankPace
 from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import Artifact, AttemptReport, MetricPoint
 from job_tracker.store.sqlite import SqliteStore
@@ -158,7 +159,7 @@ async def hostile_job(site: Site) -> int:
         job_id=job.id,
         attempt=1,
         at=NOON,
-        progress=Progress(step=1, metrics={text: 1.0}),
+        progress=Progress(step=1, metrics={text: 1.0}, ranks=(RankPace(0, slowness=2.0, stack=text),)),
         points=(MetricPoint(text, 1, NOON, 1.0),),
         artifacts=(Artifact(name=text, uri=text, kind=text, sha256=text),),
     )

@@ -231,7 +231,7 @@ class GrpcSink:
 def _written_stacks(rank: int) -> str:
     """The stacks of all threads, after they were written to stderr, so that the rank's log keeps them."""
     found = stacks.of_all_threads()
-    sys.stderr.write(f"rank {rank} makes no progress; its threads, innermost call last:\n{found}")
+    sys.stderr.write(f"rank {rank} is asked where it stands; its threads, innermost call last:\n{found}")
     if operations := collectives.lines():
         sys.stderr.write(f"rank {rank}: its collective operations, the latest last:\n{operations}")
     sys.stderr.flush()

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from itertools import groupby
 from typing import Final
 
 from job_tracker.domain.job import Job, JobState, Move
-from job_tracker.domain.progress import Saved
+from job_tracker.domain.progress import Saved, Saves
 from training_service.web.scales import Tick, TimeScale
 from training_service.web.showing import duration, number
 
@@ -94,13 +94,16 @@ def timeline_of(job: Job, now: datetime) -> Timeline:
     if job.state.is_terminal:
         words.append(str(job.state))
     kinds = [mark.event for mark in marks]
+    events = {event: kinds.count(event) for event in Event if event in kinds}
+    if Event.SAVE in events:
+        events[Event.SAVE] = max(events[Event.SAVE], _number_of_saves(job))
     return Timeline(
         spans=spans[-_MOST_PARTS:],
         marks=marks[-_MOST_PARTS:],
         attempts=_attempts(spans),
         ticks=scale.ticks(),
         totals={state: duration(lasted) for state, lasted in seconds.items()},
-        events={event: kinds.count(event) for event in Event if event in kinds},
+        events=events,
         begin=begin,
         end=end,
         text=", then ".join(words[-20:]),
@@ -118,13 +121,22 @@ def _events(job: Job, moves: Sequence[Move]) -> Iterator[tuple[Event, datetime, 
         elif move.eviction is not None:
             yield Event.EVICTION, move.at, move.eviction.sentence()
         if move.saved is not None:
-            yield _saved(move.saved)
+            yield from _saved(move.saved, move.saves)
     if job.progress is not None and job.progress.saved is not None:
-        yield _saved(job.progress.saved)
+        yield from _saved(job.progress.saved, job.progress.saves)
 
 
-def _saved(saved: Saved) -> tuple[Event, datetime, str]:
-    return Event.SAVE, saved.at, f"Last checkpoint of the attempt: step {number(saved.step)}"
+def _saved(last: Saved, saves: Saves) -> Iterator[tuple[Event, datetime, str]]:
+    for step, at in saves.some:
+        if at != last.at.timestamp():
+            yield Event.SAVE, datetime.fromtimestamp(at, UTC), f"Checkpoint: step {number(step)}"
+    yield Event.SAVE, last.at, f"Last checkpoint of the attempt: step {number(last.step)}"
+
+
+def _number_of_saves(job: Job) -> int:
+    """Return the number of all checkpoints: the picture has only some of many."""
+    every = [move.saves for move in job.history] + ([job.progress.saves] if job.progress else [])
+    return sum(saves.count for saves in every)
 
 
 def _attempts(spans: Sequence[Span]) -> Sequence[Tick]:

@@ -1,10 +1,9 @@
-"""What queues held over time, as areas with their quotas."""
+"""What queues and projects held over time, as areas with their quotas."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from job_tracker.scheduling.queue_view import QueueStanding
 from job_tracker.scheduling.use_history import SLOT_SECONDS, Point
 from training_service.web.scales import Tick, TimeScale
 
@@ -13,9 +12,9 @@ _HEIGHT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class UseChart:
-    """The picture of one queue. Paths are in a square of 100, from the top left."""
+    """The picture of one queue or project. Paths are in a square of 100, from the top left."""
 
-    queue: QueueStanding
+    name: str
     held: str
     """The path of the area that it held."""
     quota: str
@@ -29,25 +28,25 @@ class UseChart:
     def text(self) -> str:
         """The picture in words."""
         quota = f", its quota is {100 * self.last_quota:.0f} %" if self.last_quota is not None else ""
-        return f"{self.queue.name} held at most {100 * self.most_held:.0f} % of the capacity{quota}"
+        return f"{self.name} held at most {100 * self.most_held:.0f} % of the capacity{quota}"
 
 
 def use_charts(
-    queues: Sequence[QueueStanding], history: Mapping[str, Sequence[Point]], now: float, seconds: float
+    history: Mapping[str, Sequence[Point]], now: float, seconds: float
 ) -> tuple[Sequence[UseChart], Sequence[Tick]]:
-    """Return the pictures of the queues that have a history, and the marks of their common axis."""
+    """Return the pictures of those that have a history, and the marks of their common axis."""
     scale = TimeScale(now - seconds, now)
     charts = [
         UseChart(
-            queue=queue,
+            name=name,
             held=_area(points, scale),
             quota=_steps(points, scale),
             most_held=max(point.held for point in points),
             last_quota=points[-1].quota,
             most_waiting=max(point.waiting for point in points),
         )
-        for queue in queues
-        if (points := history.get(queue.name))
+        for name, points in history.items()
+        if points
     ]
     return charts, scale.ticks(now, "now")
 

@@ -36,6 +36,7 @@ async def test_text_of_users_is_never_markup_on_any_page(site: Site, browser: Br
             assert '</script>"' not in answer.text, path
             shown += "&lt;img src=x onerror=alert(1)&gt;" in answer.text
     assert shown > 4
+    assert "Where slow ranks stood" in await browser.page(f"/jobs/{job_id}")
 
 
 async def test_values_that_are_not_finite_have_names(site: Site, browser: Browser) -> None:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from job_tracker.common.clock import utc_now
-from job_tracker.scheduling.use_history import HISTORY
+from job_tracker.scheduling.use_history import OF_PROJECTS, OF_QUEUES
 from job_tracker.tracking.replicas import REPLICA
 from tests.support.access import Entry
 from tests.support.web_site import Browser, Site, Visit
@@ -51,15 +51,35 @@ async def test_running_jobs_are_lanes_and_machines_name_their_people(tracked: Si
     assert '<a href="/jobs?by=operator">operator</a>' in machines
 
 
-async def test_the_history_of_a_queue_is_drawn(site: Site, browser: Browser) -> None:
+async def test_the_history_of_queues_and_projects_is_drawn(site: Site, browser: Browser) -> None:
     now = utc_now().timestamp()
     slot = int(now % 86_400 // 300)
     note = json.dumps([[slot, 750, 500, 3]])
-    await site.service.store.keep_scheduling_notes({(HISTORY, f"{int(now // 86_400)} default"): note})
+    of_project = json.dumps([[slot, 125, -1, 0]])
+    day = int(now // 86_400)
+    await site.service.store.keep_scheduling_notes(
+        {(OF_QUEUES, f"{day} default"): note, (OF_PROJECTS, f"{day} default"): of_project}
+    )
     for over in ("hour", "day", "week"):
         text = await browser.page(f"/queue?over={over}")
         assert "at most 75 % · quota 50 % · up to 3 waiting" in text
+        assert "at most 12 %<" in text
     assert "allowed: hour, day, week" in await browser.page("/queue?over=year", 400)
+
+
+async def test_only_members_see_what_a_project_held(closed: Site) -> None:
+    now = utc_now().timestamp()
+    note = json.dumps([[int(now % 86_400 // 300), 333, -1, 0]])
+    day = int(now // 86_400)
+    await closed.service.store.keep_scheduling_notes({(OF_PROJECTS, f"{day} vision"): note})
+    entry = Entry(closed.service)
+    await entry.project("vision", alice="viewer")
+    await entry.project("speech", bob="viewer")
+    for name, sees in (("alice", True), ("bob", False)):
+        browser = closed.browser()
+        await browser.log_in((await entry.token(name)).text)
+        assert ("at most 33 %" in await browser.page("/queue")) == sees
+    await browser.page("/queue?project=vision", 403)
 
 
 async def test_operators_see_replicas_and_stores_and_others_do_not(closed: Site) -> None:

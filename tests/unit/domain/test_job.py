@@ -7,7 +7,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.group import InstanceSpec
 from job_tracker.domain.job import Job, JobState, new_job
 from job_tracker.domain.policies import RetryPolicy
-from job_tracker.domain.progress import Progress, Saved
+from job_tracker.domain.progress import Progress, Saved, Saves
 from tests.support.jobs import NOON, spec
 
 
@@ -35,12 +35,13 @@ def test_an_attempt_without_chosen_machines_has_none() -> None:
     assert new_job(1, spec(), NOON).machine_of_ranks == ()
 
 
-def test_the_last_checkpoint_of_an_attempt_stays_in_the_history() -> None:
+def test_the_checkpoints_of_an_attempt_stay_in_the_history() -> None:
     saved = Saved(500, NOON)
-    job = replace(admitted({"master": 1}, Allocation()), progress=Progress(saved=saved))
+    saves = Saves().after(Saved(400, NOON)).after(saved)
+    job = replace(admitted({"master": 1}, Allocation()), progress=Progress(saved=saved, saves=saves))
     again = failed(job, Category.PLACE_TAKEN).queued_again(NOON).admitted(NOON, Allocation())
     assert again.progress is None
-    assert [move.saved for move in again.history if move.saved] == [saved]
+    assert [(move.saved, move.saves) for move in again.history if move.saved] == [(saved, saves)]
     assert again.history[-2].attempt == 1
 
 

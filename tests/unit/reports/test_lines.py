@@ -196,3 +196,7 @@ def test_the_progress_keeps_the_first_step_and_the_last_checkpoint() -> None:
     assert another.saved == Saved(40, NOON + timedelta(seconds=9)), "its own step is not in its location"
     model = advanced(another, read(artifact({"name": "m", "kind": "model", "uri": "/m/step-7"}), 9), LATER)
     assert model.saved == another.saved
+    assert [step for step, _ in model.saves.some] == [38, 40]
+    assert advanced(model, read(artifact(kit), 7), LATER).saves.count == 3
+    again = advanced(saved, read(artifact(kit), 7), LATER)
+    assert again.saves.count == 1, "a line that is read again counts once"

@@ -145,6 +145,10 @@ def test_projects_are_those_of_the_nearest_queue_that_lists_any() -> None:
     assert found.of_project("red") == ["default", "open", "red", "shared"]
     assert found.of_project("blue") == ["default", "open", "shared"]
     assert not found.allows("teams", "red"), "a cohort takes no jobs"
+    assert {name: queue.project for name, queue in found.queues.items()} == {
+        "teams": "", "shared": "", "red": "red", "open": "", "default": ""
+    }  # fmt: skip
+    assert tree(a={"projects": ["red"]}, b={"parent": "a"}).queues["b"].project == "red"
 
 
 def test_the_default_queue_of_a_project_is_the_first_that_lists_it() -> None:

@@ -13,7 +13,7 @@ from job_tracker.scheduling import use_history
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Flavor, Limit, Queue
 from job_tracker.scheduling.notes import NoteKeeper
-from job_tracker.scheduling.use_history import HISTORY, SLOT_SECONDS, Point, history_of
+from job_tracker.scheduling.use_history import OF_PROJECTS, OF_QUEUES, SLOT_SECONDS, Point, history_of
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON, spec
 
@@ -21,7 +21,18 @@ NOW = NOON.timestamp()
 DAY = 86_400.0
 QUEUES = {
     "research": Queue(name="research"),
-    "vision": Queue(name="vision", parent="research", limits={"default": {"instances": Limit(nominal=4)}}),
+    "vision": Queue(
+        name="vision",
+        parent="research",
+        limits={"default": {"instances": Limit(nominal=4)}},
+        project="default",
+    ),
+    "of-vision": Queue(
+        name="of-vision",
+        parent="vision",
+        limits={"default": {"instances": Limit(nominal=1)}},
+        project="default",
+    ),
 }
 
 
@@ -63,9 +74,27 @@ async def test_a_slot_has_the_most_that_a_queue_and_its_parents_held(store: Sqli
     leader.board.remove(1, NOW)
     leader.board.remove(3, NOW)
     await leader.write(NOW + 60)
-    found = await history_of(store, ["vision", "research", "other"], NOW + 60, DAY)
+    found = await history_of(store, OF_QUEUES, ["vision", "research", "other"], NOW + 60, DAY)
     assert found["vision"] == [Point(at=NOW, held=0.75, quota=0.5, waiting=1)]
     assert found["research"] == [Point(at=NOW, held=0.75, quota=None, waiting=1)]
+    assert found["other"] == []
+
+
+async def test_a_slot_has_the_most_that_a_project_held_and_the_quota_of_its_own_queues(
+    store: SqliteStore,
+) -> None:
+    leader = Leader(store)
+    leader.run(1, 2)
+    leader.wait(2)
+    await leader.write(NOW)
+    leader.board.remove(1, NOW)
+    other = new_job(3, spec(instances=8, queue="research", project="speech"), NOON)
+    leader.board.read(other.admitted(NOON, Allocation()), NOW)
+    await leader.write(NOW + 30)
+    names = ["default", "speech", "other"]
+    found = await history_of(store, OF_PROJECTS, names, NOW + 60, DAY)
+    assert found["default"] == [Point(at=NOW, held=0.25, quota=0.5, waiting=1)]
+    assert found["speech"] == [Point(at=NOW, held=1.0, quota=None, waiting=0)]
     assert found["other"] == []
 
 
@@ -78,7 +107,7 @@ async def test_a_later_leader_continues(store: SqliteStore) -> None:
     second.run(4, 1)
     await second.write(NOW + 10)
     await second.write(NOW + SLOT_SECONDS)
-    points = (await history_of(store, ["vision"], NOW + SLOT_SECONDS, DAY))["vision"]
+    points = (await history_of(store, OF_QUEUES, ["vision"], NOW + SLOT_SECONDS, DAY))["vision"]
     assert [(point.at - NOW, point.held) for point in points] == [(0, 0.75), (SLOT_SECONDS, 0.125)]
 
 
@@ -86,7 +115,7 @@ async def test_an_idle_queue_writes_nothing(store: SqliteStore) -> None:
     leader = Leader(store)
     await leader.write(NOW)
     await leader.write(NOW + SLOT_SECONDS)
-    assert await store.scheduling_notes(HISTORY) == {}
+    assert await store.scheduling_notes(OF_QUEUES) == {}
 
 
 async def test_a_week_is_kept_and_only_the_wanted_time_is_read(store: SqliteStore) -> None:
@@ -95,20 +124,22 @@ async def test_a_week_is_kept_and_only_the_wanted_time_is_read(store: SqliteStor
     for day in range(use_history.DAYS + 2):
         await leader.write(NOW + day * DAY)
     now = NOW + (use_history.DAYS + 1) * DAY
-    assert len(await store.scheduling_notes(HISTORY)) == 2 * use_history.DAYS
-    week = await history_of(store, ["vision"], now, 7 * DAY)
+    assert len(await store.scheduling_notes(OF_QUEUES)) == 2 * use_history.DAYS
+    week = await history_of(store, OF_QUEUES, ["vision"], now, 7 * DAY)
     assert len(week["vision"]) == 7
-    assert len((await history_of(store, ["vision"], now, timedelta(hours=1).total_seconds()))["vision"]) == 1
+    hour = await history_of(store, OF_QUEUES, ["vision"], now, timedelta(hours=1).total_seconds())
+    assert len(hour["vision"]) == 1
 
 
 async def test_many_queues_and_foreign_notes_do_no_harm(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(use_history, "MOST_QUEUES", 1)
+    monkeypatch.setattr(use_history, "MOST_NAMES", 1)
     day = int(NOW // DAY)
-    await store.keep_scheduling_notes({(HISTORY, f"{day} vision"): "{", (HISTORY, "x"): "[[1]]"})
+    await store.keep_scheduling_notes({(OF_QUEUES, f"{day} vision"): "{", (OF_QUEUES, "x"): "[[1]]"})
     leader = Leader(store)
     await leader.keeper.restore(leader.board)
     leader.run(1, 1)
     await leader.write(NOW)
-    assert [point.held for point in (await history_of(store, ["vision"], NOW, DAY))["vision"]] == [0.125]
+    points = (await history_of(store, OF_QUEUES, ["vision"], NOW, DAY))["vision"]
+    assert [point.held for point in points] == [0.125]

@@ -200,6 +200,33 @@ async def test_a_slow_process_is_noted_until_it_is_faster(watch: ProgressWatch) 
     assert slow_since() == [None, None]
 
 
+async def test_a_slow_process_is_asked_once_for_its_stacks_which_are_kept_while_it_is_slow(
+    watch: ProgressWatch,
+) -> None:
+    def stacks() -> list[str]:
+        watch.look()
+        [(_, watched)] = watch._board.watched()
+        return [pace.stack for pace in paces_of(watched)]
+
+    def answer(**changes: Any) -> bool:
+        changes = {"step_seconds": 1.3, **changes}
+        return watch._board.take((1, 1), RankReport(process=1, step=1, **changes)).wants_stacks
+
+    report(watch, [0], step_seconds=1.3, waiting_seconds=0.3)
+    report(watch, [1], step_seconds=1.3)
+    assert stacks() == ["", ""]
+    assert answer()
+    threads = "Thread MainThread:\n  load at data.py:7\n  read at disk.py:9\nThread other:\n  wait\n"
+    assert not answer(stacks=threads)
+    assert not answer()
+    assert stacks() == ["", "load at data.py:7\nread at disk.py:9"]
+    assert not answer(step_seconds=1.05)
+    assert stacks() == ["", ""]
+    answer()
+    stacks()
+    assert answer()
+
+
 async def test_a_process_that_was_slow_to_the_end_keeps_its_factor(watch: ProgressWatch) -> None:
     report(watch, [0], step_seconds=1.3, waiting_seconds=0.3)
     report(watch, [1], step_seconds=1.3)

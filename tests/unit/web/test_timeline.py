@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.eviction import Eviction, EvictionReason
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.policies import Elastic, RetryPolicy
-from job_tracker.domain.progress import Progress, Saved
+from job_tracker.domain.progress import MOST_SAVES, Progress, Saved, Saves
 from tests.support.jobs import NOON, spec
 from training_service.web.timeline import Event, timeline_of
 
@@ -56,6 +57,29 @@ def test_failures_and_the_last_checkpoint_of_each_attempt_are_marks() -> None:
     assert "Rank 0 crashed." in line.marks[0].label
     assert "step 500" in line.marks[1].label
     assert line.events == {Event.SAVE: 2, Event.FAILURE: 1}
+
+
+def test_all_checkpoints_of_an_attempt_are_marks_and_of_many_an_even_part() -> None:
+    job, saves = failed_once(), Saves()
+    for minute in range(1, 4):
+        saves = saves.after(Saved(minute * 100, NOON + after(26 + minute)))
+    line = timeline_of(
+        replace(job, progress=Progress(saved=Saved(300, NOON + after(29)), saves=saves)), NOON + after(40)
+    )
+    labels = [mark.label for mark in line.marks if mark.event is Event.SAVE]
+    assert labels[1:] == [
+        "Checkpoint: step 100", "Checkpoint: step 200", "Last checkpoint of the attempt: step 300"
+    ]  # fmt: skip
+    assert line.events[Event.SAVE] == 4
+    for number in range(4, 1001):
+        saves = saves.after(Saved(number * 100, NOON + after(26 + number)))
+    steps = [step for step, _ in saves.some]
+    assert MOST_SAVES / 2 < len(steps) <= MOST_SAVES
+    assert {second - first for first, second in pairwise(steps)} == {steps[0]}
+    assert steps[-1] > 100 * 900
+    assert len(saves.few().some) <= 8
+    many = Progress(saved=Saved(100_000, NOON + after(1026)), saves=saves)
+    assert timeline_of(replace(job, progress=many), NOON + after(1040)).events[Event.SAVE] == 1000
 
 
 def test_a_preemption_and_the_restart_of_a_rank_are_marks() -> None:

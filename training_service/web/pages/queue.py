@@ -80,15 +80,21 @@ async def _shown(visit: Visit, caller: Caller) -> dict[str, Any]:
     over = visit.query.get("over", "") or "day"
     if over not in _SPANS:
         raise InvalidField("over", f"{quoted(over)} is not allowed; allowed: {', '.join(_SPANS)}")
-    page = await visit.jobs.queue(caller, where, limit=limit, after=after, history=_SPANS[over])
-    now = visit.parts.clock().timestamp()
-    charts, ticks = use_charts(page.queues, page.history, now, _SPANS[over].total_seconds())
+    views = await visit.parts.access.list_projects(caller)
+    projects = [where.project] if where.project else [view.project.name for view in views]
+    page = await visit.jobs.queue(
+        caller, where, limit=limit, after=after, history=_SPANS[over], projects=projects
+    )
+    now, seconds = visit.parts.clock().timestamp(), _SPANS[over].total_seconds()
+    charts, ticks = use_charts(page.history, now, seconds)
+    of_projects, _ = use_charts(page.of_projects, now, seconds)
     return {
         "page": page,
         "where": where,
         "over": over,
         "spans": list(_SPANS),
         "charts": charts,
+        "of_projects": of_projects,
         "use_ticks": ticks,
         "gantt": await _gantt(visit, caller, where.project) if after is None else None,
         "next": _query(visit, "/".join(map(str, page.after))) if page.after is not None else "",
