@@ -14,7 +14,7 @@ from job_tracker.domain.job import Ending, JobState, Move, Preemption
 from job_tracker.domain.job_spec import JobSpec, Program, ProgramChanges
 from job_tracker.domain.pace import RankPace
 from job_tracker.domain.policies import Deadlines, Elastic, NumberPolicy, RetryPolicy
-from job_tracker.domain.progress import Nonfinite, Progress
+from job_tracker.domain.progress import Nonfinite, Progress, Saves
 from job_tracker.domain.telemetry import Artifact
 from job_tracker.store.encoding import MOVES, RANKS, text_of
 from job_tracker.store.specs import dumped, loaded
@@ -95,8 +95,15 @@ RELEASED: dict[type, dict[str, Any]] = {
     RankStatus: {"exit_code": None, "note": "", "restarts": 0},
     Ending: {"diagnosis": None, "at_once": False, "has_model": None, "preemption": None, "eviction": None},
     Diagnosis: {"detail": "", "retryable": False, "rank": None, "cause": ""},
-    Move: {"diagnosis": None, "note": "", "preemption": None, "saved": None, "eviction": None},
-    Preemption: {"by_attempt": 0, "by_project": "", "trainers": 0},
+    Move: {
+        "diagnosis": None,
+        "note": "",
+        "preemption": None,
+        "saved": None,
+        "saves": Saves(),
+        "eviction": None,
+    },
+    Preemption: {"by_attempt": 0, "by_project": "", "trainers": 0, "flavor": ""},
     Eviction: {"rank": 0, "machine": "", "detail": ""},
     Progress: {
         "step": 0,
@@ -112,7 +119,9 @@ RELEASED: dict[type, dict[str, Any]] = {
         "ranks": (),
         "first_step_at": None,
         "saved": None,
+        "saves": Saves(),
     },
+    Saves: {"count": 0, "some": ()},
     RankPace: {
         "step": None,
         "activity": "training",
@@ -121,6 +130,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "waiting_seconds": 0.0,
         "slowness": 0.0,
         "slow_since": None,
+        "stack": "",
     },
     Nonfinite: {"rank": None},
     Artifact: {"kind": "", "size": 0, "sha256": "", "attempt": 0, "at": None},
