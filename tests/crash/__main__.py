@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.crash.forkserver import ForkServer
 from tests.crash.local import LocalWorld
 from tests.crash.soak import soak
-from tests.crash.sweep import Outcome, Sweep, errors, kills, summary, with_recoveries
+from tests.crash.sweep import Outcome, Sweep, around, errors, kills, summary, with_recoveries
 from tests.crash.world import World
 from tests.support.redis_server import server_or_skip
 
@@ -19,7 +19,12 @@ from tests.support.redis_server import server_or_skip
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Return 0 if the service survived every point."""
     asked = _parsed(arguments)
-    worlds = {"machine": local_worlds, "redis": redis_worlds, "cluster": remote_worlds}[asked.on]
+    worlds = {
+        "machine": local_worlds,
+        "redis": redis_worlds,
+        "pods": scripted_worlds,
+        "cluster": remote_worlds,
+    }[asked.on]
     with tempfile.TemporaryDirectory(prefix="crash-points-") as folder, worlds(Path(folder)) as make:
         if asked.soak:
             return _soak(make("soak"), asked)
@@ -47,6 +52,14 @@ def redis_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
 
 
 @contextmanager
+def scripted_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
+    """Create worlds of pods in an API server in memory, and SQLite."""
+    from tests.crash.scripted import ScriptedWorld
+
+    yield lambda name: ScriptedWorld(folder / name)
+
+
+@contextmanager
 def remote_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
     """Create worlds of pods and Redis. The cluster is started and stays up; the Redis server ends here."""
     from tests.crash.remote import RemoteWorld
@@ -64,9 +77,12 @@ def remote_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/crash-points", description=__doc__)
-    parser.add_argument("--on", choices=("machine", "redis", "cluster"), default="machine")
+    parser.add_argument("--on", choices=("machine", "redis", "pods", "cluster"), default="machine")
     parser.add_argument("--kinds", choices=("kills", "errors", "recoveries"), nargs="*", default=[])
     parser.add_argument("--sample", type=int, metavar="N", help="try only N random points of each kind")
+    parser.add_argument(
+        "--around", metavar="NAME", help='try only calls around the first of this name: "update to evicted"'
+    )
     parser.add_argument(
         "--seed", type=int, default=random.randrange(10**6), help="seed of the random choices"
     )
@@ -88,6 +104,8 @@ def _wanted(sweep: Sweep, asked: argparse.Namespace) -> list[tuple[str, ...]]:
         return [tuple(asked.faults)]
     print(f"seed {asked.seed}")
     calls = sweep.reference()
+    if asked.around:
+        calls = around(calls, asked.around)
     every = {
         "kills": kills(calls),
         "errors": errors(calls),

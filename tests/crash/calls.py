@@ -78,6 +78,8 @@ def os_error(number: int) -> Callable[[], OSError]:
 
 def name_of_update(state: str, ending: Ending | None) -> str:
     """Return the name of a move: the state that it leads to, or what was decided of an attempt."""
+    if ending is not None and ending.eviction is not None:
+        return "update to evicted"
     if ending is None or ending.preemption is None:
         return f"update to {state}"
     return "update to resized" if ending.preemption.why.is_resize else "update to preempted"

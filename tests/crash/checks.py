@@ -49,6 +49,8 @@ def check_jobs(
         stops = [move.preempted for move in job.moves if move.preempted]
         if not failures and not is_excused and [each.partition(":")[0] for each in stops] != [*plan.stops]:
             yield f"{name} was stopped, or changed its size, for other reasons than {plan.stops}: {job.moves}"
+        if plan.is_evicted and not is_excused and job.evictions != 1:
+            yield f"{name} was evicted {job.evictions} times instead of once: {job.moves}"
         if plan.restarts and job.status == pb.succeed and not failures:
             restarts = tuple(rank.restarts for rank in job.ranks)
             if restarts != plan.restarts:

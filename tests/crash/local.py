@@ -43,6 +43,7 @@ class LocalWorld:
     folder: Path
     redis: RedisServer | None = None
     jobs: ClassVar[Sequence[PlannedJob]] = (*JOBS, LOSING, *PREEMPTION)
+    evict: ClassVar[None] = None
     _prefix: str = ""
 
     @property

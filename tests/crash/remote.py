@@ -13,12 +13,13 @@ from typing import Any
 
 from job_tracker.backends.kubernetes.options import CONTAINER
 from job_tracker.backends.shared.labels import ATTEMPT, JOB_ID
-from tests.crash.scenario import CAPACITY, JOBS, RANK_PARAMETERS, RUN, PlannedJob, write_user_folder
+from tests.crash.scenario import CAPACITY, EVICTED, JOBS, RANK_PARAMETERS, RUN, PlannedJob, write_user_folder
 from tests.crash.stored import LEASE_LEFT, problems_in_redis
 from tests.crash.sweep import hits_in
 from tests.support.cluster import SCRIPT, Cluster, address_for_pods
 from tests.support.cluster_fixtures import wait_for_account
 from tests.support.parameters import declared
+from tests.support.place import Place
 from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
@@ -29,6 +30,8 @@ print(f"rank {os.environ['RANK']} of job {os.environ['JOB_ID']}")
 print('::progress:: {"step": 1, "total_steps": 2}', flush=True)
 match os.environ.get("DO"):
     case "hold":
+        time.sleep(1e6)
+    case "hold once" if os.environ["JOB_ATTEMPT"] == "1":
         time.sleep(1e6)
     case "die once" if os.environ["JOB_ATTEMPT"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -41,7 +44,7 @@ class RemoteWorld:
     """A separate namespace, and a new store for each run. See World."""
 
     wraps: Sequence[str] = ("redis", "kubernetes")
-    jobs: Sequence[PlannedJob] = JOBS
+    jobs: Sequence[PlannedJob] = (EVICTED, *JOBS)
 
     def __init__(self, cluster: Cluster, redis: RedisServer, image: str, folder: Path) -> None:
         self.folder = folder
@@ -103,6 +106,10 @@ class RemoteWorld:
             """
         )
         self._watch = PodWatch(self._namespace, self.folder / "pods.json")
+
+    def evict(self, job_id: int) -> None:
+        """See World."""
+        Place(self._cluster, self._namespace).evict(f"witness-{job_id}-1-worker")
 
     def is_settled(self) -> bool:
         """See World. Logs that a fault left on this machine wait for the next sweep of a service."""

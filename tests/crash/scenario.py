@@ -1,7 +1,7 @@
 """A few jobs that cover all paths, and a client that submits them persistently."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -42,6 +42,8 @@ class PlannedJob:
     """Why it is stopped, unless an attempt failed before: the first words of each sentence."""
     expected: timedelta | None = None
     """How long it runs, as its caller says."""
+    is_evicted: bool = False
+    """True if others stop one of its instances while it runs."""
     tolerated: tuple[str, ...] = ()
     """Further allowed categories of failed attempts, such as for a fault before the master ran."""
 
@@ -96,6 +98,10 @@ is submitted, for which it becomes smaller. As that has ended, it becomes larger
 world's jobs is this, and nothing follows."""
 
 
+EVICTED = PlannedJob("evicted", (pb.succeed,), instances=2, ranks={"DO": "hold once"}, is_evicted=True)
+"""It holds until others stop one of its instances. Its next attempt ends."""
+
+
 def write_user_folder(world: Path, files: Mapping[str, str]) -> None:
     """Write the folder that a job uploads."""
     folder = world / USER
@@ -105,11 +111,21 @@ def write_user_folder(world: Path, files: Mapping[str, str]) -> None:
     (folder / RUN).chmod(0o755)
 
 
-def play(service: KeptService, jobs: Sequence[PlannedJob]) -> list[int]:
-    """Submit the jobs, which begin with JOBS, and bring them to their ends. Return their ids in order."""
+def play(
+    service: KeptService, jobs: Sequence[PlannedJob], evict: Callable[[int], None] | None = None
+) -> list[int]:
+    """Submit the jobs, which contain JOBS, and bring them to their ends. Return their ids in order.
+
+    `evict` stops an instance of EVICTED, which is the first job, as others do.
+    """
     service.ask(declare)
-    ids = [submit(service, job) for job in jobs if job not in (URGENT, SMALL)]
-    unwanted, held = ids[JOBS.index(UNWANTED)], ids[JOBS.index(HOLDING)]
+    ids = []
+    if evict is not None:
+        ids = [submit(service, EVICTED)]
+        await_running(service, ids[0])
+        evict(ids[0])
+    ids += [submit(service, job) for job in jobs if job not in (EVICTED, URGENT, SMALL)]
+    unwanted, held = ids[jobs.index(UNWANTED)], ids[jobs.index(HOLDING)]
     service.ask(lambda client: client.cancel(unwanted))
     await_output(service, held, HOLDING.instances)
     service.ask(lambda client: client.cancel(held))
@@ -174,6 +190,17 @@ def delete(service: KeptService, job_id: int) -> None:
         service.ask(lambda client: client.delete(job_id))
 
 
+def await_running(service: KeptService, job_id: int) -> None:
+    """Wait until all ranks of the job run, or the job has ended."""
+
+    def runs(client: TrainingClient) -> bool:
+        status = client.status(job_id)
+        phases = {rank.phase for rank in status.ranks}
+        return has_ended(status) or phases == {pb.RANK_PHASE_RUNNING}
+
+    _until(service, runs, f"job {job_id} does not run")
+
+
 def await_output(service: KeptService, job_id: int, instances: int) -> None:
     """Wait until all ranks of the job have printed something, or the job has ended."""
 
@@ -181,11 +208,15 @@ def await_output(service: KeptService, job_id: int, instances: int) -> None:
         logs = [client.logs(job_id, rank=rank, tail_lines=1) for rank in range(instances)]
         return all(next(log, None) for log in logs) or has_ended(client.status(job_id))
 
+    _until(service, has_printed, f"job {job_id} prints nothing")
+
+
+def _until(service: KeptService, condition: Callable[[TrainingClient], bool], otherwise: str) -> None:
     before, since = _phases(service), time.monotonic()
-    while not service.ask(has_printed):
+    while not service.ask(condition):
         if time.monotonic() > since + PATIENCE:
             if _phases(service) == before:
-                raise Stuck(f"job {job_id} prints nothing")
+                raise Stuck(otherwise)
             before, since = _phases(service), time.monotonic()
         time.sleep(0.05)
 

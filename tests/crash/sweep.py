@@ -28,6 +28,7 @@ EXCUSED = {
     INPUT_OUTPUT: frozenset({"storage_not_writable"}),
 }
 _CALLS_OF_A_RECOVERY = 40
+_BEFORE, _AFTER = 6, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def try_faults(forks: ForkServer, world: World, faults: Sequence[str]) -> Outcom
     )
     try:
         with KeptService(forks, world.folder, lambda start: "".join(faults[start : start + 1])) as service:
-            ids = play(service, world.jobs)
+            ids = play(service, world.jobs, world.evict)
             problems += check_jobs(service, world.jobs, ids, excused)
             deleted = ids[world.jobs.index(FAILING)]
             problems += check_deletion(service, deleted, {*ids} - {deleted})
@@ -115,6 +116,12 @@ def finish(service: KeptService, world: World) -> None:
     while not world.is_settled() and time.monotonic() < deadline:
         time.sleep(0.05)
     service.stop()
+
+
+def around(calls: Sequence[Call], name: str) -> list[Call]:
+    """Return the calls around the first one whose name has this in it."""
+    place = next(place for place, call in enumerate(calls) if name in call.name)
+    return list(calls[max(0, place - _BEFORE) : place + _AFTER])
 
 
 def kills(calls: Iterable[Call]) -> list[tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """The surroundings of a service and its jobs, and the conditions that must hold in the end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,11 @@ class World(Protocol):
     @property
     def jobs(self) -> Sequence[PlannedJob]:
         """The jobs to play: scenario.JOBS, and possibly more."""
+        ...
+
+    @property
+    def evict(self) -> Callable[[int], None] | None:
+        """A function that stops an instance of a running job, as others do. None: nothing evicts here."""
         ...
 
     def make(self) -> None:

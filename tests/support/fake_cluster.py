@@ -13,13 +13,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
 from job_tracker.backends.kubernetes.options import CONTAINER
 
 Object = dict[str, Any]
+C = TypeVar("C", bound="FakeCluster")
 
 
 class FakeCluster:
@@ -220,7 +221,13 @@ class FakeCluster:
 @asynccontextmanager
 async def fake_cluster(folder: Path) -> AsyncIterator[FakeCluster]:
     """Serve a cluster on loopback, with its kubeconfig in the folder."""
-    made = FakeCluster(folder / "kubeconfig")
+    async with served(FakeCluster(folder / "kubeconfig")) as made:
+        yield made
+
+
+@asynccontextmanager
+async def served(made: C) -> AsyncIterator[C]:
+    """Serve a cluster on loopback, and write its kubeconfig."""
     app = web.Application()
     app.router.add_route(
         "*", "/api/v1/namespaces/{namespace}/{kind:[^/]+}{a:/?}{name:[^/]*}{b:/?}{below:.*}", made.handle
