@@ -31,6 +31,8 @@ async def open_backend(
         spool=FolderSpool(data_dir / "logs", most_log, store_id),
         stop_grace=settings.jobs.stop_grace,
         trees=open_trees(settings),
+        delegate=settings.scheduling.delegate or "",
+        priorities=settings.scheduling.priorities,
         followed=settings.followed_flavors,
         extra_environment=extra_environment,
         on_request=metrics.observe_request if metrics else ignore_request,

@@ -156,6 +156,7 @@ def planner_options(settings: Settings) -> PlannerOptions:
         reservations=settings.scheduling.reservations,
         overtake_limit=settings.scheduling.overtake_limit,
         half_life=settings.scheduling.usage_half_life.total_seconds(),
+        delegated=settings.scheduling.delegate_waiting if settings.scheduling.delegate else None,
     )
 
 
@@ -170,6 +171,7 @@ def tracker_options(settings: Settings) -> TrackerOptions:
         keep_failed_group=settings.jobs.keep_failed_group,
         keep_succeeded_group=settings.jobs.keep_succeeded_group,
         keep_events=settings.audit.keep,
+        restarts_ranks=settings.scheduling.delegate is None,  # each pod has its place in a pod group
     )
 
 

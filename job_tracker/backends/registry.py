@@ -1,7 +1,7 @@
 """Backends by name. A package adds one with an entry point in the group job_tracker.backends."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -53,6 +53,10 @@ class Surroundings:
     """The uploaded files of programs: those of a job are the tree `JobSpec.program` of its project."""
     spool: FolderSpool
     """For the logs of stopped groups, unless the backend has another place for them."""
+    delegate: str = ""
+    """The queue of the cluster that decides when jobs start; empty: this service decides."""
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    """The classes of priorities, by name."""
     followed: Collection[str] = ()
     """The flavors whose capacity follows the machines: see BackendPlugin.flavors."""
     stop_grace: timedelta = timedelta(seconds=10)
@@ -111,6 +115,18 @@ class BackendPlugin(Protocol):
         The capacity of one that `scheduling.flavors` does not have is what its machines have.
         """
         return {}
+
+    def check_delegate(
+        self,
+        delegate: str | None,
+        priorities: Mapping[str, int],  # noqa: ARG002
+    ) -> None:
+        """Check the settings for the cluster's own queue that decides when jobs start; None: there is none.
+
+        `priorities` are the classes of jobs. Raises ValueError that begins with a field.
+        """
+        if delegate is not None:
+            raise ValueError(f"delegate: {quoted(delegate)} is not possible: this backend has no such queue")
 
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         """Resolve the options of an instance of the role. Raises ValueError if they contradict each other."""

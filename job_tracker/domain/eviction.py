@@ -16,6 +16,8 @@ class EvictionReason(StrEnum):
     """The engine makes room for something of a higher priority."""
     TAINTED = "tainted"
     """Its node has got a taint that the rank does not tolerate."""
+    CLUSTER_QUEUE = "cluster_queue"
+    """The cluster's own queue, which had let the attempt start, has taken that back."""
     SHUT_DOWN = "shut_down"
     """Its node is shut down in an orderly way."""
 
@@ -45,6 +47,7 @@ class Eviction:
             "this service",
             EvictionReason.OUTRANKED: f"rank {rank} made room on {machine} for a pod of a higher priority",
             EvictionReason.TAINTED: f"rank {rank} does not tolerate a new taint of {machine}",
+            EvictionReason.CLUSTER_QUEUE: f"the queue of the cluster stopped rank {rank} on {machine}",
             EvictionReason.SHUT_DOWN: f"{machine}, with rank {rank}, is being shut down",
         }[self.why]
         return f"Evicted: {what}{f' ({self.detail})' if self.detail else ''}."

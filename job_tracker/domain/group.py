@@ -30,7 +30,7 @@ class RankStatus:
     """One rank of a group. `exit_code` is None while it runs and 128 + N after signal N.
 
     `note` is the known reason why a rank is still waiting. `restarts` counts its restarts in this attempt;
-    only elastic jobs have any.
+    only elastic jobs have any. `is_gated` says that the cluster's own queue has not let it start yet.
     """
 
     rank: int
@@ -38,6 +38,7 @@ class RankStatus:
     exit_code: int | None = None
     note: str = ""
     restarts: int = 0
+    is_gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,6 +227,26 @@ class Job:
             return rank.restarts >= self.restarts_of(rank.rank)
         return rank.phase is not Phase.STOPPED or not known.phase.has_ended
 
+    @property
+    def is_gated(self) -> bool:
+        """Return whether the attempt's group waits in the cluster's own queue."""
+        return self.state is JobState.LAUNCHING and any(rank.is_gated for rank in self.ranks)
+
+    @property
+    def gate_note(self) -> str:
+        """Return what the cluster's own queue says of the group that waits there."""
+        return next((rank.note for rank in self.ranks if rank.is_gated and rank.note), "")
+
+    def with_gate_deadline(self, at: datetime) -> "Job":
+        """Return the job whose group has begun to wait in the cluster's own queue, or was let through.
+
+        That is a part of its time in the queue. The time to start counts from then on.
+        """
+        if not self.is_gated:
+            return replace(self, due_at=_later(at, self.spec.deadlines.start))
+        queued = (move.at for move in reversed(self.history) if move.state is JobState.QUEUED)
+        return replace(self, due_at=_later(next(queued, self.submitted_at), self.spec.deadlines.queue))
+
     def noting(self, note: str) -> "Job":
         """Return the job with a note on what it waits for in its state."""
         return replace(self, history=(*self.history[:-1], replace(self.history[-1], note=note)))
@@ -354,7 +374,7 @@ class Job:
         deadlines = self.spec.deadlines
         return {
             JobState.QUEUED: deadlines.queue,
-            JobState.LAUNCHING: deadlines.start,
+            JobState.LAUNCHING: deadlines.queue if self.is_gated else deadlines.start,
             JobState.RUNNING: deadlines.run,
             JobState.BACKOFF: self.spec.retry.delay_after(self.counted_attempts),
         }.get(self.state)

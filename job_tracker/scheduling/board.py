@@ -57,6 +57,7 @@ class Board:
         self.preemption = PreemptionView()
         self.projects: dict[int, str] = {}
         """The projects of the waiting and running jobs."""
+        self._gated: set[int] = set()
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
         self._since = 0.0
@@ -78,6 +79,7 @@ class Board:
         self.advance(now)
         self._forget_waiting()
         self.running = RunningGangs()
+        self._gated.clear()
         self.preemption.clear()
         self.projects.clear()
         self._since = now
@@ -132,8 +134,16 @@ class Board:
                 # If the clock was set back, the start may seem to be in the future.
                 began = min(now, (job.admitted_at or job.submitted_at).timestamp())
                 self._begin(Running(self._gang_of(job), job.allocation or self._unknown_place(), began))
+            self.follow_gate(job)
         else:
             self.remove(job.id, now)
+
+    def follow_gate(self, job: Job) -> bool:
+        """Follow whether a running job waits in the cluster's own queue. Return whether it no longer does."""
+        waits = job.state is JobState.LAUNCHING and (job.is_gated or not job.was_launched)
+        has_left = not waits and job.id in self._gated
+        (self._gated.add if waits else self._gated.discard)(job.id)
+        return has_left
 
     def remove(self, job_id: int, now: float) -> None:
         """Remove a job that neither waits nor runs."""
@@ -193,6 +203,7 @@ class Board:
             claims=self.preemption.claims(self.waiting),
             going_on=self.preemption.going_on(self.waiting),
             preempted=self.preemption.preempted,
+            gated=self._gated,
             is_open=is_open,
         )
 
@@ -249,6 +260,7 @@ class Board:
         if (running := self.running.get(job_id)) is not None:
             self._advance(running.gang.queue, now)
             self.running.remove(job_id)
+            self._gated.discard(job_id)
 
     def _advance(self, queue: str, now: float) -> None:
         """Bring the usage of a queue to this time."""

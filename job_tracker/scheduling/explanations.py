@@ -47,6 +47,8 @@ class Situation:
     @cached_property
     def estimates(self) -> dict[int, Estimate]:
         """When the waiting jobs are expected to start, except for those that cannot start as things are."""
+        if self.plan.is_delegated:
+            return {}
         found = estimates(self.snapshot, self.now, self.rule, self._promises)
         stuck = {name for name in self.snapshot.waiting.queues() if self._is_closed(name)}
         for job_id in list(found):
@@ -101,7 +103,8 @@ class Explanation:
     """The running jobs that hold what it needs."""
     estimate: Estimate | None
     """None: it cannot start with the capacity and the queues as they are."""
-    remedy: Remedy
+    remedy: Remedy | None = None
+    """None: the cluster's own queue decides."""
     reserve: Reserve | None = None
     """Its reservation, if it has one."""
 
@@ -123,6 +126,8 @@ def explain(
     if gang is None:
         raise KeyError(f"job {job_id} does not wait")
     reasons = situation.reasons(gang)
+    if situation.plan.is_delegated:
+        return Explanation(reasons=reasons, holders=(), estimate=None)
     if reasons[0] is not Reason.PENDING and fits_ever(snapshot.queues, snapshot.flavors, gang) is not None:
         reasons = (Reason.LOST_CAPACITY, *(each for each in reasons if each is not Reason.LOST_CAPACITY))
     found = remedy(

@@ -54,6 +54,8 @@ class Label:
     submitted_at: datetime
     why_again: str = ""
     """Why a waiting job was stopped, if it waits for that reason, for members of its project."""
+    gate_note: str = ""
+    """What the cluster's own queue says of its group, if that waits there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,9 @@ class Mirror:
         self._board.read(job, now)
         spec = job.spec
         self._labels[job.id] = Label(
-            spec.name, spec.project, spec.submitted_by, job.submitted_at, why_again(job)
+            *(spec.name, spec.project, spec.submitted_by, job.submitted_at),
+            why_again=why_again(job),
+            gate_note=job.gate_note if job.is_gated else "",
         )
 
     def _empty_board(self) -> Board:

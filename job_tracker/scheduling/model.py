@@ -266,6 +266,8 @@ class Snapshot:
     """Those claims that go on in another size, by job."""
     preempted: AbstractSet[int] = frozenset()
     """Waiting jobs that were preempted. No others are stopped for them."""
+    gated: AbstractSet[int] = frozenset()
+    """Launched jobs whose groups wait in the cluster's own queue, as far as is known."""
     is_open: bool = True
     """False: nothing starts now, for example since this machine has no room. Reservations are made all the
     same."""
@@ -302,6 +304,8 @@ class Reason(StrEnum):
     """The machine of the service has no room for the next launch."""
     PREEMPTING = "preempting"
     """Other jobs are being stopped for it."""
+    DELEGATED = "delegated"
+    """The cluster's own queue decides when it starts."""
     PENDING = "pending"
     """The next pass decides about it; it was submitted a moment ago."""
 
@@ -361,3 +365,5 @@ class Plan:
     """The jobs that are stopped for others, or to go on in another size."""
     next_at: float | None = None
     """When the passage of time alone may allow another start. None: only other changes can."""
+    is_delegated: bool = False
+    """Whether the admitted jobs start when the cluster's own queue lets them."""

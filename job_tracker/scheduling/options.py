@@ -24,3 +24,6 @@ class PlannerOptions:
     """What a queue holds counts as if it had been used for this many seconds more."""
     scan: int = 5_000
     """How many waiting jobs a pass looks at."""
+    delegated: int | None = None
+    """How many launched jobs of a queue may wait in the cluster's own queue, which decides when they start.
+    None: this service decides."""

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+from job_tracker.scheduling.delegated import launches
 from job_tracker.scheduling.model import Plan, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.passes import Pass
@@ -18,8 +19,11 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
     The first `reservations` waiting jobs hold a reservation. A job starts before others only if it delays
     none of them. Where no start can be promised, since a job of unknown length runs, at most `overtake_limit`
     jobs start before the first that waits. Running jobs are stopped for waiting ones as the rules of their
-    queues say, and elastic ones also to go on in another size.
+    queues say, and elastic ones also to go on in another size. None of this is decided here if the cluster's
+    own queue decides.
     """
+    if options is not None and options.delegated is not None:
+        return launches(snapshot, options.delegated)
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     decided = replace(decided, preempted=preemptions(snapshot, decided, now))
     resized, later = resizes(snapshot, decided, now)

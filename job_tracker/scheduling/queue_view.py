@@ -1,5 +1,6 @@
 """The queue as it stands: the waiting jobs of a caller, and what each queue uses."""
 
+import heapq
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -125,10 +126,12 @@ def page_of(seen: Seen, caller: Caller, where: QueueFilter, limit: int, after: P
 def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -> Iterator[WaitingJob]:
     situation = seen.situation
     waiting = situation.snapshot.waiting
-    for queue in sorted(waiting.queues()):
+    gated = _gated(seen)
+    for queue in sorted({*waiting.queues(), *gated}):
         if (where.queue and queue != where.queue) or (after is not None and queue < after[0]):
             continue
-        for place, gang in enumerate(waiting.in_order(queue), 1):
+        of_queue = heapq.merge(gated.get(queue, ()), waiting.in_order(queue), key=_in_queue)
+        for place, gang in enumerate(of_queue, 1):
             label = seen.labels.get(gang.job_id)
             if label is None or (where.project and label.project != where.project):
                 continue
@@ -136,7 +139,8 @@ def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -
                 continue
             if after is not None and (queue, -gang.priority, gang.job_id) <= after:
                 continue
-            reason = situation.reasons(gang)[0]
+            is_gated = gang.job_id in situation.snapshot.gated
+            reason = Reason.DELEGATED if is_gated else situation.reasons(gang)[0]
             stopping = [
                 job_id
                 for job_id in (
@@ -147,6 +151,20 @@ def _jobs(seen: Seen, caller: Caller, where: QueueFilter, after: Place | None) -
             yield WaitingJob(gang, label, place, reason, situation.estimate(gang.job_id), stopping)
 
 
+def _gated(seen: Seen) -> Mapping[str, list[Gang]]:
+    """Return the gangs that wait in the cluster's own queue by queue, in order."""
+    found: dict[str, list[Gang]] = {}
+    snapshot = seen.situation.snapshot
+    for job_id in snapshot.gated if seen.situation.plan.is_delegated else ():
+        gang = snapshot.running[job_id].gang
+        found.setdefault(gang.queue, []).append(gang)
+    return {queue: sorted(gangs, key=_in_queue) for queue, gangs in found.items()}
+
+
+def _in_queue(gang: Gang) -> tuple[int, int]:
+    return (-gang.priority, gang.job_id)
+
+
 def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStanding]:
     snapshot = seen.situation.snapshot
     names = sorted(_visible(seen, caller, where.project))[:MOST_QUEUES]
@@ -155,7 +173,14 @@ def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStandin
     for queue in snapshot.waiting.queues():
         count = sum(1 for _ in snapshot.waiting.in_order(queue))
         waiting.update(dict.fromkeys(_path(seen, queue), count))
+    gated = _gated(seen)
+    for queue, gangs in gated.items():
+        for name in _path(seen, queue):
+            waiting[name] += len(gangs)
+    there = {gang.job_id for gangs in gated.values() for gang in gangs}
     for run in snapshot.running.values():
+        if run.gang.job_id in there:
+            continue
         held = total(held_parts(run.gang, run.allocation))
         for name in _path(seen, run.gang.queue):
             running[name] += 1

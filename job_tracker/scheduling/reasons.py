@@ -21,6 +21,7 @@ SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.LOST_CAPACITY: "The capacity is smaller than when it was accepted, and no longer enough for it.",
     Reason.ROOM: "The machine of the service has no room for the next launch.",
     Reason.PREEMPTING: "Other jobs are being stopped for it.",
+    Reason.DELEGATED: "The cluster's own queue decides when it starts.",
     Reason.PENDING: "The next pass decides about it; it was submitted a moment ago.",
 }
 """Each reason in a sentence."""

@@ -32,6 +32,13 @@ class Pool:
 
     flavors: Sequence[Flavor]
     priorities: Mapping[str, int] = field(default_factory=lambda: DEFAULT_PRIORITIES)
+    is_delegated: bool = False
+    """Whether the cluster's own queue decides when jobs start. Then nothing here limits what runs."""
+
+
+def delegated_pool(priorities: Mapping[str, int]) -> Pool:
+    """Return the pool of a service that leaves capacity and quotas to the cluster's own queue."""
+    return Pool((Flavor(name=DEFAULT_FLAVOR, capacity={}),), dict(priorities), is_delegated=True)
 
 
 def pool_of(
@@ -76,7 +83,7 @@ class Tree:
     def most_instances(self) -> int:
         """The number of instances that one job may have: a job runs on one flavor."""
         return max(
-            MOST_OF_FOLLOWED if each.is_followed else each.capacity.get(INSTANCES, 0)
+            each.capacity.get(INSTANCES, 0) if each.capacity and not each.is_followed else MOST_OF_FOLLOWED
             for each in self.pool.flavors
         )
 
@@ -209,6 +216,8 @@ def changed(tree: Tree, name: str, recipe: QueueRecipe | None) -> Tree:
 def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
     """Raise ValueError with the queue and its field unless the queues make a tree that fits on the pool."""
     for name, recipe in recipes.items():
+        if pool.is_delegated:
+            _check_delegated(name, recipe)
         _check_parents(name, recipe, recipes)
         _check_class(name, recipe, pool)
         _check_resources(name, recipe, pool)
@@ -256,6 +265,19 @@ def _check_parents(name: str, recipe: QueueRecipe, recipes: Mapping[str, QueueRe
         if parent in path[:-1]:
             return  # the cycle does not contain this queue, and is found at one of its own
         parent = recipes[parent].parent
+
+
+_OF_PLANNER: Final = ("weight", "quotas", "max_running", "preemption")
+"""The fields of queues that say when jobs start."""
+
+
+def _check_delegated(name: str, recipe: QueueRecipe) -> None:
+    fields = type(recipe).model_fields
+    if found := [each for each in _OF_PLANNER if getattr(recipe, each) != fields[each].default]:
+        raise ValueError(
+            f"{name}.{found[0]}: not allowed with scheduling.delegate, which leaves this to the cluster's "
+            "own queue; remove it, and set it there"
+        )
 
 
 def _check_class(name: str, recipe: QueueRecipe, pool: Pool) -> None:

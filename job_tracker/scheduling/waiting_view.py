@@ -47,12 +47,14 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job waits. A job that is not queued has no reasons."""
+    """Why a job waits. A job that is not queued, also not in the cluster's own queue, has no reasons."""
 
     job: Job
     position: int = 0
     reasons: tuple[Reason, ...] = ()
     """The binding one first."""
+    gate_note: str = ""
+    """What the cluster's own queue says of its group, if that waits there."""
     promise: Promise | None = None
     moved_because: str = ""
     estimate: Estimate | None = None
@@ -73,6 +75,8 @@ class Explanation:
 
 async def explain(mirror: Mirror, caller: Caller, job: Job, position: int) -> Explanation:
     """Return why the job waits. `position` is its place in its queue."""
+    if job.is_gated:
+        return Explanation(job=job, reasons=(Reason.DELEGATED,), gate_note=job.gate_note)
     if job.state is not JobState.QUEUED:
         return Explanation(job=job)
 

@@ -93,6 +93,8 @@ class Admitting:
         self._not_before = 0.0
         """The earliest time of the next pass, by the monotonic clock."""
         self._is_restored = False
+        self._is_delegated = False
+        """Whether the cluster's own queue decides when jobs start, as of the last plan."""
         self._lacking = 0
         self._changed: set[int] = set()
         """Jobs that are to be read again before the next pass."""
@@ -120,6 +122,7 @@ class Admitting:
             was_stale |= await self._preempt(plan)
             if not was_stale and len(plan.admitted) < _MANY:
                 break
+        self._is_delegated = plan.is_delegated
         self._notes.decided(plan, self._board)
         self._board.learn_waits(self._board.promises, now)
         self.reasons = counts_by_reason(plan, self._board.waiting)
@@ -179,6 +182,8 @@ class Admitting:
         """Follow a running job: what it would lose if it were stopped, and whether it is being stopped."""
         if job.id in self._board.running:
             self._board.preemption.observe(job)
+            if self._board.follow_gate(job) and self._is_delegated:
+                self._wake()
 
     def may_have_changed(self, job_id: int) -> None:
         """Read the job again before the next pass: it is unknown whether a write has changed it."""

@@ -51,6 +51,7 @@ def next_step(
     now: datetime,
     finish_grace: timedelta,
     stall: Diagnosis | None = None,
+    restarts_ranks: bool = True,
 ) -> Step:
     """Return the next step for a job that has not ended.
 
@@ -58,7 +59,8 @@ def next_step(
     launch of the attempt is complete. A tracker that has just started relies on the stored job for that, and
     repeats the launch if in doubt. A group whose launch was complete is never launched again, since the ranks
     that are missing may have run. `finish_grace` is how long workers may run after their master has
-    succeeded. `stall` says why the attempt no longer makes progress, if that was found.
+    succeeded. `stall` says why the attempt no longer makes progress, if that was found. `restarts_ranks` says
+    whether a worker of an elastic group may be restarted alone.
     """
     if job.ending is not None:
         current = job if seen is None else job.observed(seen.statuses)
@@ -76,7 +78,12 @@ def next_step(
     is_due = job.due_at is not None and now >= job.due_at
     match job.state:
         case JobState.QUEUED:
-            return Save(_queued_too_long(job, now)) if is_due else Rest()
+            # It has no group to stop, so it ends at once.
+            return (
+                Save(job.ended(Ending(JobState.FAILED, now, _queued_too_long(job)), now))
+                if is_due
+                else Rest()
+            )
         case JobState.BACKOFF:
             return Save(job.queued_again(now)) if is_due else Rest()
     if seen is not None and (eviction := _eviction(seen)) is not None:
@@ -93,9 +100,11 @@ def next_step(
         return Launch()  # a restart may have been interrupted
     current = job.observed(seen.statuses, seen.program)
     master = seen.master.status.phase
+    if current.is_gated != job.is_gated:
+        return Save(current.with_gate_deadline(now))
     if any(rank.restarts < job.restarts_of(rank.rank) for rank in seen.statuses):
         return Launch()
-    if (lost := _restartable_worker(job, seen)) is not None:
+    if restarts_ranks and (lost := _restartable_worker(job, seen)) is not None:
         return Save(current.restarting(*lost, now))
     serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # it does not need the others
     if seen.first_failure is not None and not serves:
@@ -109,11 +118,12 @@ def next_step(
     if job.state is JobState.RUNNING and master is Phase.SUCCEEDED:
         return Save(current.decided(Ending(JobState.SUCCEEDED, now, at_once=job.spec.group.ends_with_master)))
     if stall is not None and job.state is JobState.RUNNING and master is Phase.RUNNING:
-        if stall.rank and _may_restart(job):
+        if stall.rank and restarts_ranks and _may_restart(job):
             return Save(current.restarting(stall.rank, stall, now))
         return Save(current.failed(stall, now))
     if is_due:
-        return Save(current.failed(_deadline_exceeded(current), now))
+        why = _queued_too_long(current) if current.is_gated else _deadline_exceeded(current)
+        return Save(current.failed(why, now))
     return Rest() if current == job else Save(current)
 
 
@@ -232,15 +242,14 @@ def _end(ending: Ending, seen: Observation | None, now: datetime, finish_grace: 
     return Stop(ending)
 
 
-def _queued_too_long(job: Job, now: datetime) -> Job:
-    """Fail a job that was queued for too long. It has no group to stop, so it ends at once."""
-    why = Diagnosis(
+def _queued_too_long(job: Job) -> Diagnosis:
+    return Diagnosis(
         category=Category.QUEUED_TOO_LONG,
         summary=f"The job was queued for longer than its deadline ({job.spec.deadlines.queue}).",
         resolution="Submit it again when the queue is shorter, with fewer instances, or with a longer "
         "deadlines.queue.",
+        detail=job.gate_note,
     )
-    return job.ended(Ending(JobState.FAILED, now, why), now)
 
 
 def _deadline_exceeded(job: Job) -> Diagnosis:

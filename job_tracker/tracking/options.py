@@ -27,6 +27,8 @@ class TrackerOptions:
     """How long audit events are kept."""
     usage_half_life: timedelta = HALF_LIFE
     """How long it takes until what a queue has used counts half as much."""
+    restarts_ranks: bool = True
+    """Whether a worker of an elastic group may be restarted alone."""
     repair_period: timedelta = timedelta(seconds=30)
     workers: int = 64
     """The number of jobs that are worked on at once."""

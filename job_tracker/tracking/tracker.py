@@ -325,6 +325,7 @@ class Tracker:
                 now=self._clock(),
                 finish_grace=self._options.finish_grace,
                 stall=stall,
+                restarts_ranks=self._options.restarts_ranks,
             )
             if job.state is JobState.RUNNING and not self._stops.has_ended(job.group):
                 self._followers.follow(job)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -13,7 +13,10 @@ from job_tracker.common.printable import quoted
 from job_tracker.domain import naming
 from job_tracker.scheduling.options import HALF_LIFE
 from job_tracker.scheduling.recipes import MOST_PRIORITY, Capacity, PoolName, QueueRecipe
-from job_tracker.scheduling.tree import DEFAULT_PRIORITIES, Pool, Tree, pool_of, tree_of
+from job_tracker.scheduling.tree import DEFAULT_PRIORITIES, Pool, Tree, delegated_pool, pool_of, tree_of
+
+_OF_PLANNER: Final = ("capacity", "flavors", "reservations", "overtake_limit", "usage_half_life")
+"""The settings that have no effect if the cluster's own queue decides when jobs start."""
 
 
 def _class(name: str) -> str:
@@ -25,6 +28,19 @@ def _class(name: str) -> str:
 class SchedulingSettings(Config):
     """The capacity of the service, its queues, and the order of jobs. See docs/scheduling.md."""
 
+    delegate: Literal["kueue"] | None = Field(
+        default=None,
+        description="The cluster's own queue, which then decides when jobs start: `kueue`, with the backend "
+        "`kubernetes`. Capacity, quotas and preemption are set there. See docs/scheduling.md. Unset: this "
+        "service decides.",
+    )
+    delegate_waiting: int = Field(
+        default=10,
+        ge=1,
+        le=10_000,
+        description="Number of launched jobs of each queue that may wait in the queue of `delegate`. Further "
+        "ones wait in this service until one of these starts.",
+    )
     capacity: int = Field(
         default=8,
         ge=1,
@@ -104,6 +120,8 @@ class SchedulingSettings(Config):
 
         `labels` are those of machines, by flavor.
         """
+        if self.delegate is not None:
+            return delegated_pool(self.priorities)
         return pool_of(self.flavors, self.capacity, self.priorities, followed, labels)
 
     def tree(self, followed: Collection[str] = ()) -> Tree:
@@ -112,6 +130,13 @@ class SchedulingSettings(Config):
 
     def check(self, followed: Collection[str] = ()) -> None:
         """Raise ValueError with the first setting that does not fit the others."""
+        if self.delegate is not None:
+            self._check_delegated(followed)
+        elif "delegate_waiting" in self.model_fields_set:
+            raise ValueError(
+                f"scheduling.delegate_waiting: {self.delegate_waiting} is not allowed without "
+                "scheduling.delegate; remove it"
+            )
         if (self.flavors or followed) and "capacity" in self.model_fields_set:
             others = "scheduling.flavors" if self.flavors else f"the flavors {', '.join(followed)}"
             raise ValueError(
@@ -122,3 +147,14 @@ class SchedulingSettings(Config):
             self.tree(followed)
         except ValueError as error:
             raise ValueError(f"scheduling.queues.{error}") from error
+
+    def _check_delegated(self, followed: Collection[str]) -> None:
+        without = f"not allowed with scheduling.delegate = {self.delegate}, which decides when jobs start"
+        for name in _OF_PLANNER:
+            if name in self.model_fields_set:
+                raise ValueError(f"scheduling.{name}: {without}; remove it, and set limits there")
+        if followed:
+            raise ValueError(
+                f"scheduling.delegate: {self.delegate} is not allowed with the flavors "
+                f"{', '.join(followed)} of the backend, since it chooses the machines; remove one of the two"
+            )

@@ -174,6 +174,11 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _queues_fit(self) -> "Settings":
         self.scheduling.check(self.followed_flavors)
+        if self.backend in type(self).model_fields:
+            try:
+                self.plugin.check_delegate(self.scheduling.delegate, self.scheduling.priorities)
+            except ValueError as error:
+                raise ValueError(f"{self.backend}.{error}") from error
         return self
 
     def check_algorithm(self, place: str, algorithm: Algorithm) -> None:

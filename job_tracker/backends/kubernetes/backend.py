@@ -17,6 +17,7 @@ from job_tracker.backends.kubernetes.api_errors import (
 from job_tracker.backends.kubernetes.cache import PodCache, WatchTiming
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.events import EventRecorder
+from job_tracker.backends.kubernetes.gangs import GroupMarks
 from job_tracker.backends.kubernetes.groups import Groups, is_running
 from job_tracker.backends.kubernetes.inventory import NodeInventory
 from job_tracker.backends.kubernetes.keeping import Keeper
@@ -30,6 +31,7 @@ from job_tracker.backends.kubernetes.pod_groups import PodGroups
 from job_tracker.backends.kubernetes.services import MasterServices
 from job_tracker.backends.kubernetes.settings import KubernetesSettings
 from job_tracker.backends.kubernetes.stopping import Stopper
+from job_tracker.backends.kubernetes.workloads import Workloads
 from job_tracker.backends.shared.gathering import beginning_of
 from job_tracker.backends.shared.watching import watched
 from job_tracker.domain.errors import BackendRefused, InvalidField, LaunchFailed, NotPossible
@@ -59,15 +61,19 @@ class KubernetesBackend:
         lost_margin: float = 20.0,
         timing: WatchTiming | None = None,
         followed: Collection[str] = (),
+        marks: GroupMarks | None = None,
+        workload_seconds: float = 10.0,
     ) -> None:
         """Prepare the backend without connecting. The logs of stopped groups go to the spool.
 
-        `followed` has the flavors whose capacity follows their nodes.
+        `followed` has the flavors whose capacity follows their nodes. With `marks`, pods are for Kueue, and
+        the Workloads of waiting groups are read every `workload_seconds`.
         A pod that is still there `lost_margin` seconds after its grace period counts as lost with its node.
         """
         self._settings = settings
         self._extra_environment = extra_environment
         self._stop_grace = stop_grace
+        self._marks = marks
         instance, timing = settings.instance, timing or WatchTiming()
         access = Access(kubeconfig=settings.kubeconfig, context=settings.context)
         self.client = KubernetesClient(access, settings.namespace, on_request=on_request)
@@ -80,6 +86,7 @@ class KubernetesBackend:
         spool.lives = lambda ref: self._groups.get(ref) is not None
         self._log_ends = LogEnds(self.client, self._groups)
         self._logs = PodLogs(self.client, self._groups, spool)
+        self._workloads = Workloads(self.client, self._groups, seconds=workload_seconds) if marks else None
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         pod_groups = PodGroups(self.client, settings.gang.resource)
         self._stopper = Stopper(
@@ -89,6 +96,7 @@ class KubernetesBackend:
             self._logs,
             self._keeper,
             pod_groups,
+            self._workloads,
             instance=instance,
             margin=lost_margin,
         )
@@ -192,6 +200,8 @@ class KubernetesBackend:
 
     async def close(self) -> None:
         await self._log_ends.close()
+        if self._workloads is not None:
+            await self._workloads.close()
         await self.events.close()
         await self._services.close()
         await self._stopper.close()
@@ -205,7 +215,7 @@ class KubernetesBackend:
             await self.inventory.close()
 
     def _plan(self, job: Job) -> KubernetesPlan:
-        return plan(job, self._settings, self._extra_environment(job), self._stop_grace)
+        return plan(job, self._settings, self._extra_environment(job), self._stop_grace, self._marks)
 
     async def _look(self) -> Mapping[GroupRef, Observation]:
         await self._services.sync()  # done first: a missing Service changes the diagnosis of a failure

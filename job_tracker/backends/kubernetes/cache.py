@@ -23,7 +23,7 @@ from job_tracker.common.tasks import background, end, repeat
 log = logging.getLogger(__name__)
 
 _REMEMBERED_DEATHS = 10_000
-_OF_SPEC = frozenset({"containers", "nodeName", "readinessGates", "subdomain"})
+_OF_SPEC = frozenset({"containers", "nodeName", "readinessGates", "schedulingGates", "subdomain"})
 _OF_CONTAINER = frozenset({"name", "image", "env"})
 _OF_STATUS = frozenset(
     {

@@ -28,11 +28,16 @@ from job_tracker.backends.kubernetes.api_errors import (
 )
 from job_tracker.backends.kubernetes.connection import Connection, Query
 from job_tracker.backends.kubernetes.gangs import API_OF, PodGroupResource
+from job_tracker.backends.kubernetes.kueue import API as KUEUE_API
+from job_tracker.backends.kubernetes.kueue import WORKLOADS, WorkloadResource
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.common.backoff import Backoff
 from job_tracker.domain.observers import RequestObserver, ignore_request
 
-Resource = Literal["pods", "services", "secrets", "events", "nodes"] | PodGroupResource
+Resource = Literal["pods", "services", "secrets", "events", "nodes"] | PodGroupResource | WorkloadResource
+
+_APIS = {**API_OF, WORKLOADS: KUEUE_API}
+"""The paths of the APIs of resources that are not in the core."""
 
 _LOG_STREAMS = 1024
 _WATCHES = 4  # more connections than are used, so that logs never block a watch
@@ -229,7 +234,7 @@ class KubernetesClient:
 
     def _path(self, resource: Resource, name: str = "") -> str:
         place = f"/namespaces/{self._namespace}" if self._namespace else ""
-        path = f"{API_OF.get(resource, '/api/v1')}{place}/{resource.partition('.')[0]}"
+        path = f"{_APIS.get(resource, '/api/v1')}{place}/{resource.partition('.')[0]}"
         return f"{path}/{name}" if name else path
 
     async def _call(

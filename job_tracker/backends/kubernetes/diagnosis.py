@@ -132,6 +132,13 @@ _PREEMPTED = Row(
     retryable=True,
     eviction=EvictionReason.OUTRANKED,
 )
+BY_KUEUE = Row(
+    Category.EVICTED,
+    "Kueue stopped rank {rank}.",
+    "Nothing has to be done: the job waits for Kueue again.",
+    retryable=True,
+    eviction=EvictionReason.CLUSTER_QUEUE,
+)
 _REFUSED = Row(
     Category.NODE_REFUSED,
     "The node of rank {rank} refused to run it.",

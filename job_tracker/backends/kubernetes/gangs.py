@@ -6,13 +6,15 @@ service has admitted, while the other half waits.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, Protocol
 
 from pydantic import Field, model_validator
 
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.catalog.syntax import ObjectName
 from job_tracker.common.config import Config
+from job_tracker.domain.job import Job
 
 Scheduler = Literal["scheduler-plugins", "volcano"]
 PodGroupResource = Literal["podgroups.scheduling.x-k8s.io", "podgroups.scheduling.volcano.sh"]
@@ -50,6 +52,38 @@ API_OF: Mapping[str, str] = {kind.resource: f"/apis/{kind.api}" for kind in _KIN
 """The path of the API of each resource."""
 
 
+class GroupMarks(Protocol):
+    """What the pods of a group bear, so that something in the cluster treats them as one."""
+
+    def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
+        """Return a pod of a group of so many with what names its group."""
+        ...
+
+    def pod_group(self, metadata: Mapping[str, Any], size: int) -> dict[str, Any] | None:
+        """Return the object that describes the group, which the service creates; None: there is none."""
+        ...
+
+
+def with_more(
+    pod: Manifest,
+    *,
+    labels: Mapping[str, str] = MappingProxyType({}),
+    annotations: Mapping[str, str] = MappingProxyType({}),
+    spec: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return the pod with these values, which replace others."""
+    metadata = pod["metadata"]
+    return {
+        **pod,
+        "metadata": {
+            **metadata,
+            "labels": {**metadata["labels"], **labels},
+            "annotations": {**metadata["annotations"], **annotations},
+        },
+        "spec": {**pod["spec"], **spec},
+    }
+
+
 class GangScheduler(Config):
     """The table [kubernetes.gang]: the cluster's own gang scheduler."""
 
@@ -78,24 +112,18 @@ class GangScheduler(Config):
             )
         return self
 
-    def of_group(self, pod: Manifest, group: str) -> dict[str, Any]:
-        """Return a pod of a group of several with what names its group."""
-        if self.scheduler is None:
+    def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
+        """See GroupMarks. Only groups of several are named."""
+        if self.scheduler is None or size == 1:
             return dict(pod)
-        kind, metadata = _KINDS[self.scheduler], pod["metadata"]
+        kind, group = _KINDS[self.scheduler], job.group.name
         name = self.scheduler_name or kind.scheduler_name
-        return {
-            **pod,
-            "metadata": {
-                **metadata,
-                "labels": {**metadata["labels"], **({kind.label: group} if kind.label else {})},
-                "annotations": {
-                    **metadata["annotations"],
-                    **({kind.annotation: group} if kind.annotation else {}),
-                },
-            },
-            "spec": {**pod["spec"], **({"schedulerName": name} if name else {})},
-        }
+        return with_more(
+            pod,
+            labels={kind.label: group} if kind.label else {},
+            annotations={kind.annotation: group} if kind.annotation else {},
+            spec={"schedulerName": name} if name else {},
+        )
 
     @property
     def resource(self) -> PodGroupResource | None:
@@ -103,8 +131,8 @@ class GangScheduler(Config):
         return _KINDS[self.scheduler].resource if self.scheduler else None
 
     def pod_group(self, metadata: Mapping[str, Any], size: int) -> dict[str, Any] | None:
-        """Return the object for a group of so many pods; None without a gang scheduler."""
-        if self.scheduler is None:
+        """See GroupMarks."""
+        if self.scheduler is None or size == 1:
             return None
         spec = {"minMember": size, **({"queue": self.queue} if self.queue else {})}
         return {

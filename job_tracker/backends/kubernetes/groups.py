@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.kubernetes import diagnosis
+from job_tracker.backends.kubernetes.kueue import is_gated
 from job_tracker.backends.kubernetes.labels import (
     Manifest,
     group_of,
@@ -68,6 +69,10 @@ class PodGroup(LiveGroup):
     """The ends of the logs of failed pods, by uid. Empty texts: they could not be read."""
     wanted: dict[int, Manifest] = field(default_factory=dict)
     """The failed pods whose logs are to be read, since the kubelet has cut their ends."""
+    gate_note: str = ""
+    """What Kueue says of the group that waits for it."""
+    gate_read_at: float = float("-inf")
+    """When it was asked, by the monotonic clock."""
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _notices: dict[int, Eviction] = field(default_factory=dict)
@@ -113,6 +118,16 @@ class PodGroup(LiveGroup):
         self.log_ends[pod["metadata"]["uid"]] = log_end
         self._changed.add(rank)
 
+    def has_gate_note(self, note: str) -> None:
+        """Note what Kueue says of the group."""
+        self.gate_note = note
+        self._changed.add(MASTER_RANK)
+
+    @property
+    def is_gated(self) -> bool:
+        """Return whether the group waits for Kueue."""
+        return not self.stopping and any(is_gated(pod) for pod in self.living.values())
+
     def _shown(self, rank: int) -> RankObservation:
         """Return the observation of a rank, as running if its failure was not shown before."""
         seen = self._seen[rank]
@@ -146,6 +161,7 @@ class PodGroup(LiveGroup):
             place_grace=settings.taken_place_grace,
             notice=self._notices.get(rank),
             orphaned=MASTER_RANK not in self.pods,
+            gate_note=self.gate_note if rank == MASTER_RANK else "",
         )
         if seen.eviction is not None:
             self._notices[rank] = seen.eviction
@@ -235,6 +251,9 @@ class Groups(LiveGroups[PodGroup]):
         """Called with each new group, after its first pod was seen and before the group is observed."""
         self.read_log: Callable[[PodGroup, int, Manifest], None] | None = None
         """Called with each failed pod whose log is to be read. It has to call `log_was_read` later."""
+        self.read_gate: Callable[[PodGroup], None] | None = None
+        """Called with groups that wait for Kueue, each time that they are observed. It may call
+        `gate_was_read` later."""
         self._settings = settings or KubernetesSettings()
         self._clock = clock
 
@@ -273,6 +292,8 @@ class Groups(LiveGroups[PodGroup]):
         self._publish(group, seen)
         while self.read_log is not None and group.wanted:
             self.read_log(group, *group.wanted.popitem())
+        if self.read_gate is not None and group.is_gated:
+            self.read_gate(group)
         may_change = group.may_change_by_itself and self.get(group.ref) is group
         graces = self._settings.image_pull_grace, self._settings.taken_place_grace, _LAUNCH_TIME
         later = max(0.2, min(graces).total_seconds() / 10)
@@ -284,6 +305,12 @@ class Groups(LiveGroups[PodGroup]):
         group.has_read(rank, pod, log_end)
         self.observe(group, changed_only=True)
         self.touched.publish(group.ref, None)
+
+    def gate_was_read(self, group: PodGroup, note: str) -> None:
+        """Note what Kueue says of a group that waits for it, and observe the group again."""
+        if self.get(group.ref) is group and note != group.gate_note:
+            group.has_gate_note(note)
+            self.observe(group, changed_only=True)
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
         """Observe all groups that have or had a pod.

@@ -11,6 +11,7 @@ from typing import Any
 
 from job_tracker.backends.kubernetes import diagnosis, manifests
 from job_tracker.backends.kubernetes.flavors import NodeFlavor
+from job_tracker.backends.kubernetes.gangs import GroupMarks
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.backends.kubernetes.options import FrozenPod, PodOptions
 from job_tracker.backends.kubernetes.placement import affinity
@@ -64,8 +65,11 @@ def plan(
     settings: KubernetesSettings,
     extra_environment: Mapping[str, str] = MappingProxyType({}),
     stop_grace: timedelta = timedelta(seconds=10),
+    marks: GroupMarks | None = None,
 ) -> KubernetesPlan:
-    """Plan the job's current attempt. Raises LaunchFailed if the stored options are not readable."""
+    """Plan the job's current attempt. Pods bear `marks`, or those of `kubernetes.gang`.
+
+    Raises LaunchFailed if the stored options are not readable."""
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
     flavor = settings.flavors.get(job.allocation.flavor) if job.allocation else None
@@ -136,11 +140,13 @@ def plan(
         for rank, role in enumerate(roles)
         for instance in [spec.instance(role)]
     ]
-    service = pod_group = None
+    marks = marks or settings.gang
+    pods = [marks.of_group(pod, job, layout.size) for pod in pods]
+    pod_group = marks.pod_group(
+        manifests.pod_group_metadata(job, settings.namespace, settings.instance), layout.size
+    )
+    service = None
     if layout.size > 1:
-        pods = [settings.gang.of_group(pod, job.group.name) for pod in pods]
-        metadata = manifests.pod_group_metadata(job, settings.namespace, settings.instance)
-        pod_group = settings.gang.pod_group(metadata, layout.size)
         service = manifests.service(
             job,
             naming.master_service_name(job.group.name),

@@ -33,6 +33,9 @@ class KubernetesPlugin(BackendPlugin):
     def flavors(self) -> Mapping[str, Mapping[str, str]]:
         return {name: flavor.node_selector for name, flavor in self._settings.flavors.items()}
 
+    def check_delegate(self, delegate: str | None, priorities: Mapping[str, int]) -> None:
+        self._settings.check_delegate(delegate, priorities)
+
     def resolve(self, algorithm: Algorithm, role: str, sent: InstanceOptions) -> InstanceSpec:
         recipe = algorithm.recipes["kubernetes"]
         assert isinstance(recipe, KubernetesRecipe), "the registry has created this field"
@@ -73,6 +76,7 @@ class KubernetesPlugin(BackendPlugin):
             surroundings.on_request,
             stop_grace=surroundings.stop_grace,
             followed=surroundings.followed,
+            marks=self._settings.kueue_marks(surroundings.priorities) if surroundings.delegate else None,
         )
         await backend.connect()
         return Opened(

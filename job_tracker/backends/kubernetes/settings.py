@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from job_tracker.backends.kubernetes.flavors import FlavorName, NodeFlavor
 from job_tracker.backends.kubernetes.gangs import GangScheduler
+from job_tracker.backends.kubernetes.kueue import KueueMarks, KueueSettings
 from job_tracker.backends.kubernetes.options import PodOptions
 from job_tracker.backends.shared.program_images import ProgramImages
 from job_tracker.catalog.request_limits import FIELD
@@ -118,6 +119,9 @@ class KubernetesSettings(ProgramImages):
         default=GangScheduler(),
         description="The cluster's own gang scheduler, so that it does not split groups.",
     )
+    kueue: KueueSettings = Field(
+        default=KueueSettings(), description="What is called differently in Kueue, for `scheduling.delegate`."
+    )
     pod: PodOptions = Field(
         default=PodOptions(), description="Options of all pods. Those of an algorithm override them."
     )
@@ -137,6 +141,36 @@ class KubernetesSettings(ProgramImages):
                 "name a claim of its own"
             )
         return self
+
+    def check_delegate(self, delegate: str | None, priorities: Mapping[str, int]) -> None:
+        """See BackendPlugin."""
+        if delegate is None:
+            if found := sorted(self.kueue.model_fields_set):
+                raise ValueError(
+                    f"kueue.{found[0]}: not allowed without scheduling.delegate = kueue; remove it"
+                )
+            return
+        if self.gang.scheduler is not None:
+            raise ValueError(
+                f"gang.scheduler: {self.gang.scheduler} is not allowed with scheduling.delegate = "
+                f"{delegate}, which admits whole groups; remove one of the two"
+            )
+        if self.flavors:
+            raise ValueError(
+                f"flavors: not allowed with scheduling.delegate = {delegate}, whose ResourceFlavors choose "
+                "the nodes; remove them"
+            )
+        for name in self.kueue.priority_classes:
+            if name not in priorities:
+                known = ", ".join(priorities)
+                raise ValueError(
+                    f"kueue.priority_classes: {name} doesn't exist; allowed: {known} (scheduling.priorities)"
+                )
+
+    def kueue_marks(self, priorities: Mapping[str, int]) -> KueueMarks:
+        """Return what pods bear for Kueue. `priorities` are the classes of jobs."""
+        classes = {priorities[name]: each for name, each in self.kueue.priority_classes.items()}
+        return KueueMarks(self.kueue.queues, classes)
 
     def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
         """Check the options of a request as RequestLimits does, and the places of its placement."""

@@ -12,6 +12,7 @@ from typing import Any
 from job_tracker.backends.base import RankObservation
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.diagnosis import Row
+from job_tracker.backends.kubernetes.kueue import EVICTED, is_gated
 from job_tracker.backends.kubernetes.labels import Manifest, planned_place
 from job_tracker.backends.kubernetes.manifests import FETCH
 from job_tracker.backends.kubernetes.options import CONTAINER
@@ -49,6 +50,7 @@ def observe_rank(
     place_grace: timedelta = PLACE_GRACE,
     notice: Eviction | None = None,
     orphaned: bool = False,
+    gate_note: str = "",
 ) -> RankObservation:
     """Return the state of one rank, and why it failed if it did.
 
@@ -57,6 +59,7 @@ def observe_rank(
     container creation may last, `node_grace` how long a node may be silent, and `place_grace` how long a
     chosen node may have no room. `notice` is the eviction that was seen before: the pod of an evicted rank no
     longer shows it when it is gone. The cluster deletes pods that are `orphaned`, since their master is gone.
+    `gate_note` says what a pod waits for that Kueue has not let start.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
@@ -86,6 +89,9 @@ def observe_rank(
         if now - since >= node_grace:
             return _failed(rank, diagnosis.NODE_LOST.about(rank, f"no contact since {since.isoformat()}"))
         return RankObservation(RankStatus(rank, Phase.RUNNING, note="Its node does not answer"))
+    if is_gated(pod):
+        note = gate_note or "Waits for Kueue"
+        return RankObservation(RankStatus(rank, Phase.PENDING, note=note[:_MAX_NOTE], is_gated=True))
     wait = _bad_wait(pod)
     row = diagnosis.WAITING.get(wait.reason) if wait else None
     if wait and row and (not row.may_recover or now - _tried_since(pod, now) >= start_grace):
@@ -206,7 +212,8 @@ class _Removal:
         if self.row.eviction is None or _node_is_silent(pod):
             return None
         is_deleted = "deletionTimestamp" in pod["metadata"]
-        if is_deleted and not pod["metadata"].get("deletionGracePeriodSeconds"):
+        at_once = is_deleted and not pod["metadata"].get("deletionGracePeriodSeconds")
+        if at_once and self.row is not diagnosis.BY_KUEUE:  # which also deletes pods that never ran
             return None
         if self.row is diagnosis.DELETED and not is_deleted:
             return None  # it is gone, and its deletion was not seen
@@ -223,14 +230,19 @@ def _removal_of(pod: Manifest, now: datetime, *, gone: bool) -> _Removal | None:
     """Return what ended the pod from outside, or is about to; None if nothing did."""
     status, disruption = _status(pod), _condition(pod, "DisruptionTarget")
     disrupted = disruption.get("status") == "True"
+    by_kueue = _condition(pod, EVICTED)
+    conditions = [each for each in (disruption, by_kueue) if each.get("status") == "True"]
     asked = _deletion_asked_at(pod)
-    times = [asked, _moment(disruption.get("lastTransitionTime")) if disrupted else None]
+    times = [asked, *(_moment(each.get("lastTransitionTime")) for each in conditions)]
     since = min((time for time in times if time is not None), default=None)
 
     reason, message = status.get("reason") or "", status.get("message") or ""
     row = diagnosis.pod_row(reason, message)
     if row is not None:
         return _Removal(row, _joined(reason, message), since)
+    if by_kueue in conditions:
+        detail = _joined(by_kueue.get("reason"), by_kueue.get("message"))
+        return _Removal(diagnosis.BY_KUEUE, detail, since)
     if disrupted:
         row = diagnosis.DISRUPTION.get(disruption.get("reason") or "", diagnosis.DISRUPTED)
         return _Removal(row, _joined(disruption.get("reason"), disruption.get("message")), since)

@@ -22,9 +22,11 @@ from job_tracker.backends.kubernetes.groups import (
     is_running,
 )
 from job_tracker.backends.kubernetes.keeping import Keeper
+from job_tracker.backends.kubernetes.kueue import MANAGED, is_held
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of
 from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.backends.kubernetes.pod_groups import PodGroups
+from job_tracker.backends.kubernetes.workloads import Workloads
 from job_tracker.common.tasks import SharedWork, within
 from job_tracker.domain import naming
 from job_tracker.domain.errors import BackendUnavailable
@@ -54,6 +56,7 @@ class Stopper:
         logs: PodLogs,
         keeper: Keeper,
         pod_groups: PodGroups,
+        workloads: Workloads | None = None,
         *,
         instance: str,
         margin: float,
@@ -64,6 +67,7 @@ class Stopper:
         self._logs = logs
         self._keeper = keeper
         self._pod_groups = pod_groups
+        self._workloads = workloads
         self._instance = instance
         self._margin = margin
         self._stops: SharedWork[GroupRef, Observation | None] = SharedWork()
@@ -122,6 +126,8 @@ class Stopper:
             async with self._keeping_logs(group):
                 await self._delete(group, grace, keep_until)
                 await self._groups.wait(group, _has_stopped, grace + self._margin)
+            if self._workloads is not None:
+                await self._workloads.release(group)
             await self._remove_leftovers(group)
             if group.instances > 1:
                 await self.remove_service(ref)
@@ -213,11 +219,15 @@ class Stopper:
         if not await self._groups.wait(group, _is_gone, _FORCED_SECONDS):
             await self._cache.catch_up()
         if group.living:
-            names = ", ".join(pod["metadata"]["name"] for pod in group.living.values())
-            raise BackendUnavailable(
-                f"pods {names} are deleted but still exist: finalizers or an admission controller block "
-                "their removal"
+            left = group.living.values()
+            names = ", ".join(pod["metadata"]["name"] for pod in left)
+            by_kueue = any(MANAGED in (pod["metadata"].get("finalizers") or ()) for pod in left)
+            why = (
+                "Kueue has not removed its finalizers; check that it runs"
+                if by_kueue
+                else "finalizers or an admission controller block their removal"
             )
+            raise BackendUnavailable(f"pods {names} are deleted but still exist: {why}")
 
 
 def _is_gone(group: PodGroup) -> bool:
@@ -226,7 +236,7 @@ def _is_gone(group: PodGroup) -> bool:
 
 def _has_stopped(group: PodGroup) -> bool:
     """Return whether no process of the group is left, by the reports of its nodes."""
-    return all(has_stopped(pod) for pod in group.living.values())
+    return all(has_stopped(pod) or is_held(pod) for pod in group.living.values())
 
 
 def _result_of(task: asyncio.Task[bool]) -> bool:

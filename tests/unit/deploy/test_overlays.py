@@ -327,7 +327,7 @@ def test_by_default_nothing_blocks_the_drain_of_a_node_with_training_pods(
 
 @pytest.mark.parametrize("version", schemas.VERSIONS)
 def test_optional_objects_are_valid(version: str) -> None:
-    for name in ("gang", "no-drain", "stacks", "token-secrets"):
+    for name in ("gang", "kueue", "no-drain", "stacks", "token-secrets"):
         for each in kustomized(f"optional/{name}"):
             schemas.check(each, version)
 
@@ -344,6 +344,15 @@ def test_a_gang_scheduler_needs_only_rights_about_pod_groups(objects: list[Manif
     groups = ["scheduling.volcano.sh", "scheduling.x-k8s.io"]
     verbs = ["create", "delete", "get", "patch"]
     assert only(more, "Role")["rules"] == [{"apiGroups": groups, "resources": ["podgroups"], "verbs": verbs}]
+    (subject,) = only(more, "RoleBinding")["subjects"]
+    assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
+
+
+def test_kueue_needs_only_to_read_and_give_up_workloads(objects: list[Manifest]) -> None:
+    more = kustomized("optional/kueue")
+    assert only(more, "Role")["rules"] == [
+        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["delete", "get"]}
+    ]
     (subject,) = only(more, "RoleBinding")["subjects"]
     assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
 

@@ -106,6 +106,8 @@ def _waiting(job: Job) -> str:
     """The reason why the job is waiting, or why its first waiting rank is."""
     if job.waits_for:
         return f" It waits: {job.waits_for}."
+    if job.is_gated and job.gate_note:
+        return f" {job.gate_note.removesuffix('.')}."
     return next((f" Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note), "")
 
 

@@ -33,7 +33,7 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
         job_id=job.id,
         queue=job.spec.queue,
         position=explanation.position,
-        reasons=map(_reason, explanation.reasons),
+        reasons=[_reason(each, explanation.gate_note) for each in explanation.reasons],
         promised_start=timestamp(time_of(promise.at)) if promise is not None else None,
         flavor=promise.flavor if promise is not None else "",
         moved_because=explanation.moved_because,
@@ -74,8 +74,8 @@ def queue_of(page: QueuePage) -> pb.GetQueueResponse:
     )
 
 
-def _reason(reason: Reason) -> pb.WaitingReason:
-    return pb.WaitingReason(code=reason.value, message=SENTENCES[reason])
+def _reason(reason: Reason, gate_note: str = "") -> pb.WaitingReason:
+    return pb.WaitingReason(code=reason.value, message=gate_note or SENTENCES[reason])
 
 
 def _remedy(remedy: Remedy) -> pb.Remedy:
@@ -121,7 +121,7 @@ def _waiting(job: WaitingJob) -> pb.WaitingJob:
         place=job.place,
         priority=gang.priority,
         instances=job.instances,
-        reason=_reason(job.reason),
+        reason=_reason(job.reason, label.gate_note),
         estimate=_estimate(job.estimate),
         stopped=label.why_again,
         stopping=job.stopping,

@@ -118,7 +118,7 @@ async def _shown(
     seconds.
     """
     job, waiting, is_late = view.job, None, False
-    if job.state is JobState.QUEUED:
+    if job.state is JobState.QUEUED or job.is_gated:
         try:
             async with asyncio.timeout(patience) as timeout:
                 waiting = await _explained(visit, caller)

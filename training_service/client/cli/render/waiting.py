@@ -81,6 +81,8 @@ def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str
         yield "Start", "as soon as the machine of the service has room"
     if explained.moved_because:
         yield "Moved", words.printable(explained.moved_because)
+    if explained.reasons[-1].code == "delegated":
+        return
     if explained.HasField("expected_run"):
         yield "Runs", _run(explained.expected_run)
     else:

@@ -1,0 +1,133 @@
+"""What pods show to Kueue, which then decides when their group starts, and what it says of the group. Pure.
+
+Kueue's webhook adds to each pod that names a LocalQueue the label `managed`, a finalizer, and a gate. When
+all pods of a group exist, Kueue makes a Workload of the group's name. It removes the gates when it admits the
+Workload. To evict the group, it sets the condition TerminationTarget and deletes the pods. It removes the
+finalizers when the group has finished, or when its Workload is deleted.
+
+Sources: kubernetes-sigs/kueue, pkg/controller/jobs/pod/constants/constants.go, and pod_webhook.go and
+pod_controller.go beside it; apis/kueue/v1beta2/workload_types.go.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+
+from job_tracker.backends.kubernetes.gangs import with_more
+from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.catalog.syntax import ObjectName
+from job_tracker.common.config import Config
+from job_tracker.domain.job import Job
+
+WorkloadResource = Literal["workloads.kueue.x-k8s.io"]
+WORKLOADS: Final[WorkloadResource] = "workloads.kueue.x-k8s.io"
+API: Final = "/apis/kueue.x-k8s.io/v1beta2"
+
+QUEUE: Final = "kueue.x-k8s.io/queue-name"
+PRIORITY: Final = "kueue.x-k8s.io/priority-class"
+GROUP: Final = "kueue.x-k8s.io/pod-group-name"
+SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
+RETRIABLE: Final = "kueue.x-k8s.io/retriable-in-group"
+MANAGED: Final = "kueue.x-k8s.io/managed"
+"""A label that Kueue sets, and its finalizer."""
+GATE: Final = "kueue.x-k8s.io/admission"
+EVICTED: Final = "TerminationTarget"
+"""The condition of pods that Kueue stops."""
+# The conditions of a Workload that say where it stands, the ones that explain most first.
+_CONDITIONS: Final = ("Evicted", "Preempted", "QuotaReserved", "Admitted", "DeactivationTarget")
+
+LocalQueueName = Annotated[ObjectName, Field(max_length=63)]
+
+
+class KueueSettings(Config):
+    """The table [kubernetes.kueue]: what is called differently in Kueue. For `scheduling.delegate`."""
+
+    queues: dict[str, LocalQueueName] = Field(
+        default={},
+        max_length=10_000,
+        description="LocalQueues by the names of queues of this service. A queue that is not named here has "
+        "a LocalQueue of its own name.",
+    )
+    priority_classes: dict[str, LocalQueueName] = Field(
+        default={},
+        max_length=100,
+        description="WorkloadPriorityClasses by classes of `scheduling.priorities`. The jobs of other "
+        "classes have Kueue's default.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KueueMarks:
+    """What the pods of a group bear for Kueue; see GroupMarks."""
+
+    queues: Mapping[str, str] = field(default_factory=dict)
+    priority_classes: Mapping[int, str] = field(default_factory=dict)
+    """By the number of the priority."""
+
+    def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
+        """See GroupMarks.
+
+        The service sets the gate itself, too. So no pod starts without Kueue where its webhook does not look.
+        A group is not retriable: the service begins another attempt with a group of its own. So Kueue
+        finishes the group when all its pods have ended.
+        """
+        priority = self.priority_classes.get(job.spec.priority)
+        gates = [each for each in pod["spec"].get("schedulingGates") or () if each["name"] != GATE]
+        return with_more(
+            pod,
+            labels={
+                QUEUE: self.queues.get(job.spec.queue, job.spec.queue),
+                GROUP: job.group.name,
+                **({PRIORITY: priority} if priority else {}),
+            },
+            annotations={SIZE: str(size), RETRIABLE: "false"},
+            spec={"schedulingGates": [*gates, {"name": GATE}]},
+        )
+
+    def pod_group(self, metadata: Mapping[str, Any], size: int) -> None:  # noqa: ARG002
+        """See GroupMarks: Kueue itself creates the object."""
+        return
+
+
+def is_gated(pod: Manifest) -> bool:
+    """Return whether Kueue has not let the pod start yet."""
+    gates = (pod.get("spec") or {}).get("schedulingGates") or ()
+    return any(gate["name"] == GATE for gate in gates)
+
+
+def is_held(pod: Manifest) -> bool:
+    """Return whether the pod is deleted, never ran, and exists only until Kueue removes its finalizer."""
+    metadata = pod["metadata"]
+    never_ran = not (pod.get("spec") or {}).get("nodeName") and not (pod.get("status") or {}).get(
+        "containerStatuses"
+    )
+    return never_ran and "deletionTimestamp" in metadata and MANAGED in (metadata.get("finalizers") or ())
+
+
+def waiting_note(pod: Manifest, workload: Manifest | None) -> str:
+    """Return what a gated group waits for, in Kueue's words. `workload` is None if there is none."""
+    labels = pod["metadata"].get("labels") or {}
+    queue = labels.get(QUEUE, "")
+    waits = f"Waits for Kueue in the LocalQueue {queue}"
+    if workload is not None:
+        said = "; ".join(_conditions(workload)) or "Kueue has not looked at it yet"
+        return f"{waits}: {said}"
+    if labels.get(MANAGED) != "true":
+        return (
+            f"{waits}: Kueue does not manage the pod; check that it runs with the integration pod, and that "
+            f"it manages the namespace {pod['metadata'].get('namespace', '')}"
+        )
+    return f"{waits}: Kueue has made no Workload for the group yet; if that lasts, see the Events of the pods"
+
+
+def _conditions(workload: Manifest) -> Iterator[str]:
+    found = {each["type"]: each for each in (workload.get("status") or {}).get("conditions") or ()}
+    for kind in _CONDITIONS:
+        condition = found.get(kind)
+        if condition is None or (kind in _CONDITIONS[:2] and condition["status"] != "True"):
+            continue
+        reason, message = condition.get("reason") or "unknown", condition.get("message") or ""
+        is_true = "" if condition["status"] == "True" else "not "
+        yield f"{is_true}{kind} ({reason}){f': {message}' if message else ''}"

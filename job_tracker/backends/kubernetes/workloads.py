@@ -1,0 +1,83 @@
+"""Reads Kueue's Workloads of the groups that wait for it, and removes those of groups that never ran.
+
+The Workload of a group has the name of the group. It is read from time to time while the group waits. That
+needs no right to list the Workloads of others.
+"""
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+from job_tracker.backends.kubernetes.api_errors import ApiError, Forbidden, NotFound
+from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.groups import Groups, PodGroup
+from job_tracker.backends.kubernetes.kueue import WORKLOADS, is_gated, is_held, waiting_note
+from job_tracker.backends.kubernetes.labels import Manifest
+from job_tracker.common.tasks import background
+from job_tracker.domain.group import MASTER_RANK, GroupRef
+
+log = logging.getLogger(__name__)
+
+_NO_RIGHT: Final = "Waits for Kueue. The service may not read its Workload (see deploy/optional/kueue)"
+
+
+class Workloads:
+    """Tells groups what Kueue says of them: soon after it may have changed, and then every `seconds`."""
+
+    def __init__(self, client: KubernetesClient, groups: Groups, *, seconds: float = 10.0) -> None:
+        self._client = client
+        self._groups = groups
+        self._seconds = seconds
+        self._reading: dict[GroupRef, asyncio.Task[None]] = {}
+        groups.read_gate = self._begin
+
+    async def release(self, group: PodGroup) -> None:
+        """Let Kueue give up a group that is being stopped, if some of its pods never ran.
+
+        Kueue finishes a group when all its pods have ended. These never end, and it holds them by a
+        finalizer. Pods that are kept go, too.
+        """
+        if not any(is_held(pod) for pod in group.living.values()):
+            return
+        try:
+            found = await self._client.read(WORKLOADS, group.ref.name)
+            await self._client.delete(WORKLOADS, group.ref.name, found["metadata"]["uid"])
+        except NotFound:
+            return
+        except Forbidden as error:
+            log.warning("%s: Kueue may take a while to let its pods go: %s", group.ref.name, error)
+
+    async def close(self) -> None:
+        """Stop reading."""
+        self._groups.read_gate = None
+        reading = list(self._reading.values())
+        for task in reading:
+            task.cancel()
+        await asyncio.gather(*reading, return_exceptions=True)
+
+    def _begin(self, group: PodGroup) -> None:
+        if group.ref in self._reading or time.monotonic() < group.gate_read_at + self._seconds:
+            return
+        task = background(self._read(group), f"the Workload of {group.ref.name}")
+        self._reading[group.ref] = task
+        task.add_done_callback(lambda _: self._reading.pop(group.ref, None))
+
+    async def _read(self, group: PodGroup) -> None:
+        master = group.living.get(MASTER_RANK)
+        if master is None or not is_gated(master):
+            return
+        try:
+            note = waiting_note(master, await self._find(group.ref))
+        except Forbidden:
+            note = _NO_RIGHT
+        except ApiError:
+            return  # the next look reads it again
+        group.gate_read_at = time.monotonic()
+        self._groups.gate_was_read(group, note)
+
+    async def _find(self, ref: GroupRef) -> Manifest | None:
+        try:
+            return await self._client.read(WORKLOADS, ref.name)
+        except NotFound:
+            return None

@@ -1,0 +1,27 @@
+"""Which waiting jobs are launched if the cluster's own queue decides when they start.
+
+It knows the capacity, the quotas and the priorities. So jobs are only handed on in the order of their queues,
+and a few of each queue wait there. The others have no pods yet.
+"""
+
+import math
+from collections import Counter
+
+from job_tracker.scheduling.model import Admit, Allocation, Plan, Promise, Reason, Reserve, Snapshot
+
+
+def launches(snapshot: Snapshot, most: int) -> Plan:
+    """Return the launches: at most so many jobs of each queue wait in the cluster's own queue."""
+    there = Counter(snapshot.running[job_id].gang.queue for job_id in snapshot.gated)
+    admitted: list[Admit] = []
+    held_back: list[Reserve] = []
+    for queue in snapshot.waiting.queues():
+        free = most - there[queue] if snapshot.is_open else 0
+        for gang in snapshot.waiting.in_order(queue):
+            if free <= 0:
+                reason = Reason.DELEGATED if snapshot.is_open else Reason.ROOM
+                held_back.append(Reserve(gang.job_id, Promise(math.inf, ""), (reason,)))
+                break
+            free -= 1
+            admitted.append(Admit(gang.job_id, Allocation()))
+    return Plan(tuple(admitted), (), tuple(held_back), is_delegated=True)
