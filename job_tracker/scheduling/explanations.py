@@ -10,11 +10,13 @@ from job_tracker.scheduling.checks import fits_ever
 from job_tracker.scheduling.estimates import Estimate, estimates
 from job_tracker.scheduling.model import Gang, Plan, Promise, Queue, Reason, Reserve, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
-from job_tracker.scheduling.remedies import Remedy, remedy
+from job_tracker.scheduling.remedies import Cure, Remedy, remedy
 from job_tracker.scheduling.waits import WaitRule
 
 _NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY, Reason.ROOM})
 """The reasons of jobs that cannot start before something changes of which nothing is known."""
+
+_OF_CLUSTER = Remedy(Cure.WAIT, "Wait: the cluster's own queue decides when it starts.")
 
 
 @dataclass(frozen=True)
@@ -103,8 +105,7 @@ class Explanation:
     """The running jobs that hold what it needs."""
     estimate: Estimate | None
     """None: it cannot start with the capacity and the queues as they are."""
-    remedy: Remedy | None = None
-    """None: the cluster's own queue decides."""
+    remedy: Remedy
     reserve: Reserve | None = None
     """Its reservation, if it has one."""
 
@@ -127,7 +128,7 @@ def explain(
         raise KeyError(f"job {job_id} does not wait")
     reasons = situation.reasons(gang)
     if situation.plan.is_delegated:
-        return Explanation(reasons=reasons, holders=(), estimate=None)
+        return Explanation(reasons=reasons, holders=(), estimate=None, remedy=_OF_CLUSTER)
     if reasons[0] is not Reason.PENDING and fits_ever(snapshot.queues, snapshot.flavors, gang) is not None:
         reasons = (Reason.LOST_CAPACITY, *(each for each in reasons if each is not Reason.LOST_CAPACITY))
     found = remedy(

@@ -19,6 +19,7 @@ from job_tracker.backends.docker.settings import DockerSettings
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.backends.kubernetes.cache import WatchTiming
+from job_tracker.backends.kubernetes.gangs import GroupMarks
 from job_tracker.backends.kubernetes.labels import group_of, selector
 from job_tracker.backends.kubernetes.plan import KubernetesPlan
 from job_tracker.backends.kubernetes.plan import plan as kubernetes_plan
@@ -241,7 +242,13 @@ class KubernetesGroups:
         self.algorithms[name] = algorithm_of(kubernetes=values)
 
     def open(
-        self, *, lost_margin: float = 5.0, timing: WatchTiming | None = None, **settings: Any
+        self,
+        *,
+        lost_margin: float = 5.0,
+        timing: WatchTiming | None = None,
+        marks: GroupMarks | None = None,
+        workload_seconds: float = 10.0,
+        **settings: Any,
     ) -> KubernetesBackend:
         backend = ResolvingPods(
             self.algorithms,
@@ -250,6 +257,8 @@ class KubernetesGroups:
             self.tell,
             lost_margin=lost_margin,
             timing=timing,
+            marks=marks,
+            workload_seconds=workload_seconds,
         )
         self._opened.append(backend)
         return backend

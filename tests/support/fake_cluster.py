@@ -9,7 +9,7 @@ import copy
 import json
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,10 @@ class FakeCluster:
         """Whether deleted pods end at once, as on a fast node."""
         self.forbidden: set[str] = set()
         """Kinds of requests that are answered with 403, as in `asked`."""
+        self.webhook: Callable[[Object], str] = lambda _: ""
+        """Changes each pod that is created; a text refuses it."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change of an object, as controllers are."""
         self.last_words: dict[str, str] = {}
         """The output of a pod after SIGTERM, by its name. Only followers of its log see it."""
         self._objects: dict[tuple[str, str], Object] = {}
@@ -74,11 +78,36 @@ class FakeCluster:
         self._publish("MODIFIED" if known else "ADDED", kind, self._objects[kind, name])
 
     def delete(self, *names: str, kind: str = "pods") -> None:
-        """Delete objects at once, without the service."""
+        """Delete objects at once, without the service. With finalizers, they are only marked."""
         for name in names:
+            found = self._objects[kind, name]
+            if found["metadata"].get("finalizers"):
+                self._mark_finalizing(kind, found)
+                continue
             gone = self._objects.pop((kind, name))
             self._publish("DELETED", kind, gone)
             self._deleted.append((kind, copy.deepcopy(gone)))
+            self.on_change()
+
+    def change(self, kind: str, name: str, change: Callable[[Object], None]) -> None:
+        """Change an object, as a controller does. A deleted one goes with its last finalizer."""
+        found = self._objects[kind, name]
+        change(found)
+        self._publish("MODIFIED", kind, found)
+        metadata = found["metadata"]
+        is_last = metadata.get("deletionTimestamp") and not metadata.get("finalizers")
+        if is_last and (kind, name) in self._objects:
+            self.delete(name, kind=kind)
+
+    def _mark_finalizing(self, kind: str, found: Object) -> None:
+        if "deletionTimestamp" in found["metadata"]:
+            return
+        found["metadata"] |= {"deletionTimestamp": _now(), "deletionGracePeriodSeconds": 0}
+        if kind == "pods" and "running" in self._state_of(found["metadata"]["name"]):
+            found["metadata"]["deletionGracePeriodSeconds"] = 30
+            self.end(found["metadata"]["name"], 143)
+        else:
+            self._publish("MODIFIED", kind, found)
 
     def mark_deleted(self, name: str) -> None:
         """Request the deletion of a pod, as another client does. Its node is slow to end it."""
@@ -89,7 +118,8 @@ class FakeCluster:
     def _set_state(self, name: str, phase: str, state: Object) -> None:
         found = self._objects["pods", name]
         status = {"name": CONTAINER, "state": state, "restartCount": 0, "imageID": ""}
-        found["status"] = {"phase": phase, "containerStatuses": [status]}
+        conditions = found.get("status", {}).get("conditions", [])
+        found["status"] = {"phase": phase, "containerStatuses": [status], "conditions": conditions}
         self._publish("MODIFIED", "pods", found)
 
     def _publish(self, event: str, kind: str, changed: Object) -> None:
@@ -98,6 +128,8 @@ class FakeCluster:
         for of, queue in self._watches:
             if of == kind:
                 queue.put_nowait({"type": event, "object": copy.deepcopy(changed)})
+        if event != "DELETED":
+            self.on_change()
 
     # --- the API ------------------------------------------------------------------------------------
 
@@ -158,6 +190,8 @@ class FakeCluster:
         made["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": _now()}
         if kind == "pods":
             made["status"] = {"phase": "Pending"}
+            if refusal := self.webhook(made):
+                return _status(500, "InternalError", refusal)
         self._objects[kind, name] = made
         self._publish("ADDED", kind, made)
         return web.json_response(made, status=201)

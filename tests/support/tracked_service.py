@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from job_tracker.admission.admission import Admission
+from job_tracker.admission.queues import OneQueue
+from job_tracker.backends.base import Backend
 from job_tracker.backends.fake import FakeBackend, FakeWorld
 from job_tracker.catalog import FixedCatalog
 from job_tracker.common.clock import utc_now
@@ -20,8 +22,10 @@ from job_tracker.jobs import Jobs, JobView
 from job_tracker.logs.archive import LogArchive
 from job_tracker.logs.collector import LogCollector
 from job_tracker.logs.reader import LogReader
+from job_tracker.logs.spool import Spool
 from job_tracker.reports import ReportBuffer
 from job_tracker.scheduling.board import Pool
+from job_tracker.scheduling.mirror import Mirror
 from job_tracker.scheduling.planner import PlannerOptions, plan
 from job_tracker.store.base import Store
 from job_tracker.store.sqlite import SqliteStore
@@ -35,7 +39,7 @@ from training_service.metrics.outside import observed
 class Service:
     """The parts from the composition root, without the API."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, backend: Backend | None = None, spool: Spool | None = None) -> None:
         self.folder = folder
         self.world = FakeWorld()
         self.overtake_limit = 0
@@ -45,7 +49,10 @@ class Service:
         self.back_by = timedelta(0)
         """The time by which the tracker's clock is set back."""
         self.options: dict[str, Any] = {"capacity": 4, "stop_grace": timedelta(seconds=1)}
-        self.backend = FakeBackend(self.world)
+        self.backend = backend or FakeBackend(self.world)
+        self.spool = spool or self.world
+        self.delegated: int | None = None
+        """How many launched jobs of each queue may wait in the cluster's own queue, if that decides."""
         self.store_calls: Counter[str] = Counter()
         """The tracker's calls to the store."""
         self.archive = LogArchive(str(folder / "storage" / "logs"))
@@ -57,8 +64,10 @@ class Service:
         )
         reader = LogReader(self.store, self.backend, self.archive)
         models = ModelFiles(str(self.folder / "storage"))
-        self.jobs = Jobs(self.store, reader, admission, models, max_queued=1000)
-        self.logs = LogCollector(self.store, self.world, self.archive)
+        planning = PlannerOptions(overtake_limit=self.overtake_limit, delegated=self.delegated)
+        mirror = Mirror(self.store, lambda: OneQueue(4).tree, planning) if self.delegated else None
+        self.jobs = Jobs(self.store, reader, admission, models, max_queued=1000, mirror=mirror)
+        self.logs = LogCollector(self.store, self.spool, self.archive)
         self.reports = ReportBuffer(self.store, utc_now)
         options, tenure = TrackerOptions(**self.options), await elected(self.store)
         self.tracker = Tracker(
@@ -68,7 +77,7 @@ class Service:
             options,
             tenure,
             self.reports,
-            planner=partial(plan, options=PlannerOptions(overtake_limit=self.overtake_limit)),
+            planner=partial(plan, options=planning),
             pool=self.pool,
             clock=lambda: utc_now() - self.back_by,
         )

@@ -52,7 +52,7 @@ def test_jobs_behind_wait_for_the_cluster_without_an_estimate_or_a_remedy() -> N
     decided = plan(state, 0.0, PlannerOptions(delegated=1))
     situation = Situation(state, decided, 0.0)
     first, second = explain(situation, 2), explain(situation, 3)
-    assert (first.reasons, first.estimate, first.remedy) == ((Reason.DELEGATED,), None, None)
+    assert (first.reasons, first.estimate, first.remedy.changes) == ((Reason.DELEGATED,), None, ())
     assert second.reasons == (Reason.ORDER, Reason.DELEGATED)
     assert decided.reserved[0].promise.at == math.inf
 

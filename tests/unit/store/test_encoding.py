@@ -92,7 +92,7 @@ RELEASED: dict[type, dict[str, Any]] = {
     NumberPolicy: {"on_nonfinite": "flag", "metrics": ("*loss*",)},
     Deadlines: {"queue": None, "start": None, "run": None, "progress": None},
     Elastic: {"max_restarts": 10},
-    RankStatus: {"exit_code": None, "note": "", "restarts": 0},
+    RankStatus: {"exit_code": None, "note": "", "restarts": 0, "is_gated": False},
     Ending: {"diagnosis": None, "at_once": False, "has_model": None, "preemption": None, "eviction": None},
     Diagnosis: {"detail": "", "retryable": False, "rank": None, "cause": ""},
     Move: {

@@ -64,7 +64,7 @@ async def test_an_attempt_whose_master_was_deleted_fails_and_the_next_runs_once(
 ) -> None:
     job = await interrupted(service, world, ONCE_MORE, is_recorded=is_recorded)
     place.kubectl("delete", "pod", MASTER, *AT_ONCE)
-    service.backend = world.open()  # type: ignore[assignment]
+    service.backend = world.open()
     await service.start()
     end = await service.reaches(job.id, JobState.SUCCEEDED)
     # By then, the workers may be deleted like their master.
@@ -81,7 +81,7 @@ async def test_an_attempt_without_pods_fails_and_the_next_runs_once(
 ) -> None:
     job = await interrupted(service, world, ONCE_MORE, is_recorded=True)
     place.kubectl("delete", "pods", MASTER, WORKER, *AT_ONCE)
-    service.backend = world.open()  # type: ignore[assignment]
+    service.backend = world.open()
     await service.start()
     end = await service.reaches(job.id, JobState.SUCCEEDED)
     assert [(attempt, found.category) for attempt, found in failures(end)] == [(1, Category.GROUP_VANISHED)]
@@ -93,7 +93,7 @@ async def test_a_job_with_one_attempt_fails_when_its_master_is_deleted(
 ) -> None:
     job = await interrupted(service, world, RetryPolicy())
     place.kubectl("delete", "pod", MASTER, *AT_ONCE)
-    service.backend = world.open()  # type: ignore[assignment]
+    service.backend = world.open()
     await service.start()
     end = await service.reaches(job.id, JobState.FAILED)
     assert end.diagnosis is not None
@@ -107,7 +107,7 @@ async def test_running_pods_are_adopted_even_after_a_configuration_change(
     job = await interrupted(service, world, RetryPolicy())
     uid = place.uid("pod", MASTER)
     world.add("program", "python3", "-c", f"# changed\n{HOLD_ONCE}")
-    service.backend = world.open()  # type: ignore[assignment]
+    service.backend = world.open()
     await service.start()
     running = await service.reaches(job.id, JobState.RUNNING)
     assert [rank.phase for rank in running.ranks] == [Phase.RUNNING] * 2

@@ -17,6 +17,7 @@ from tests.support.pods import (
     LATE,
     RUNNING,
     T0,
+    condition,
     container,
     disrupted,
     pod,
@@ -27,6 +28,9 @@ from tests.support.pods import (
 
 DRAINED = disrupted("EvictionByEvictionAPI", "Eviction API: evicting")
 AT_ONCE = {"deletionGracePeriodSeconds": 0}
+BY_KUEUE = [
+    condition("TerminationTarget", "True", "WorkloadEvicted", "Preempted to accommodate", 40),
+]
 EVICTED = {
     # name: (pod, reason, phase, exit code, the engine's words)
     "drained": (
@@ -78,6 +82,18 @@ EVICTED = {
         pod("Failed", container(terminated(143, finished=41)), reason="Terminated"),
         *(EvictionReason.SHUT_DOWN, Phase.STOPPED, 143, "Terminated"),
     ),
+    "stopped by Kueue": (
+        pod("Running", container(RUNNING), conditions=BY_KUEUE, metadata=DELETED),
+        *(EvictionReason.CLUSTER_QUEUE, Phase.RUNNING, None, "WorkloadEvicted: Preempted to accommodate"),
+    ),
+    "stopped by Kueue before it has a node": (  # the API server then gives no grace
+        pod("Pending", conditions=BY_KUEUE, metadata={**DELETED, **AT_ONCE}),
+        *(EvictionReason.CLUSTER_QUEUE, Phase.PENDING, None, "WorkloadEvicted: Preempted to accommodate"),
+    ),
+    "about to be stopped by Kueue": (
+        pod("Running", container(RUNNING), conditions=BY_KUEUE),
+        *(EvictionReason.CLUSTER_QUEUE, Phase.RUNNING, None, "WorkloadEvicted: Preempted to accommodate"),
+    ),
     "deleted by hand, still ending": (
         pod("Running", container(RUNNING), metadata=DELETED),
         *(EvictionReason.DELETED, Phase.RUNNING, None, ""),
@@ -105,7 +121,7 @@ def test_a_pod_with_notice_has_not_failed_and_runs_until_its_container_ends(name
 
 def test_every_row_with_notice_is_tested() -> None:
     shown = {why for _, why, *_ in EVICTED.values()}
-    rows = [*diagnosis.POD.values(), *diagnosis.DISRUPTION.values(), diagnosis.DELETED]
+    rows = [*diagnosis.POD.values(), *diagnosis.DISRUPTION.values(), diagnosis.DELETED, diagnosis.BY_KUEUE]
     assert {row.eviction for row in rows} - {None} == shown == set(EvictionReason)
 
 

@@ -1,0 +1,226 @@
+"""Groups on a cluster with a stand-in for Kueue: they wait, start, lose their place, and leave nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from job_tracker.backends.base import Mark, Observation
+from job_tracker.backends.kubernetes import stopping
+from job_tracker.backends.kubernetes.backend import KubernetesBackend
+from job_tracker.backends.kubernetes.kueue import KueueMarks
+from job_tracker.domain.errors import BackendUnavailable
+from job_tracker.domain.eviction import EvictionReason
+from job_tracker.domain.group import Phase
+from job_tracker.domain.job import Job
+from tests.support.backends import KubernetesGroups
+from tests.support.fake_cluster import FakeCluster, fake_cluster
+from tests.support.jobs import job
+from tests.support.kueue import Kueue
+
+PAIR = job(instances=2)
+GROUP, MASTER, WORKER = "program-1", "program-1-master", "program-1-1-worker"
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[FakeCluster]:
+    async with fake_cluster(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def kueue(cluster: FakeCluster) -> Kueue:
+    return Kueue(cluster, default=1)
+
+
+@pytest.fixture
+async def backend(cluster: FakeCluster, tmp_path: Path) -> AsyncIterator[KubernetesBackend]:
+    world = KubernetesGroups(cluster.kubeconfig, "here", "image:1", tmp_path / "logs")
+    yield world.open(marks=KueueMarks(), workload_seconds=0.05, image_pull_grace=1)
+    await world.end()
+
+
+async def until(
+    backend: KubernetesBackend, condition: Callable[[Observation], bool], of: Job = PAIR
+) -> Observation:
+    """Return the first observation of the group that meets the condition."""
+    async with aclosing(backend.watch()) as watch:
+        async for change in watch:
+            if not isinstance(change, Mark) and change[0] == of.group and condition(change[1]):
+                return change[1]
+    raise AssertionError("the watch has ended")
+
+
+async def until_deleted(cluster: FakeCluster, name: str) -> None:
+    async with asyncio.timeout(10):
+        while "deletionTimestamp" not in cluster.get(name)["metadata"]:
+            await asyncio.sleep(0.01)
+
+
+def says(text: str) -> Callable[[Observation], bool]:
+    return lambda seen: text in seen.master.status.note
+
+
+def starts(seen: Observation) -> bool:
+    return not any(rank.is_gated for rank in seen.statuses)
+
+
+def left(cluster: FakeCluster) -> set[str]:
+    return cluster.names() | cluster.names("workloads") | cluster.names("services")
+
+
+async def test_a_group_waits_for_its_quota_and_then_starts(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
+) -> None:
+    seen = await backend.launch(PAIR)
+    assert [rank.is_gated for rank in seen.statuses] == [True, True]
+    await until(backend, says("not QuotaReserved (Pending): couldn't assign flavors to pod set main"))
+    kueue.admit("default", 2)
+    await until(backend, starts)
+    cluster.run(MASTER, WORKER)
+    cluster.end(MASTER)
+    cluster.end(WORKER)
+    seen = await until(backend, lambda seen: seen.has_ended)
+    assert [rank.phase for rank in seen.statuses] == [Phase.SUCCEEDED] * 2
+    await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()
+
+
+async def test_a_group_that_is_stopped_while_it_runs_ends_for_kueue_too(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
+) -> None:
+    kueue.admit("default", 2)
+    await backend.launch(PAIR)
+    cluster.run(MASTER, WORKER)
+    await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()
+    assert cluster.asked["DELETE workloads"] == 0, "Kueue finishes it by itself"
+
+
+async def test_an_unknown_local_queue_is_named_until_it_exists(
+    backend: KubernetesBackend, kueue: Kueue
+) -> None:
+    del kueue.quotas["default"]
+    await backend.launch(PAIR)
+    await until(backend, says("LocalQueue default doesn't exist"))
+    kueue.admit("default", 2)
+    await until(backend, starts)
+
+
+async def test_a_group_that_never_ran_gives_up_its_place(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
+) -> None:
+    await backend.launch(PAIR)
+    assert kueue.conditions(GROUP) == {"QuotaReserved": "False"}
+    await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()
+
+
+async def test_without_kueue_no_pod_starts_and_the_note_says_so(
+    backend: KubernetesBackend, cluster: FakeCluster
+) -> None:
+    await backend.launch(PAIR)
+    await until(backend, says("Kueue does not manage the pod"))
+    assert all(cluster.get(name)["spec"]["schedulingGates"] for name in (MASTER, WORKER))
+    await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()
+
+
+async def test_a_missing_right_to_read_workloads_is_named(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
+) -> None:
+    cluster.forbidden = {"GET workloads"}
+    await backend.launch(PAIR)
+    await until(backend, says("deploy/optional/kueue"))
+    kueue.admit("default", 2)
+    await until(backend, starts)
+
+
+@pytest.mark.parametrize("kind", ["preempted", "deactivated", "workload deleted"])
+async def test_what_kueue_stops_is_evicted_whether_it_runs_or_not(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue, kind: str
+) -> None:
+    kueue.admit("default", 2)
+    cluster.ends_pods_at_once = False
+    await backend.launch(PAIR)
+    cluster.run(MASTER)  # the worker has no node yet
+    match kind:
+        case "preempted":
+            kueue.evict(GROUP)
+        case "deactivated":
+            kueue.deactivate(GROUP)
+        case _:
+            cluster.delete(GROUP, kind="workloads")
+    seen = await until(backend, lambda seen: seen.eviction is not None)
+    assert seen.eviction is not None
+    assert seen.eviction.why is EvictionReason.CLUSTER_QUEUE
+    assert seen.first_failure is None
+    await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()
+
+
+async def test_a_waiting_group_whose_workload_is_deleted_is_evicted(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
+) -> None:
+    await backend.launch(PAIR)
+    await until(backend, says("not QuotaReserved"))
+    cluster.delete(GROUP, kind="workloads")
+    seen = await until(backend, lambda seen: seen.eviction is not None)
+    assert seen.eviction is not None
+    assert "Workload is deleted" in seen.eviction.detail
+    assert seen.first_failure is None
+    await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()
+
+
+async def test_kueue_may_evict_what_is_being_stopped(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
+) -> None:
+    kueue.admit("default", 2)
+    cluster.ends_pods_at_once = False
+    await backend.launch(PAIR)
+    cluster.run(MASTER, WORKER)
+    stop = asyncio.create_task(backend.stop(PAIR.group, SECOND))
+    await until_deleted(cluster, MASTER)
+    kueue.evict(GROUP)
+    for name in (MASTER, WORKER):
+        cluster.end(name, 143)
+    seen = await stop
+    assert seen is not None
+    assert [rank.exit_code for rank in seen.statuses] == [143, 143]
+    assert left(cluster) == set()
+
+
+@pytest.mark.parametrize("runs", [True, False])
+async def test_while_kueue_is_away_a_stop_waits_for_it_and_says_so(
+    backend: KubernetesBackend,
+    cluster: FakeCluster,
+    kueue: Kueue,
+    monkeypatch: pytest.MonkeyPatch,
+    runs: bool,
+) -> None:
+    monkeypatch.setattr(stopping, "_FORCED_SECONDS", 0.1)
+    kueue.admit("default", 2 if runs else 1)
+    await backend.launch(PAIR)
+    if runs:
+        cluster.run(MASTER, WORKER)
+    kueue.go()
+    with pytest.raises(BackendUnavailable, match="Kueue has not removed its finalizers"):
+        await backend.stop(PAIR.group, SECOND)
+    kueue.come()
+    await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()
+
+
+async def test_a_repeated_launch_adopts_the_pods_that_wait(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
+) -> None:
+    await backend.launch(PAIR)
+    uids = {name: cluster.get(name)["metadata"]["uid"] for name in cluster.names()}
+    assert kueue.conditions(GROUP)
+    await backend.launch(PAIR)
+    assert {name: cluster.get(name)["metadata"]["uid"] for name in cluster.names()} == uids
