@@ -53,6 +53,8 @@ def _outlook(outlook: Outlook | None) -> str:
     if outlook is None or outlook.reason is Reason.PENDING:
         return ""
     why = f" {SENTENCES[outlook.reason]}"
+    if outlook.reason is Reason.DELEGATED:
+        return why
     if outlook.estimate is None:
         return f"{why} It cannot start with the capacity and the queues as they are."
     half, most = _minute(outlook.estimate.median), _minute(outlook.estimate.high)

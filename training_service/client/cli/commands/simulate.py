@@ -182,11 +182,17 @@ def _scaled(jobs: list[TraceJob], capacity: int, load: float | None) -> list[Tra
 
 
 def _read(session: Session, assume: timedelta) -> LiveQueue:
-    """Read the queue of the service. Raises BadParameter if it is empty."""
+    """Read the queue of the service. Raises BadParameter if there is nothing to simulate."""
     with session.client() as client:
         found = live_queue(client.queue_snapshot(session.project), assume.total_seconds())
     if not found.jobs:
         raise typer.BadParameter("no job waits or runs in the service; give a trace", param_hint="FILE")
+    if not any(flavor.capacity or flavor.is_followed for flavor in found.cluster.flavors):
+        raise typer.BadParameter(
+            "the queue of the cluster decides when jobs of the service start, so nothing can be simulated; "
+            "give a trace",
+            param_hint="FILE",
+        )
     return found
 
 

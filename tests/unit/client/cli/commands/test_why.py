@@ -73,3 +73,20 @@ def test_why_names_no_time_of_zero_seconds_and_none_without_room(
     said = trainctl("why", "1").stdout.splitlines()
     assert "runs: for less than 1s, in nine of ten cases less than 1s (as earlier attempts)" in said
     assert "start: as soon as the machine of the service has room" in said
+
+
+def test_why_of_a_job_that_waits_in_the_clusters_own_queue_says_what_that_says(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.set_job(1, status=pb.launch)
+    training.service.explanations[1] = pb.ExplainTrainingResponse(
+        job_id=1,
+        queue="vision",
+        reasons=[pb.WaitingReason(code="delegated", message="Waits for Kueue: no quota")],
+        remedies=[pb.Remedy(code="wait", message="Wait.")],
+    )
+    assert trainctl("why", "1").stdout.splitlines() == [
+        "job: 1",
+        "queue: vision, 0 jobs before it",
+        "reason: delegated: Waits for Kueue: no quota",
+    ]
