@@ -5,6 +5,7 @@ other strategies are compared in tests/unit/trainer_images/language_model/test_t
 """
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -29,7 +30,7 @@ ASYNCHRONOUS_TOLERANCE = 0.05
 ALL = {
     **STRATEGIES,
     "parameter server": (3, {"STRATEGY": "parameter_server"}),
-    "all-reduce by hand, a ring": (2, {"ALL_REDUCE": "ring"}),
+    "all-reduce by hand, a ring": (2, {"ALL_REDUCE": "ring", "DATA_STAGING": "shards"}),
 }
 TRAINED = (
     "one process",
@@ -52,11 +53,15 @@ def test_strategies_of_all_kinds_reach_the_loss_of_one_process(
     (server.folder / "config.toml").write_text(
         f'[scheduling]\ncapacity = 8\n[process]\npath = "{forked_python.path}"\n'
     )
-    version = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog").version
+    prepared = prepare(corpus.FILE.path().read_bytes(), str(server.folder / "storage"), "dialog")
     with server.start() as client:
         jobs = {
             name: client.submit(
-                "language-model", "dialog", version, instances=ranks, parameters={**SMALL, **parameters}
+                "language-model",
+                "dialog",
+                prepared.version,
+                instances=ranks,
+                parameters={**SMALL, **parameters},
             )
             for name, (ranks, parameters) in sorted(ALL.items(), key=lambda item: item[0] not in TRAINED)
         }
@@ -69,6 +74,8 @@ def test_strategies_of_all_kinds_reach_the_loss_of_one_process(
             log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
             assert ended.status == pb.succeed, (name, ended.diagnosis, log)
             losses[name] = metrics_of(ended.model_uri)["loss"]
+        last = ended.progress.metrics
+        assert last["staging_read_bytes"] == sum(file.stat().st_size for file in Path(prepared.uri).iterdir())
         expected = losses["one process"]
         asynchronous = losses.pop("PipeDream")
         assert losses == {name: pytest.approx(expected, abs=TOLERANCE) for name in losses}

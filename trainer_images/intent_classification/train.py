@@ -19,6 +19,7 @@ from trainer_kit.errors import TrainingError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
 from trainer_kit.progress import Reporter, reporting
+from trainer_kit.staging import staged
 
 from intent_classification import data
 from intent_classification.batches import Encoded, TrainingBatches, share_of
@@ -77,17 +78,18 @@ def train(group: Group) -> None:
     job, parameters = Job.from_environment(), Parameters.from_environment()
     seeds.seed_everything(parameters.seed)
 
-    dataset = data.load(job.data_uri)
-    vocabulary = Vocabulary.of(example.text for example in dataset.examples[Split.TRAIN])
-    classifier = Classifier.untrained(vocabulary, dataset.labels, parameters.fc_size)
-    classifier.model.to(group.device)
-    examples = {split: encode(dataset.examples[split], vocabulary) for split in Split}
-    log.info(
-        "training on %d examples of %d classes with %d terms; processes: %d",
-        len(examples[Split.TRAIN]), len(dataset.labels), len(vocabulary), group.size,
-    )  # fmt: skip
-
     with reporting(group) as reporter:
+        with staged(group, job.data_uri, reporter) as data_folder:
+            dataset = data.load(data_folder)
+        vocabulary = Vocabulary.of(example.text for example in dataset.examples[Split.TRAIN])
+        classifier = Classifier.untrained(vocabulary, dataset.labels, parameters.fc_size)
+        classifier.model.to(group.device)
+        examples = {split: encode(dataset.examples[split], vocabulary) for split in Split}
+        log.info(
+            "training on %d examples of %d classes with %d terms; processes: %d",
+            len(examples[Split.TRAIN]), len(dataset.labels), len(vocabulary), group.size,
+        )  # fmt: skip
+
         history = fit(classifier.model, examples, parameters, group, reporter)
         test_accuracy = accuracy_on(examples[Split.TEST], classifier.model, group)
         reporter.report(test_accuracy=test_accuracy)

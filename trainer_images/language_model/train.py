@@ -18,6 +18,8 @@ from trainer_kit.errors import TrainingError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
 from trainer_kit.progress import Reporter, reporting
+from trainer_kit.staging import staged
+from trainer_kit.staging.settings import Settings as Staging
 
 from language_model import batch_size, counting, data, parameter_server_loop, pass_times, pipedream_loop
 from language_model.assembly import Learner, assemble
@@ -35,19 +37,23 @@ VALIDATION_BATCHES = 4
 def check() -> None:
     """Check the parameters before this process joins its group."""
     Layout.from_environment()
+    Staging.from_environment()
 
 
 def train(group: Group) -> None:
     """Train on the job's data, evaluate the model on the validation split, and publish it."""
     job, layout = Job.from_environment(), Layout.from_environment()
     seeds.seed_everything(layout.seed)
-    blocks, unseen = (data.load(job.data_uri, name) for name in (data.TRAIN_FILE, data.VALIDATION_FILE))
     learner = assemble(layout, group)
     log.info(
         "%s: pipeline %d x data %d x tensor %d",
         layout.strategy, layout.pipeline, layout.data, layout.tensor,
     )  # fmt: skip
     with reporting(group) as reporter:
+        with staged(group, job.data_uri, reporter) as data_folder:
+            blocks, unseen = (
+                data.load(data_folder, name) for name in (data.TRAIN_FILE, data.VALIDATION_FILE)
+            )
         take_steps = fit
         if layout.is_served or layout.is_asynchronous:
             take_steps = parameter_server_loop.fit if layout.is_served else pipedream_loop.fit

@@ -1,7 +1,8 @@
 """Versions of data sets in storage, where the service finds them: `versionedDatasets/<dataset
 id>/<version>/`.
 
-A version is the hash of its files, so the same data always has the same version.
+A version is the hash of its files, so the same data always has the same version. A file
+of hashes is beside them, with which `staging` compares what it brings to the ranks.
 """
 
 import hashlib
@@ -13,6 +14,8 @@ from typing import NamedTuple
 from trainer_kit import storage
 
 VERSION_LENGTH = 16
+HASHES = "SHA256SUMS"
+"""The file with the hashes of the others, as sha256sum writes it."""
 
 
 class DatasetVersion(NamedTuple):
@@ -49,4 +52,6 @@ def _publish_once(files: Mapping[str, bytes], uri: str) -> None:
     with TemporaryDirectory() as scratch:
         for name, content in files.items():
             (Path(scratch) / name).write_bytes(content)
-        storage.publish(Path(scratch), uri, list(files))
+        hashes = (f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in files.items())
+        (Path(scratch) / HASHES).write_text("".join(hashes))
+        storage.publish(Path(scratch), uri, [*files, HASHES])

@@ -53,7 +53,7 @@ def test_a_version_has_the_layout_and_the_format_that_training_reads(tmp_path: P
     prepared = prepare(LABELLED, str(tmp_path), "7")
     folder = tmp_path / "versionedDatasets" / "7" / prepared.version
     assert prepared.uri == str(folder)
-    assert sorted(path.name for path in folder.iterdir()) == ["examples.csv", "labels.csv"]
+    assert sorted(path.name for path in folder.iterdir()) == ["SHA256SUMS", "examples.csv", "labels.csv"]
     assert (folder / "labels.csv").read_text() == '"1","HUM"\n"2","LOC"\n"3","NUM"\n'
     with (folder / "examples.csv").open(newline="") as file:
         assert list(csv.reader(file)) == [

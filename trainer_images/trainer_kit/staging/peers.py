@@ -1,0 +1,80 @@
+"""Sends bytes from rank to rank, and counts them."""
+
+import json
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainer_kit.group import Group
+
+
+class Peers:
+    """The ranks of the group. If one is gone, torch.distributed raises RuntimeError."""
+
+    def __init__(self, group: Group) -> None:
+        self.group = group
+        self.bytes_sent = 0
+
+    @property
+    def rank(self) -> int:
+        """The rank of this process."""
+        return self.group.rank
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.group.size
+
+    def packed(self, content: bytes | memoryview) -> Tensor:
+        """Return the bytes as a tensor that can be sent."""
+        return torch.frombuffer(bytearray(content), dtype=torch.uint8).to(self.group.device)
+
+    def room(self, size: int) -> Tensor:
+        """Return a tensor for so many bytes."""
+        return torch.empty(size, dtype=torch.uint8, device=self.group.device)
+
+    def send(self, content: Tensor, to: int) -> None:
+        """Send bytes, and return when the tensor may be changed."""
+        dist.send(content, to)
+        self.bytes_sent += content.numel()
+
+    def receive(self, room: Tensor, source: int) -> Tensor:
+        """Fill the tensor with the next bytes of `source`, and return it."""
+        dist.recv(room, source)
+        return room
+
+    def pass_on(self, outgoing: Tensor | None, incoming: Tensor | None) -> None:
+        """Send to the next rank and receive from the one before at once, so that a ring cannot deadlock."""
+        operations = []
+        if outgoing is not None:
+            operations.append(dist.P2POp(dist.isend, outgoing, (self.rank + 1) % self.size))
+            self.bytes_sent += outgoing.numel()
+        if incoming is not None:
+            operations.append(dist.P2POp(dist.irecv, incoming, (self.rank - 1) % self.size))
+        for work in dist.batch_isend_irecv(operations) if operations else ():
+            work.wait()
+
+    def everywhere(self, value: Any) -> Any:
+        """Return rank 0's value, which JSON can represent, in all ranks. The others pass None."""
+        if self.size == 1:
+            return value
+        content = json.dumps(value).encode() if self.rank == 0 else b""
+        [length] = self.group.total(len(content))
+        packed = self.packed(content) if self.rank == 0 else self.room(int(length))
+        dist.broadcast(packed, 0)
+        return json.loads(bytes(bytes_of(packed)))
+
+    def of_each(self, digest: bytes) -> list[bytes]:
+        """Return the digest of each rank. All have the same length."""
+        if self.size == 1:
+            return [digest]
+        rooms = [self.room(len(digest)) for _ in range(self.size)]
+        dist.all_gather(rooms, self.packed(digest))
+        return [bytes(bytes_of(room)) for room in rooms]
+
+
+def bytes_of(content: Tensor) -> memoryview:
+    """Return the bytes of a tensor, without a copy if it is on the CPU."""
+    return content.cpu().numpy().data

@@ -1,0 +1,118 @@
+"""Stages a dataset on all ranks of a group."""
+
+import hashlib
+import json
+import logging
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torch import Tensor
+
+from trainer_kit import steps, storage
+from trainer_kit.errors import DataError, GroupError
+from trainer_kit.group import Group
+from trainer_kit.progress import Reporter
+from trainer_kit.staging import pieces, sums
+from trainer_kit.staging.kept import Kept
+from trainer_kit.staging.peers import Peers, bytes_of
+from trainer_kit.staging.pieces import File, Piece, Source
+from trainer_kit.staging.settings import Settings
+from trainer_kit.staging.ways import Way, bring
+
+log = logging.getLogger(__name__)
+
+_DATA = "data"
+_NONE = bytes(hashlib.sha256().digest_size)
+
+
+@contextmanager
+def staged(group: Group, uri: str, reporter: Reporter, settings: Settings | None = None) -> Iterator[str]:
+    """Yield the local folder that has all files of the folder `uri`; with DATA_STAGING=none, `uri` itself.
+
+    Every rank must call this. It reports what the group has read from storage and what its busiest rank has
+    sent. Raises DataError if there are no files, if they differ from their hashes or between ranks, or do not
+    fit on the disk; StorageError if storage or the disk fails; GroupError if a rank is lost.
+    """
+    settings = settings or Settings.from_environment()
+    if settings.way is Way.NONE:
+        yield uri
+        return
+    began = time.monotonic()
+    peers, source = Peers(group), Source(*storage.locate(uri))
+    with ExitStack() as until_used:
+        try:
+            files = [File(*each) for each in peers.everywhere(source.files() if group.is_master else None)]
+            folder = until_used.enter_context(_present(files, uri, settings, source, peers))
+            [read] = group.total(source.bytes_read)
+            sent = max(int.from_bytes(each) for each in peers.of_each(peers.bytes_sent.to_bytes(8)))
+        except RuntimeError as error:
+            raise GroupError(f"the group lost a rank while it staged {uri}: {error}") from error
+        seconds = time.monotonic() - began
+        log.info(
+            "staged %d files of %d bytes by %s in %.1f s: %d bytes read by %d ranks, at most %d sent by one",
+            len(files), sum(file.size for file in files), settings.way, seconds, read, group.size, sent,
+        )  # fmt: skip
+        reporter.report(staging_read_bytes=read, staging_sent_bytes=sent, staging_seconds=seconds)
+        yield str(folder)
+
+
+@contextmanager
+def _present(files: list[File], uri: str, settings: Settings, source: Source, peers: Peers) -> Iterator[Path]:
+    """Yield a folder with the files, which all ranks have then."""
+    if settings.folder is None:
+        with TemporaryDirectory(prefix="staging-") as scratch:
+            _fill(Path(scratch), files, uri, settings.way, source, peers)
+            yield Path(scratch)
+        return
+    kept = Kept(settings.folder, settings.most_bytes)
+    # The files of a version do not change, and another version has another URI.
+    key = hashlib.sha256(json.dumps([uri, *files]).encode()).hexdigest()[:32]
+    with kept.used(key) as entry:
+        folder = entry / _DATA
+        own = peers.of_each(_digest_of_kept(entry, files))
+        if _NONE in own or len(set(own)) > 1:  # all ranks stage it again, also those that have it
+            kept.forget(key)
+            kept.make_room(sum(file.size for file in files))
+            with kept.filling(key) as partial:
+                (partial / _DATA).mkdir()
+                of_files = _fill(partial / _DATA, files, uri, settings.way, source, peers)
+                (partial / sums.NAME).write_text(sums.written(of_files))
+        yield folder
+
+
+def _digest_of_kept(entry: Path, files: list[File]) -> bytes:
+    """Return a digest of the files that an earlier job has staged here, or _NONE if any differs."""
+    if not (entry / sums.NAME).exists() or sorted(pieces.files_in(entry / _DATA)) != sorted(files):
+        return _NONE
+    computed = sums.written(sums.computed(entry / _DATA, [file.name for file in files]))
+    return (
+        hashlib.sha256(computed.encode()).digest() if computed == (entry / sums.NAME).read_text() else _NONE
+    )
+
+
+def _fill(
+    folder: Path, files: list[File], uri: str, way: Way, source: Source, peers: Peers
+) -> dict[str, str]:
+    """Bring the files into an empty folder, check them, and return their hashes."""
+    size, free = sum(file.size for file in files), shutil.disk_usage(folder).free
+    if size > free:
+        raise DataError(
+            f"the dataset has {size:,} bytes, but the disk of {folder.parent} has {free:,}: free some, set "
+            "STAGING_FOLDER to a larger disk, or use DATA_STAGING=none"
+        )
+    pieces.make(folder, files)
+
+    def arrived(piece: Piece, content: Tensor) -> None:
+        pieces.write(folder, piece, bytes_of(content))
+        steps.OF_PROCESS.has_moved()
+
+    divided = pieces.pieces_of(files, pieces.piece_size(size, peers.size))
+    bring(way, divided, source.read, peers, arrived)
+    of_files = sums.computed(folder, [file.name for file in files])
+    sums.check(folder, of_files, uri)
+    sums.agree(of_files, peers)
+    return of_files

@@ -1,0 +1,109 @@
+"""The ways in which the pieces of a dataset of S bytes reach all of n ranks.
+
+| way | read from storage | the busiest rank sends |
+|---|---|---|
+| direct | n S | 0 |
+| broadcast | S | S ⌈log2 n⌉ |
+| relay | S | S |
+| shards | S, each rank S / n | (n - 1) / n S |
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from typing import NamedTuple
+
+from torch import Tensor
+
+from trainer_kit.staging.peers import Peers
+from trainer_kit.staging.pieces import Piece, size_of
+
+
+class Way(StrEnum):
+    """How the data gets to the ranks."""
+
+    NONE = "none"
+    """It stays in storage. The program reads it there."""
+    DIRECT = "direct"
+    """Every rank reads all of it from storage."""
+    BROADCAST = "broadcast"
+    """Rank 0 reads it. It goes down a binomial tree."""
+    RELAY = "relay"
+    """Rank 0 reads it. Each rank passes it on to the next."""
+    SHARDS = "shards"
+    """Each rank reads a share. All shares go around a ring."""
+
+
+Read = Callable[[Piece], bytes]
+Arrived = Callable[[Piece, Tensor], None]
+"""Is called with each piece on each rank."""
+
+
+class Route(NamedTuple):
+    """Where a rank has its pieces from, and to whom it sends them."""
+
+    parent: int | None
+    """None: from storage."""
+    children: Sequence[int] = ()
+
+
+def route(way: Way, rank: int, size: int) -> Route:
+    """Return the route of a rank on a way that is a tree."""
+    match way:
+        case Way.DIRECT:
+            return Route(None)
+        case Way.BROADCAST:
+            # The parent is the rank without its lowest bit. The largest subtree comes first.
+            bits = reversed(range((rank & -rank).bit_length() - 1 if rank else size.bit_length()))
+            children = [rank + (1 << bit) for bit in bits if rank + (1 << bit) < size]
+            return Route(rank & (rank - 1) if rank else None, children)
+        case Way.RELAY:
+            return Route(rank - 1 if rank else None, [rank + 1] if rank + 1 < size else [])
+        case _:
+            raise ValueError(f"{way} is not a tree")
+
+
+def bring(way: Way, pieces: Sequence[Piece], read: Read, peers: Peers, arrived: Arrived) -> None:
+    """Bring all pieces to all ranks. Every rank must call this with the same pieces."""
+    if way is Way.SHARDS:
+        _around_the_ring(pieces, read, peers, arrived)
+    else:
+        _down_the_tree(route(way, peers.rank, peers.size), pieces, read, peers, arrived)
+
+
+def _down_the_tree(own: Route, pieces: Sequence[Piece], read: Read, peers: Peers, arrived: Arrived) -> None:
+    if own.parent is None:
+        contents = (peers.packed(content) for content in _one_ahead(read, pieces))
+    else:
+        contents = (peers.receive(peers.room(size_of(piece)), own.parent) for piece in pieces)
+    for piece, content in zip(pieces, contents, strict=True):
+        for child in own.children:
+            peers.send(content, child)
+        arrived(piece, content)
+
+
+def _around_the_ring(pieces: Sequence[Piece], read: Read, peers: Peers, arrived: Arrived) -> None:
+    own = _one_ahead(read, pieces[peers.rank :: peers.size])
+    for begin in range(0, len(pieces), peers.size):
+        of_round = pieces[begin : begin + peers.size]
+        held = peers.packed(next(own)) if peers.rank < len(of_round) else None
+        for step in range(peers.size):
+            number, following = ((peers.rank - step - back) % peers.size for back in (0, 1))
+            if held is not None:
+                arrived(of_round[number], held)
+            if step + 1 < peers.size:
+                coming = peers.room(size_of(of_round[following])) if following < len(of_round) else None
+                peers.pass_on(held, coming)
+                held = coming
+
+
+def _one_ahead(read: Read, pieces: Sequence[Piece]) -> Iterator[bytes]:
+    """Read each piece while the one before is sent and written."""
+    with ThreadPoolExecutor(1, "staging") as reader:
+        coming = reader.submit(read, pieces[0]) if pieces else None
+        for following in [*pieces[1:], None]:
+            if coming is None:
+                return
+            content = coming.result()
+            coming = reader.submit(read, following) if following is not None else None
+            yield content
