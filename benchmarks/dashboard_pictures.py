@@ -1,5 +1,7 @@
 """Makes the pictures of docs/dashboard.md: real jobs of a real service, in a headless Chromium.
 
+That of the service has two replicas on one Redis, if there is a Redis server.
+
 `python -m benchmarks.dashboard_pictures`, or with other folders:
 
 - `--to FOLDER`: where the pictures go; docs/dashboard by default
@@ -16,8 +18,8 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -26,7 +28,18 @@ from PIL import Image
 from playwright.async_api import Page, async_playwright
 
 from benchmarks import stalling_rank
-from benchmarks.support import Server, clean_up_on_sigterm, make_dataset, script, serving, workspace
+from benchmarks.redis_store import running
+from benchmarks.support import (
+    Server,
+    clean_up_on_sigterm,
+    make_dataset,
+    request,
+    script,
+    service,
+    serving,
+    workspace,
+)
+from tests.support.redis_server import find_server
 from training_service._generated import training_service_pb2 as pb
 from training_service._generated.training_service_pb2_grpc import TrainingServiceStub
 
@@ -70,6 +83,7 @@ forward(64)
 """
 _SCREENS: Final = {"phone": (360, 780), "laptop": (1280, 800), "4k": (3840, 2160)}
 _GIVE_UP_SECONDS: Final = 600.0
+_NOTE_SECONDS: Final = 32.0
 _ROOT: Final = Path(__file__).parents[1]
 
 
@@ -82,6 +96,8 @@ class View:
     shown: bool = True
     scheme: Scheme = "light"
     screen: str = "laptop"
+    of_replicas: bool = False
+    """Whether it shows several replicas."""
 
 
 class World:
@@ -181,6 +197,20 @@ def _service(folder: Path) -> Iterator[Server]:
         yield server
 
 
+@contextmanager
+def _replicas(folder: Path) -> Iterator[Server]:
+    """Run two replicas on one Redis, with some jobs, until each has written its note twice."""
+    with running(folder) as redis, ExitStack() as stack:
+        found = [
+            stack.enter_context(service(folder, command=("true",), store__url=redis.url)) for _ in range(2)
+        ]
+        with found[1].stub() as stub:
+            for _ in range(12):
+                stub.Train(request())
+        time.sleep(_NOTE_SECONDS)
+        yield found[1]
+
+
 def _views(jobs: dict[str, int]) -> list[View]:
     def job(name: str, part: str = "") -> str:
         return f"/jobs/{jobs[name]}{part}"
@@ -202,7 +232,7 @@ def _views(jobs: dict[str, int]) -> list[View]:
         View("queue", "/queue?over=hour"),
         View("machines", "/machines"),
         View("submit", "/submit?algorithm=intent-classification&project=vision"),
-        View("operator", "/operator/service"),
+        View("operator", "/operator/service", of_replicas=find_server() is not None),
         View("projects", "/operator", shown=False),
         View("tokens", "/operator/tokens", shown=False),
         View("audit", "/operator/audit", shown=False),
@@ -249,7 +279,7 @@ async def _picture(page: Page, to: Path, names: dict[str, str]) -> None:
 def _every(view: View) -> Iterator[View]:
     for screen in _SCREENS:
         for scheme in ("light", "dark"):
-            yield View(f"{view.name}-{screen}-{scheme}", view.path, scheme=scheme, screen=screen)
+            yield replace(view, name=f"{view.name}-{screen}-{scheme}", scheme=scheme, screen=screen)
 
 
 def _address_of(server: Server) -> str:
@@ -282,7 +312,12 @@ def main() -> None:
             else:
                 views = [view for view in views if view.shown]
             names = {str(folder): "/var/lib/training-service", str(_ROOT): "/opt/training-service"}
-            asyncio.run(_take(_address_of(server), views, options.to, names))
+            alone = [view for view in views if not view.of_replicas]
+            asyncio.run(_take(_address_of(server), alone, options.to, names))
+        if several := [view for view in views if view.of_replicas]:
+            with _replicas(temporary / "replicas") as server:
+                names = {str(temporary / "replicas"): "/var/lib/training-service"}
+                asyncio.run(_take(_address_of(server), several, options.to, names))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _THOUSAND: Final = 1000
 _MOST_WHOLE: Final = 1e15
+_TEN_THOUSAND: Final = 1e4
 _SHORT: Final = 1e-3
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 
@@ -55,7 +56,7 @@ def size(number: int | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with four digits, or as it is if it is whole. NaN and infinity have names."""
+    """Return a number with four digits, or whole if it has more. NaN and infinity have names."""
     if value is None:
         return "–"
     if isinstance(value, int):
@@ -66,6 +67,8 @@ def number(value: float | None) -> str:
         return "∞" if value > 0 else "−∞"
     if value.is_integer() and abs(value) < _MOST_WHOLE:
         return number(int(value))
+    if _TEN_THOUSAND <= abs(value) < _MOST_WHOLE:
+        return number(round(value))
     return f"{value:.4g}"
 
 
