@@ -21,6 +21,14 @@ else:
 
 LONG = {"EPOCHS": "100000", "CHECKPOINT_EVERY_SECONDS": "600", "CHECKPOINT_GRACE_SECONDS": "11"}
 """Nothing is saved before the notice."""
+SLOWLY = """
+import runpy, time
+from torch.optim import SGD
+step = SGD.step
+SGD.step = lambda *given, **named: (time.sleep(0.1), step(*given, **named))[1]
+runpy.run_module("pytorch_questions.train", run_name="__main__")
+"""
+"""A training that leaves the processors to those for which it waits."""
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(1e6)"
 GRACE = 12
 INSTANCE = "test-preempting"
@@ -33,12 +41,14 @@ def configure(server: Server, engine: str, settings: dict[str, Any], algorithms:
         "deaf": {engine: {**image, "command": ["python3", "-c", DEAF]}},
         "urgent": {engine: {**image, "command": ["python3", "-c", "print('done')"]}},
     }
+    training = {**algorithms["pytorch"]}
+    training[engine] = {**training[engine], "command": ["python", "-c", SLOWLY]}
     everything = {
         "backend": engine,
         engine: settings,
         "jobs": {"stop_grace": GRACE},
         "scheduling": {"capacity": 3, "queues": {"default": {"preemption": {"by_priority": True}}}},
-        "algorithms": {"pytorch": algorithms["pytorch"], **of_tests},
+        "algorithms": {"pytorch": training, **of_tests},
     }
     (server.folder / "config.toml").write_text(toml_of(everything))
     version = prepare_questions(server.folder / "storage")
@@ -53,18 +63,22 @@ def first_trains(client: TrainingClient, version: str) -> int:
 
 
 def stops_for_another(client: TrainingClient, job: int) -> None:
-    """Let a job of a higher priority take all capacity, also that of a job which ignores the notice."""
-    deaf = client.submit("deaf", DATASET, "v1")
+    """Let jobs of a higher priority stop the training, then one that ignores the notice."""
+    deaf = client.submit("deaf", DATASET, "v1", priority="low")
     assert next(iter(client.logs(deaf, rank=0, follow=True))).text == "up\n"
-    urgent = client.submit("urgent", DATASET, "v1", instances=3, priority="high")
-    stopped = comes(client, job, lambda found: found.status == pb.queuing)
+    urgent = client.submit("urgent", DATASET, "v1", instances=2, priority="high")
+    stopped = comes(client, job, lambda found: found.preemptions == 1)
     assert stopped.moves[-1].preempted == f"Preempted: job {urgent} has a higher priority."
+    saved = stopped.progress.checkpoint.step
+    assert stopped.progress.step - 1 <= saved, "at most one step is lost"
+    assert client.wait(urgent, timeout=100).status == pb.succeed
+    comes(client, job, lambda found: found.attempt == 2)
+    # The training begins anew while the grace of the other job passes.
+    another = client.submit("urgent", DATASET, "v1", priority="high")
     killed = comes(client, deaf, lambda found: found.preemptions == 1)
     assert killed.attempt > 1 or killed.ranks[0].exit_code == 137, "it has ignored the notice"
     client.cancel(deaf)  # while it waits: it would take its whole grace again
-    assert client.wait(urgent, timeout=100).status == pb.succeed
-    saved = stopped.progress.checkpoint.step
-    assert stopped.progress.step - 1 <= saved, "at most one step is lost"
+    assert client.wait(another, timeout=100).status == pb.succeed
     assert goes_on(client, job, attempt=2) == saved
 
 
