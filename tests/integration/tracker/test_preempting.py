@@ -304,6 +304,46 @@ async def test_what_a_job_grows_into_is_kept_for_it_while_it_stops(
     assert (await service.view(late.id)).job.state is JobState.QUEUED
 
 
+async def test_a_job_that_shrinks_for_one_that_is_cancelled_meanwhile_goes_on_with_all(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_go_on = hold_stops(service, monkeypatch)
+    victim = await running(service, elastic=Elastic(min_instances=1))
+    other = await urgent(service, instances=2)
+    await begun.wait()
+    await service.jobs.cancel(BUILT_IN, other.id)
+    may_go_on.set()
+    again = await service.until(victim.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
+    assert again.instances == 4
+
+
+async def test_a_job_that_shrinks_while_capacity_is_lost_goes_on_with_what_there_is(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the capacity is back, it grows again."""
+    begun, may_go_on = hold_stops(service, monkeypatch)
+    victim = await running(service, elastic=Elastic(min_instances=1), expected=timedelta(days=1))
+    other = await urgent(service, instances=1)
+    await begun.wait()
+    assert service.pool is not None
+    (flavor,), queues = service.pool()
+    rules = replace(queues["default"].preemption, resize_period=0.001)
+    board = service.tracker._admitting._board
+    board._pool = lambda: (
+        (replace(flavor, capacity={"instances": 3}),),
+        {"default": replace(queues["default"], preemption=rules)},
+    )
+    may_go_on.set()
+    await service.reaches(other.id, JobState.RUNNING)
+    again = await service.until(victim.id, lambda job: job.attempt == 2 and job.state is JobState.RUNNING)
+    assert again.instances == 2
+    pool = board._pool()
+    board._pool = lambda: ((flavor,), pool[1])
+    service.tracker.capacity_changed()
+    larger = await service.until(victim.id, lambda job: job.attempt == 3 and job.state is JobState.RUNNING)
+    assert (larger.instances, larger.preemptions) == (3, 1)
+
+
 async def test_the_job_that_has_just_saved_is_stopped(service: Service) -> None:
     first = await running(service, instances=2)
     second = await running(service, instances=2)
