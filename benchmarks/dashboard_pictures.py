@@ -110,9 +110,8 @@ class World:
 
     def run(self) -> None:
         """Submit them, and wait until each is as it is to be shown."""
-        self._submit(
-            "questions", "vision", "intent-classification", {"EPOCHS": "12"}, instances=3, tags=["base"]
-        )
+        often = {"EPOCHS": "12", "CHECKPOINT_EVERY_STEPS": "60"}
+        self._submit("questions", "vision", "intent-classification", often, instances=3, tags=["base"])
         self._seen("questions", pb.succeed)
         self._submit("broken", "speech", "translation", {"HIDDEN": "256"}, attempts=2)
         self._ring("stalled", "speech", "left-out:2:25", ranks=3, deadline=3)
