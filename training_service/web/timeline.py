@@ -128,7 +128,7 @@ def _events(job: Job, moves: Sequence[Move]) -> Iterator[tuple[Event, datetime, 
 
 def _saved(last: Saved, saves: Saves) -> Iterator[tuple[Event, datetime, str]]:
     for step, at in saves.some:
-        if at != last.at.timestamp():
+        if (step, at) != (last.step, last.at.timestamp()):
             yield Event.SAVE, datetime.fromtimestamp(at, UTC), f"Checkpoint: step {number(step)}"
     yield Event.SAVE, last.at, f"Last checkpoint of the attempt: step {number(last.step)}"
 
