@@ -38,7 +38,7 @@ class FakeCluster:
         self.forbidden: set[str] = set()
         """Kinds of requests that are answered with 403, as in `asked`."""
         self.webhook: Callable[[Object], str] = lambda _: ""
-        """Changes each pod that is created; a text refuses it."""
+        """Called with each pod that is created or changed; may change new ones. A text refuses it."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change of an object, as controllers are."""
         self.last_words: dict[str, str] = {}
@@ -165,6 +165,8 @@ class FakeCluster:
             return _status(404, "NotFound", f"{kind} {name!r} not found")
         match request.method:
             case "PATCH":
+                if kind == "pods" and (refusal := self.webhook(found)):
+                    return _status(500, "InternalError", refusal)
                 return self._patch(kind, found, body["metadata"])
             case "DELETE":
                 return self._delete(kind, found, body)
@@ -214,14 +216,18 @@ class FakeCluster:
     def _delete(self, kind: str, found: Object, body: Object) -> web.Response:
         if body.get("preconditions", {}).get("uid") != found["metadata"]["uid"]:
             return _status(409, "Conflict", "another uid")
-        runs = any(
-            "running" in each["state"] for each in found.get("status", {}).get("containerStatuses", ())
-        )
-        if kind == "pods" and runs and body.get("gracePeriodSeconds") != 0 and not self.ends_pods_at_once:
-            self.mark_deleted(found["metadata"]["name"])
+        if kind == "pods" and body.get("gracePeriodSeconds") != 0:
+            self.end_pod(found["metadata"]["name"])
         else:
             self.delete(found["metadata"]["name"], kind=kind)
         return web.json_response(found)
+
+    def end_pod(self, name: str) -> None:
+        """Delete a pod with a grace: one that runs exists until its node has ended it."""
+        if "running" in self._state_of(name) and not self.ends_pods_at_once:
+            self.mark_deleted(name)
+        else:
+            self.delete(name)
 
     async def _watch(self, request: web.Request, kind: str) -> web.StreamResponse:
         queue: asyncio.Queue[Object | None] = asyncio.Queue()

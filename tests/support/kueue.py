@@ -47,7 +47,21 @@ SCHEMA: Mapping[str, Any] = {
             "properties": {
                 "active": {"type": "boolean"},
                 "queueName": {"type": "string", "maxLength": 253},
-                "podSets": {"type": "array", "minItems": 1, "maxItems": 18},
+                "podSets": {
+                    "type": "array",
+                    "minItems": 1,
+                    "maxItems": 18,
+                    "items": {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "required": ["count", "template"],
+                        "properties": {
+                            "name": {"type": "string", "maxLength": 63},
+                            "count": {"type": "integer", "minimum": 0},
+                            "template": {"type": "object"},
+                        },
+                    },
+                },
             },
         },
         "status": {"properties": {"conditions": {"type": "array", "items": _CONDITION, "maxItems": 16}}},
@@ -106,7 +120,7 @@ class Kueue:
 
     def _default(self, pod: Object) -> str:
         labels, annotations = pod["metadata"]["labels"], pod["metadata"]["annotations"]
-        if QUEUE not in labels:
+        if QUEUE not in labels or labels.get(MANAGED):
             return ""
         if (GROUP in labels) is not (SIZE in annotations):
             return f"both the '{SIZE}' annotation and the '{GROUP}' label should be set"
@@ -184,9 +198,12 @@ class Kueue:
             "spec": {
                 "active": True,
                 "queueName": pods[0]["metadata"]["labels"][QUEUE],
-                "podSets": [{"name": "main", "count": size}],
+                "podSets": [
+                    {"name": "main", "count": size, "template": {"spec": copy.deepcopy(pods[0]["spec"])}}
+                ],
             },
         }
+        Draft202012Validator(SCHEMA).validate(made)
         self.cluster.put("workloads", made)
         return True
 
@@ -235,7 +252,7 @@ class Kueue:
                 continue
             name = pod["metadata"]["name"]
             self.cluster.change("pods", name, _with("TerminationTarget", "True", reason, message))
-            self.cluster.delete(name)
+            self.cluster.end_pod(name)
             changed = True
         return changed
 

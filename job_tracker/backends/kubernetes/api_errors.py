@@ -24,6 +24,10 @@ class Unreachable(ApiError):
     """No answer, or a temporary refusal. The call may have taken effect."""
 
 
+class WebhookAway(Unreachable):
+    """A webhook that has to agree to the call does not answer."""
+
+
 class Unauthorized(ApiError):
     """The credentials are wrong or have expired."""
 
@@ -86,6 +90,8 @@ def from_status(status: Mapping[str, Any], retry_after: str | None = None) -> Ap
     kind = _BY_STATUS.get(code, Unreachable if code >= 500 else ApiError)
     if reason == "AlreadyExists":
         kind = AlreadyExists
+    elif kind is Unreachable and "failed calling webhook" in message:
+        kind = WebhookAway
     elif kind is Forbidden and "exceeded quota" in message:
         kind = QuotaExceeded
     elif kind is Forbidden and "status unknown for quota" in message:

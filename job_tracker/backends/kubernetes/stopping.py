@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from job_tracker.backends.base import Observation
-from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound
+from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound, WebhookAway
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import (
@@ -162,7 +162,7 @@ class Stopper:
             self._cache.put(await self._client.change("pods", metadata["name"], metadata["uid"], mark))
         except (NotFound, Conflict):
             pass  # the master is gone
-        except Forbidden as error:
+        except (Forbidden, WebhookAway) as error:  # a deletion needs neither
             log.warning(
                 "%s: not marked as stopping; if the service restarts now, the stop will count as a "
                 "failure: %s",

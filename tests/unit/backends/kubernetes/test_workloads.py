@@ -11,6 +11,7 @@ import pytest
 from job_tracker.backends.base import Mark, Observation
 from job_tracker.backends.kubernetes import stopping
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
+from job_tracker.backends.kubernetes.client import Patience
 from job_tracker.backends.kubernetes.kueue import KueueMarks
 from job_tracker.domain.errors import BackendUnavailable
 from job_tracker.domain.eviction import EvictionReason
@@ -204,6 +205,7 @@ async def test_while_kueue_is_away_a_stop_waits_for_it_and_says_so(
     runs: bool,
 ) -> None:
     monkeypatch.setattr(stopping, "_FORCED_SECONDS", 0.1)
+    monkeypatch.setattr(backend.client, "_patience", Patience(total_seconds=0.1, first_pause=0.02))
     kueue.admit("default", 2 if runs else 1)
     await backend.launch(PAIR)
     if runs:
@@ -211,9 +213,24 @@ async def test_while_kueue_is_away_a_stop_waits_for_it_and_says_so(
     kueue.go()
     with pytest.raises(BackendUnavailable, match="Kueue has not removed its finalizers"):
         await backend.stop(PAIR.group, SECOND)
+    for name in (MASTER, WORKER):
+        assert "deletionTimestamp" in cluster.get(name)["metadata"]
     kueue.come()
     await backend.stop(PAIR.group, SECOND)
     assert left(cluster) == set()
+
+
+async def test_while_its_webhook_is_away_a_launch_is_to_be_repeated(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend.client, "_patience", Patience(total_seconds=0.1, first_pause=0.02))
+    kueue.go()
+    with pytest.raises(BackendUnavailable, match="failed calling webhook"):
+        await backend.launch(PAIR)
+    assert cluster.names() == set()
+    kueue.come()
+    await backend.launch(PAIR)
+    await until(backend, says("not QuotaReserved"))
 
 
 async def test_a_repeated_launch_adopts_the_pods_that_wait(
