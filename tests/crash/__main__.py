@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "machine": local_worlds,
         "redis": redis_worlds,
         "pods": scripted_worlds,
+        "kueue": kueue_worlds,
         "cluster": remote_worlds,
     }[asked.on]
     with tempfile.TemporaryDirectory(prefix="crash-points-") as folder, worlds(Path(folder)) as make:
@@ -60,6 +61,14 @@ def scripted_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
 
 
 @contextmanager
+def kueue_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
+    """Create the same with a stand-in for Kueue, which decides which jobs run."""
+    from tests.crash.scripted import KueueWorld
+
+    yield lambda name: KueueWorld(folder / name)
+
+
+@contextmanager
 def remote_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
     """Create worlds of pods and Redis. The cluster is started and stays up; the Redis server ends here."""
     from tests.crash.remote import RemoteWorld
@@ -77,7 +86,7 @@ def remote_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/crash-points", description=__doc__)
-    parser.add_argument("--on", choices=("machine", "redis", "pods", "cluster"), default="machine")
+    parser.add_argument("--on", choices=("machine", "redis", "pods", "kueue", "cluster"), default="machine")
     parser.add_argument("--kinds", choices=("kills", "errors", "recoveries"), nargs="*", default=[])
     parser.add_argument("--sample", type=int, metavar="N", help="try only N random points of each kind")
     parser.add_argument(

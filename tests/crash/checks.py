@@ -24,10 +24,12 @@ def check_jobs(
     excused: Collection[str],
     *,
     learns: bool = False,
+    decides: bool = True,
 ) -> Iterator[str]:
     """Yield the problems with the jobs. Attempts may have failed with one of the `excused` categories.
 
     A service that `learns` how long jobs run lets some start early, in gaps: from the third run on.
+    One that does not decide which jobs run launches them for the cluster's own queue.
     """
     if list(ids) != sorted(set(ids)):
         yield f"the ids are not increasing: {ids}"
@@ -63,8 +65,9 @@ def check_jobs(
         move.at.ToNanoseconds() for _, job in pairs for move in job.moves if move.status == pb.running
     )
     until = runs[_RUNS_TO_LEARN - 1] if learns and len(runs) >= _RUNS_TO_LEARN else None
-    yield from _check_order(pairs, until)
-    yield from _check_capacity(pairs)
+    if decides:
+        yield from _check_order(pairs, until)
+        yield from _check_capacity(pairs)
 
 
 def check_deletion(service: KeptService, job_id: int, others: Collection[int]) -> Iterator[str]:

@@ -44,6 +44,7 @@ class LocalWorld:
     redis: RedisServer | None = None
     jobs: ClassVar[Sequence[PlannedJob]] = (*JOBS, LOSING, *PREEMPTION)
     evict: ClassVar[None] = None
+    decides = True
     _prefix: str = ""
 
     @property

@@ -45,6 +45,7 @@ class RemoteWorld:
 
     wraps: Sequence[str] = ("redis", "kubernetes")
     jobs: Sequence[PlannedJob] = (EVICTED, *JOBS)
+    decides = True
 
     def __init__(self, cluster: Cluster, redis: RedisServer, image: str, folder: Path) -> None:
         self.folder = folder

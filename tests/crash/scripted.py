@@ -19,6 +19,7 @@ from job_tracker.backends.shared.labels import ATTEMPT, JOB_ID
 from tests.crash.scenario import CAPACITY, EVICTED, JOBS, RANK_PARAMETERS, RUN, PlannedJob, write_user_folder
 from tests.crash.stored import problems_in_sqlite
 from tests.support.fake_cluster import FakeCluster, Object, served
+from tests.support.kueue import GROUP, Kueue
 from tests.support.parameters import declared
 from tests.support.pods import disrupted
 from tests.support.ports import free_port
@@ -64,14 +65,9 @@ class Node(FakeCluster):
         for name in names if kind == "pods" else ():
             if "running" in self._state_of(name):
                 self.violations.append(f"{name} was ended without the time to save")
-            self._noticed.pop(name).set()
+            if (notice := self._noticed.pop(name, None)) is not None:  # it may be deleted twice
+                notice.set()
         super().delete(*names, kind=kind)
-
-    def _set_state(self, name: str, phase: str, state: Object) -> None:
-        known = self._objects["pods", name].get("status", {})
-        super()._set_state(name, phase, state)
-        if "conditions" in known:
-            self._objects["pods", name]["status"]["conditions"] = known["conditions"]
 
     def _post(self, kind: str, body: Object) -> web.Response:
         answer = super()._post(kind, body)
@@ -90,6 +86,8 @@ class Node(FakeCluster):
         """Run a pod from its start until it is gone or has ended by itself."""
         noticed = self._noticed[name]
         await asyncio.sleep(_START_SECONDS)
+        while not (noticed.is_set() or self._may_start(name)):
+            await asyncio.sleep(_START_SECONDS)
         if not noticed.is_set():
             self._starts[name] += 1
             self.run(name)
@@ -124,6 +122,9 @@ class Node(FakeCluster):
         progress = '::progress:: {"step": 1, "total_steps": 2}'
         return web.Response(text=f"{at}1Z rank {rank} of job {job}\n{at}2Z {progress}\n")
 
+    def _may_start(self, name: str) -> bool:
+        return not self._objects["pods", name]["spec"].get("schedulingGates")
+
     def _pods_of(self, job_id: str) -> list[str]:
         return [name for name in self.names() if self._labels_of(name).get(JOB_ID) == job_id]
 
@@ -141,7 +142,7 @@ class Node(FakeCluster):
         """Yield violations and leftovers."""
         yield from self.violations
         yield from (f"{name} ran {count} times" for name, count in self._starts.items() if count > 1)
-        for kind in ("pods", "services", "secrets"):
+        for kind in ("pods", "services", "secrets", "workloads"):
             yield from (f"left behind: {kind} {name}" for name in self.names(kind))
 
     async def close(self) -> None:
@@ -151,11 +152,30 @@ class Node(FakeCluster):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+class KueueNode(Node):
+    """The same with a stand-in for Kueue, which admits as many pods as the service otherwise does."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        super().__init__(kubeconfig)
+        self.kueue = Kueue(self, default=CAPACITY)
+
+    def run(self, *names: str) -> None:
+        """See FakeCluster."""
+        super().run(*names)
+        running = [name for name in self.names() if "running" in self._state_of(name)]
+        if len(running) > CAPACITY:
+            self.violations.append(f"more pods run than Kueue admits: {running}")
+
+    def evict(self, name: str) -> None:
+        """Take back the admission of the pod's group."""
+        self.kueue.evict(self._labels_of(name)[GROUP])
+
+
 class Served:
     """A node that a thread serves until `close`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, node: type[Node] = Node) -> None:
+        self._folder, self._kind = folder, node
         self._loop = asyncio.new_event_loop()
         self._is_ready = threading.Event()
         self._ends = asyncio.Event()
@@ -178,7 +198,7 @@ class Served:
         self._loop.close()
 
     async def _serve(self) -> None:
-        async with served(Node(self._folder / "kubeconfig")) as self._node:
+        async with served(self._kind(self._folder / "kubeconfig")) as self._node:
             self._is_ready.set()
             await self._ends.wait()
             await self._node.close()
@@ -189,6 +209,12 @@ class ScriptedWorld:
 
     wraps: Sequence[str] = ("sqlite", "kubernetes")
     jobs: Sequence[PlannedJob] = (EVICTED, *JOBS)
+    decides = True
+    node: type[Node] = Node
+    scheduling = f"""
+            capacity = {CAPACITY}
+            overtake_limit = 0
+            """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -207,7 +233,7 @@ class ScriptedWorld:
         version.mkdir(parents=True)
         for name in ("examples.csv", "labels.csv"):
             (version / name).touch()
-        self._served = Served(self.folder)
+        self._served = Served(self.folder, self.node)
         write_user_folder(self.folder, {RUN: "#!/bin/sh\nexit 0\n"})
         (self.folder / "config.toml").write_text(
             f"""
@@ -220,8 +246,7 @@ class ScriptedWorld:
             listen = "127.0.0.1:{self._port}"
             address = "127.0.0.1:{self._port}"
             [scheduling]
-            capacity = {CAPACITY}
-            overtake_limit = 0
+            {self.scheduling}
             [jobs]
             stop_grace = 5
             [retry]
@@ -257,3 +282,11 @@ class ScriptedWorld:
         if self._served is not None:
             self._served.close()
             self._served = None
+
+
+class KueueWorld(ScriptedWorld):
+    """The same where Kueue decides which jobs run, and evicts. See World."""
+
+    decides = False
+    node = KueueNode
+    scheduling = 'delegate = "kueue"'

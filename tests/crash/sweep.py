@@ -84,7 +84,7 @@ def try_faults(forks: ForkServer, world: World, faults: Sequence[str]) -> Outcom
     try:
         with KeptService(forks, world.folder, lambda start: "".join(faults[start : start + 1])) as service:
             ids = play(service, world.jobs, world.evict)
-            problems += check_jobs(service, world.jobs, ids, excused)
+            problems += check_jobs(service, world.jobs, ids, excused, decides=world.decides)
             deleted = ids[world.jobs.index(FAILING)]
             problems += check_deletion(service, deleted, {*ids} - {deleted})
             finish(service, world)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.scripted import ScriptedWorld
+from tests.crash.scripted import KueueWorld, ScriptedWorld
 from tests.crash.surviving import SEED, survives
 from tests.crash.sweep import Sweep, around, errors, kills
 
 LANES = 3
 KILLS, ERRORS = 3, 2
+WORLD = (ScriptedWorld, KueueWorld)[SEED % 2]
+"""By drain or by Kueue. Chance takes one of them, since a run of either costs several seconds."""
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 def test_kills_and_failing_calls_around_an_eviction_are_survived(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with closing(Sweep(lambda name: ScriptedWorld(tmp_path / name), LANES)) as sweep:
+    with closing(Sweep(lambda name: WORLD(tmp_path / name), LANES)) as sweep:
         calls = sweep.reference()
         assert {call.kind for call in calls} >= {"api", "stream", "commit", "file"}
         decision = next(call for call in calls if "update to evicted" in call.name)

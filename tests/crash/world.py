@@ -30,6 +30,11 @@ class World(Protocol):
         """A function that stops an instance of a running job, as others do. None: nothing evicts here."""
         ...
 
+    @property
+    def decides(self) -> bool:
+        """Return whether the service decides which jobs run. Otherwise, the cluster's own queue does."""
+        ...
+
     def make(self) -> None:
         """Start afresh, with nothing but the service's configuration."""
         ...

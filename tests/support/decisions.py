@@ -26,6 +26,7 @@ def step(
     launched: bool = True,
     after: float = 0,
     stall: Diagnosis | None = None,
+    restarts_ranks: bool = True,
 ) -> object:
     return next_step(
         current,
@@ -34,4 +35,5 @@ def step(
         now=NOON + timedelta(seconds=after),
         finish_grace=timedelta(seconds=30),
         stall=stall,
+        restarts_ranks=restarts_ranks,
     )

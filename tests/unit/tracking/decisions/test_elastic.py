@@ -40,6 +40,15 @@ def test_a_lost_worker_of_an_elastic_group_is_restarted_once_that_is_written() -
     assert [rank.restarts for rank in second.job.ranks] == [0, 0, 2]
 
 
+def test_where_no_rank_can_be_restarted_alone_a_lost_worker_ends_the_attempt() -> None:
+    lost_one = step(ELASTIC, lost(0), restarts_ranks=False)
+    assert isinstance(lost_one, Save)
+    assert lost_one.job.ending is not None
+    stalled = step(ELASTIC, seen(R, R, R), stall=replace(WHY, rank=2), restarts_ranks=False)
+    assert isinstance(stalled, Save)
+    assert stalled.job.ending is not None
+
+
 def test_a_worker_that_is_lost_before_the_job_is_running_is_restarted() -> None:
     launching = replace(ELASTIC, state=JobState.LAUNCHING)
     first = step(launching, lost(0))
