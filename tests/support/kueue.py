@@ -194,7 +194,19 @@ class Kueue:
         made = {
             "apiVersion": "kueue.x-k8s.io/v1beta2",
             "kind": "Workload",
-            "metadata": {"name": group, "finalizers": [IN_USE], "labels": {}},
+            "metadata": {
+                "name": group,
+                "finalizers": [IN_USE],
+                "labels": {},
+                "ownerReferences": [
+                    {
+                        "apiVersion": "v1",
+                        "kind": "Pod",
+                        **{key: pod["metadata"][key] for key in ("name", "uid")},
+                    }
+                    for pod in pods
+                ],
+            },
             "spec": {
                 "active": True,
                 "queueName": pods[0]["metadata"]["labels"][QUEUE],

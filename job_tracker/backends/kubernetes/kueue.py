@@ -9,7 +9,7 @@ Sources: kubernetes-sigs/kueue, pkg/controller/jobs/pod/constants/constants.go, 
 pod_controller.go beside it; apis/kueue/v1beta2/workload_types.go.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
@@ -104,6 +104,12 @@ def is_held(pod: Manifest) -> bool:
         "containerStatuses"
     )
     return never_ran and "deletionTimestamp" in metadata and MANAGED in (metadata.get("finalizers") or ())
+
+
+def is_of(workload: Manifest, pods: Iterable[Manifest]) -> bool:
+    """Return whether the Workload is that of a group with these pods. Another may have its name."""
+    owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
+    return any(pod["metadata"]["uid"] in owners for pod in pods)
 
 
 def waiting_note(pod: Manifest, workload: Manifest | None) -> str:

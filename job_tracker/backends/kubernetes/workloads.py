@@ -12,7 +12,7 @@ from typing import Final
 from job_tracker.backends.kubernetes.api_errors import ApiError, Forbidden, NotFound
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups, PodGroup
-from job_tracker.backends.kubernetes.kueue import WORKLOADS, is_gated, is_held, waiting_note
+from job_tracker.backends.kubernetes.kueue import WORKLOADS, is_gated, is_held, is_of, waiting_note
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.common.tasks import background
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -41,8 +41,9 @@ class Workloads:
         if not any(is_held(pod) for pod in group.living.values()):
             return
         try:
-            found = await self._client.read(WORKLOADS, group.ref.name)
-            await self._client.delete(WORKLOADS, group.ref.name, found["metadata"]["uid"])
+            found = await self._find(group)
+            if found is not None:
+                await self._client.delete(WORKLOADS, group.ref.name, found["metadata"]["uid"])
         except NotFound:
             return
         except Forbidden as error:
@@ -68,7 +69,7 @@ class Workloads:
         if master is None or not is_gated(master):
             return
         try:
-            note = waiting_note(master, await self._find(group.ref))
+            note = waiting_note(master, await self._find(group))
         except Forbidden:
             note = _NO_RIGHT
         except ApiError:
@@ -76,8 +77,9 @@ class Workloads:
         group.gate_read_at = time.monotonic()
         self._groups.gate_was_read(group, note)
 
-    async def _find(self, ref: GroupRef) -> Manifest | None:
+    async def _find(self, group: PodGroup) -> Manifest | None:
         try:
-            return await self._client.read(WORKLOADS, ref.name)
+            found = await self._client.read(WORKLOADS, group.ref.name)
         except NotFound:
             return None
+        return found if is_of(found, group.living.values()) else None

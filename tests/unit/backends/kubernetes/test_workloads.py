@@ -121,6 +121,19 @@ async def test_a_group_that_never_ran_gives_up_its_place(
     assert left(cluster) == set()
 
 
+async def test_a_workload_of_another_that_has_the_name_is_left_alone(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "_FORCED_SECONDS", 0.1)
+    kueue.go(webhook=True)  # it refuses the group, and lets the deleted pods go later
+    cluster.put("workloads", {"metadata": {"name": GROUP, "ownerReferences": [{"uid": "other"}]}})
+    await backend.launch(PAIR)
+    await until(backend, says("Kueue has made no Workload"))
+    with pytest.raises(BackendUnavailable):
+        await backend.stop(PAIR.group, SECOND)
+    assert cluster.names("workloads") == {GROUP}
+
+
 async def test_without_kueue_no_pod_starts_and_the_note_says_so(
     backend: KubernetesBackend, cluster: FakeCluster
 ) -> None:
@@ -160,6 +173,8 @@ async def test_what_kueue_stops_is_evicted_whether_it_runs_or_not(
     assert seen.eviction is not None
     assert seen.eviction.why is EvictionReason.CLUSTER_QUEUE
     assert seen.first_failure is None
+    if MASTER in cluster.names():
+        cluster.end(MASTER, 143)
     await backend.stop(PAIR.group, SECOND)
     assert left(cluster) == set()
 
