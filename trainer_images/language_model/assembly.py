@@ -17,6 +17,7 @@ from language_model.dropout import Position
 from language_model.group_scaler import GroupScaler
 from language_model.host import Host
 from language_model.layout import Layout, uses_ddp
+from language_model.local_weights import LocalWeights
 from language_model.mesh import DATA, PIPELINE, Mesh
 from language_model.model import LanguageModel, build
 from language_model.passes import Passes, WholeDepth
@@ -37,6 +38,8 @@ class Learner:
     _layout: Layout
     _mesh: Mesh
     host: Host
+    _local_weights: LocalWeights | None
+    """None unless ranks average their weights."""
 
     def learn(self, batch: Batch, learning_rate: float, step: int) -> float:
         """Take one step with the batch of the whole group. Return this process's share of the mean loss.
@@ -50,12 +53,19 @@ class Learner:
             return self._share(self._passes.learn(share, learning_rate, position))
         loss = self.find_gradients(share, position)
         self._stepper.step(learning_rate)
+        if self._local_weights is not None:
+            self._local_weights.stepped(step)
         return self._share(loss)
 
     def flush(self) -> None:
-        """Take all steps of an asynchronous layout. Every process must call this after the same batch."""
+        """Take all steps of an asynchronous layout, and average local weights.
+
+        Every process must call this after the same batch.
+        """
         if isinstance(self._passes, PipeDream):
             self._passes.flush()
+        if self._local_weights is not None:
+            self._local_weights.average()
 
     @property
     def scaler(self) -> GroupScaler:
@@ -116,7 +126,9 @@ def assemble(layout: Layout, group: Group) -> Learner:
     memory.offload_state(zero.own_share(optimizer), layout, host)
     scaler = GroupScaler(group, enabled=layout.precision is Precision.FP16)
     stepper = Stepper(model, optimizer, scaler, layout, mesh)
-    return Learner(model, optimizer, _passes(parts, stepper, group, host), stepper, layout, mesh, host)
+    passes = _passes(parts, stepper, group, host)
+    local = LocalWeights(model, optimizer, mesh, layout.local_steps) if layout.averages_weights else None
+    return Learner(model, optimizer, passes, stepper, layout, mesh, host, local)
 
 
 def _passes(parts: list[LanguageModel], stepper: Stepper, group: Group, host: Host) -> Passes | PipeDream:

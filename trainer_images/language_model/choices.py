@@ -18,8 +18,18 @@ class Strategy(StrEnum):
     """Also gradients, and parameters between steps (fully_shard; gathered once for both passes)."""
     ZERO3 = "zero3"
     """Also parameters (fully_shard; gathered layer by layer, twice)."""
+    AVERAGING = "averaging"
+    """Nothing: each rank takes LOCAL_STEPS steps with its own gradients, then all average their weights."""
     PARAMETER_SERVER = "parameter_server"
     """Nothing: rank 0 holds the weights and computes no gradients. The other ranks send it theirs."""
+
+
+class Stepping(StrEnum):
+    """How the optimizer changes weights."""
+
+    ADAMW = "adamw"
+    SGD = "sgd"
+    """Without momentum."""
 
 
 class Schedule(StrEnum):

@@ -43,8 +43,10 @@ class StepCost:
 
 
 def counted_step(layout: Layout) -> int:
-    """Return the step of an attempt to measure, from 1. An asynchronous pipeline must be full of versions."""
-    return max(COUNTED_STEP, 2 * layout.pipeline if layout.is_asynchronous else 0)
+    """Return the step of an attempt to measure, from 1. An asynchronous pipeline must be full of versions,
+    and local weights are averaged in that step."""
+    in_full = max(COUNTED_STEP, 2 * layout.pipeline if layout.is_asynchronous else 0)
+    return -(-in_full // layout.local_steps) * layout.local_steps
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from language_model.choices import (
     RateScaling,
     Schedule,
     Split,
+    Stepping,
     Strategy,
 )
 from language_model.parameter_server.synchrony import COMPENSATION, Rule, Synchrony, rule_of
@@ -45,6 +46,9 @@ class Layout:
     """The number of ranks among which the layers are divided."""
     tensor: int = 1
     """The number of ranks among which each layer is divided."""
+    local_steps: int = 1
+    """The steps of a rank between two averages of the weights, for STRATEGY=averaging."""
+    optimizer: Stepping = Stepping.ADAMW
     schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
     stages_per_rank: int = 2
     """The number of stages per rank in an interleaved pipeline. Other pipelines have one."""
@@ -109,6 +113,7 @@ class Layout:
             _batch_divides,
             memory_rules.check,
             _data_parallel_fits,
+            _averaging_fits,
             _batch_growth_fits,
         ):
             rule(self)
@@ -122,6 +127,8 @@ class Layout:
             strategy=choice("STRATEGY", Strategy, cls.strategy),
             pipeline=integer("PIPELINE", cls.pipeline, at_least=1, at_most=10_000),
             tensor=integer("TENSOR", cls.tensor, at_least=1, at_most=VOCABULARY),
+            local_steps=integer("LOCAL_STEPS", cls.local_steps, at_least=1, at_most=1_000_000),
+            optimizer=choice("OPTIMIZER", Stepping, cls.optimizer),
             schedule=choice("SCHEDULE", Schedule, cls.schedule),
             stages_per_rank=integer("STAGES_PER_RANK", cls.stages_per_rank, at_least=2, at_most=100),
             split=choice("SPLIT", Split, cls.split),
@@ -189,6 +196,11 @@ class Layout:
     def is_served(self) -> bool:
         """Whether rank 0 is a parameter server."""
         return self.strategy is Strategy.PARAMETER_SERVER
+
+    @property
+    def averages_weights(self) -> bool:
+        """Whether ranks step by themselves and average their weights."""
+        return self.strategy is Strategy.AVERAGING and self.data > 1
 
     @property
     def stages(self) -> int:
@@ -322,6 +334,29 @@ def _data_parallel_fits(layout: Layout) -> None:
         raise ParameterError(
             "PRECISION=fp16 cannot be combined with GRADIENT_COMPRESSION=powersgd: PowerSGD adds the error "
             "of a step to the next one, so no gradient would be finite after one that is not; use bf16"
+        )
+
+
+def _averaging_fits(layout: Layout) -> None:
+    averages = layout.strategy is Strategy.AVERAGING
+    if averages and layout.pipeline * layout.tensor > 1:
+        raise ParameterError(
+            "STRATEGY=averaging needs whole models, PIPELINE 1 and TENSOR 1, but they are "
+            f"{layout.pipeline} and {layout.tensor}"
+        )
+    if layout.local_steps > 1 and not averages:
+        raise ParameterError(
+            f"LOCAL_STEPS={layout.local_steps} needs STRATEGY=averaging, but STRATEGY is {layout.strategy}"
+        )
+    if layout.steps % layout.local_steps:
+        raise ParameterError(
+            f"STEPS {layout.steps} is not a multiple of LOCAL_STEPS {layout.local_steps}: the last average "
+            "would be missing"
+        )
+    if layout.optimizer is not Stepping.ADAMW and not (averages or layout.strategy is Strategy.DDP):
+        raise ParameterError(
+            f"OPTIMIZER={layout.optimizer} needs STRATEGY=ddp or averaging, but STRATEGY is "
+            f"{layout.strategy}, which divides or serves the state of AdamW"
         )
 
 

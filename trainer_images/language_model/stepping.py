@@ -26,7 +26,13 @@ class Stepper:
         """Take a step. The data ranks must call this together, and with fp16, all ranks."""
         layout = self.layout
         averages = any(
-            (uses_ddp(layout), layout.is_sharded, layout.has_flat_buckets, layout.is_layer_by_layer)
+            (
+                uses_ddp(layout),
+                layout.is_sharded,
+                layout.has_flat_buckets,
+                layout.is_layer_by_layer,
+                layout.averages_weights,
+            )
         )
         if self.mesh.size(DATA) > 1 and not averages:
             data_parallel.average_gradients(self.model, self.mesh)

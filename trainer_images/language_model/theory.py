@@ -18,10 +18,15 @@ from dataclasses import dataclass
 
 from language_model import activation_theory
 from language_model.activation_theory import FLOAT
-from language_model.choices import Offload, Precision, Schedule, Strategy
+from language_model.choices import Offload, Precision, Schedule, Stepping, Strategy
 from language_model.layout import VOCABULARY, Layout
 
 ADAM_MOMENTS = 2
+
+
+def moments(layout: Layout) -> int:
+    """Return the numbers that the optimizer keeps for each parameter."""
+    return ADAM_MOMENTS if layout.optimizer is Stepping.ADAMW else 0
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ def memory(layout: Layout) -> Memory:
     own = max(_of_rank(layout)) * FLOAT
     if layout.is_asynchronous:
         kept = max(weight_versions(layout, rank) * of for rank, of in enumerate(_of_rank(layout))) * FLOAT
-        return Memory(kept, own, ADAM_MOMENTS * own)
+        return Memory(kept, own, moments(layout) * own)
     shared = own / layout.data
     held = shared if layout.is_sharded else own
     gradients = shared if layout.strategy is Strategy.ZERO2 else held
@@ -56,7 +61,7 @@ def memory(layout: Layout) -> Memory:
         Strategy.ZERO2,
         Strategy.ZERO_REDUNDANCY_OPTIMIZER,
     )
-    return Memory(held, gradients, ADAM_MOMENTS * (shared if shares_optimizer else own))
+    return Memory(held, gradients, moments(layout) * (shared if shares_optimizer else own))
 
 
 def weight_versions(layout: Layout, rank: int) -> int:
@@ -86,6 +91,8 @@ def data_parallel_bytes(layout: Layout) -> float:
     match layout.strategy:
         case Strategy.DDP:
             return 2 * share * own
+        case Strategy.AVERAGING:  # weights and moments, once in LOCAL_STEPS
+            return 2 * share * own * (1 + moments(layout)) / layout.local_steps
         case Strategy.ZERO1 | Strategy.ZERO2:  # a sum of gradients, each on one rank, then all parameters
             return 2 * share * own
         case Strategy.ZERO_REDUNDANCY_OPTIMIZER:  # an all-reduce of gradients, then the stepped parameters

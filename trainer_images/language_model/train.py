@@ -83,7 +83,9 @@ def fit(
     others: dict[str, Stateful] = {"place": place}
     if learner.scaler.is_enabled():
         others["scaler"] = learner.scaler
-    with checkpoints.kept(group, learner.model, optimizer, **others) as run:
+    # A checkpoint of local weights ends a round early: a rank that resumes has the average.
+    kept = checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, **others)
+    with kept as run:
         first = run.steps + 1
         for step in range(first, layout.steps + 1):
             size = batch_size.at_step(step, layout)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
-from torch.optim import AdamW, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
-from language_model.choices import Offload, Precision, Strategy
+from language_model.choices import Offload, Precision, Stepping, Strategy
 from language_model.layout import Layout
 from language_model.mesh import DATA, Mesh
 from language_model.model import LanguageModel
@@ -45,7 +45,9 @@ def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
 
 
 def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
-    """Return AdamW for the model's parameters, or for this data rank's share of them."""
+    """Return the optimizer of the model's parameters, or of this data rank's share of them."""
+    if layout.optimizer is Stepping.SGD:
+        return SGD(model.parameters(), lr=layout.lr)
     options: dict[str, Any] = {"lr": layout.lr, "betas": BETAS, "eps": EPSILON, "weight_decay": WEIGHT_DECAY}
     if layout.strategy is Strategy.ZERO_REDUNDANCY_OPTIMIZER and layout.data > 1:
         return ZeroRedundancyOptimizer(
