@@ -1,7 +1,7 @@
 """Staged datasets that stay on the disk of a machine, up to a size, for all processes and jobs there.
 
-A dataset is a folder, named by a key. It is filled under another name and renamed, so it is complete. Whoever
-uses it holds a shared lock on its lock file, and it is removed only under an exclusive one.
+A dataset is a folder, named by a key. It is filled under another name and renamed, so it is complete. A
+process that uses it holds a shared lock on its lock file, and it is removed only under an exclusive one.
 """
 
 import fcntl
