@@ -1,17 +1,20 @@
 """The dashboard in a real browser: it draws, follows, obeys keys, is accessible, and asks no other site.
 
-One service and one browser serve all of it, since starting them takes longer than a view.
+Two services, one for each store, and one browser serve all of it, since starting them takes longer than a view.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
+from tests.support.access import RedisOpener
 from tests.support.api_service import serve
 from tests.support.browsers import chromium
+from tests.support.redis_server import server_or_skip
 from tests.support.web_site import Site, Visit, visit
 from training_service._generated import training_service_pb2 as pb
 
@@ -74,8 +77,20 @@ class Watched:
 
 @pytest.fixture
 async def site(visit: Visit) -> Site:
-    """A dashboard with a job that runs, one that has ended, and one that has failed."""
-    site = await visit(tracked=True)
+    """A dashboard on SQLite with a job that runs, one that has ended, and one that has failed."""
+    return await with_jobs(await visit(tracked=True))
+
+
+@pytest.fixture
+async def shared(visit: Visit, tmp_path: Path) -> AsyncIterator[Site]:
+    """The same on Redis."""
+    server = server_or_skip(tmp_path / "redis")
+    server.start()
+    yield await with_jobs(await visit(RedisOpener(server), tracked=True))
+    server.end()
+
+
+async def with_jobs(site: Site) -> Site:
     running = await site.service.train({"RUN_SECONDS": "forever", "PRINT": "hello <b>"}, name="first")
     await site.service.seen(running, pb.running)
     ended = await site.service.train({"EPOCHS": "3"}, name="second")
@@ -107,9 +122,9 @@ async def opened(browser: Browser, site: Site, look: tuple[int, str]) -> AsyncIt
     assert watched.problems == []
 
 
-async def test_the_dashboard_works_in_a_browser(site: Site, browser: Browser) -> None:
-    for look in (WIDE_AND_LIGHT, NARROW_AND_DARK):
-        async with opened(browser, site, look) as page:
+async def test_the_dashboard_works_in_a_browser(site: Site, shared: Site, browser: Browser) -> None:
+    for look, shown in ((WIDE_AND_LIGHT, site), (NARROW_AND_DARK, shared)):
+        async with opened(browser, shown, look) as page:
             found = []
             for path in VIEWS:
                 await page.goto(path)
