@@ -14,7 +14,7 @@ from job_tracker.scheduling.leaving import leaving_for
 from job_tracker.scheduling.mirror import Label, Mirror, Seen
 from job_tracker.scheduling.model import Expected, Promise, Reason, Running
 from job_tracker.scheduling.remedies import Remedy
-from job_tracker.scheduling.running import instances_of
+from job_tracker.scheduling.running import instances_of, resized, trainers_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
@@ -126,7 +126,7 @@ def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanati
 
 def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[Holder], int, int]:
     """Return the holders that the caller may see, and the number and the instances of the others."""
-    runs = [(instances_of(run), run) for job_id in job_ids if (run := _run(seen, job_id)) is not None]
+    runs = [(_instances(seen, run), run) for job_id in job_ids if (run := _run(seen, job_id)) is not None]
     runs.sort(key=lambda each: (-each[0], each[1].gang.job_id))
     visible: list[Holder] = []
     others = others_hold = 0
@@ -138,6 +138,13 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
             continue
         visible.append(Holder(run.gang.job_id, label, run.gang.queue, instances, run.started_at))
     return visible, others, others_hold
+
+
+def _instances(seen: Seen, run: Running) -> int:
+    """Return the instances that a running job has, or goes on with if these are more."""
+    stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
+    trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
+    return instances_of(resized(run, trainers))
 
 
 def _run(seen: Seen, job_id: int) -> Running | None:

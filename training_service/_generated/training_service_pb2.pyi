@@ -1890,8 +1890,8 @@ class ExplainTrainingResponse(_message.Message):
     other_instances: _builtins.int
     """Their instances."""
     stopped: _builtins.str
-    """Why its last attempt was stopped before its end (for another job, to go on in another size, or by others), if it
-    waits for that reason, in a sentence. Empty: it does not.
+    """Why its attempt is being stopped, or was stopped, before its end (for another job, to go on in another size, or by
+    others), if it waits for that reason, in a sentence. Empty: it does not.
     """
     other_stopping: _builtins.int
     """The number of other jobs that are being stopped for it."""
@@ -2184,8 +2184,8 @@ class WaitingJob(_message.Message):
     instances: _builtins.int
     """The number of instances that it asks for."""
     stopped: _builtins.str
-    """Why its last attempt was stopped before its end (for another job, to go on in another size, or by others), if it
-    waits for that reason, in a sentence. Empty: it does not.
+    """Why its attempt is being stopped, or was stopped, before its end (for another job, to go on in another size, or by
+    others), if it waits for that reason, in a sentence. Empty: it does not.
     """
     @_builtins.property
     def submitted_at(self) -> _timestamp_pb2.Timestamp:
@@ -2351,7 +2351,7 @@ class CapacityHolder(_message.Message):
     queue: _builtins.str
     """The queue from which it started."""
     instances: _builtins.int
-    """The number of its instances."""
+    """The number of its instances, with those that are kept for it while it becomes larger."""
     @_builtins.property
     def admitted_at(self) -> _timestamp_pb2.Timestamp:
         """When its attempt was admitted."""

@@ -1,18 +1,20 @@
 """What callers see of jobs that are stopped for others, and of those for which they are stopped."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from job_tracker.domain.caller import Role
 from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason
+from job_tracker.domain.policies import Elastic
 from job_tracker.scheduling.mirror import Mirror
-from job_tracker.scheduling.model import Flavor, Reason
+from job_tracker.scheduling.model import Allocation, Flavor, Reason
 from job_tracker.scheduling.queue_view import QueueFilter, QueuePage, page_of
 from job_tracker.scheduling.recipes import PreemptionRecipe, QueueRecipe
 from job_tracker.scheduling.remedies import Cure
-from job_tracker.scheduling.tree import Pool, tree_of
+from job_tracker.scheduling.tree import Pool, Tree, tree_of
 from job_tracker.scheduling.waiting_view import Explanation, explain
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.callers import caller_with
@@ -48,8 +50,8 @@ async def stopping(store: SqliteStore, victim: Job, other: Job) -> Job:
     return await store.update(running.preempted(why, NOON))
 
 
-async def explained(store: SqliteStore, job: Job, role: Role = Role.VIEWER) -> Explanation:
-    mirror = Mirror(store, lambda: TREE, clock=lambda: NOON)
+async def explained(store: SqliteStore, job: Job, role: Role = Role.VIEWER, tree: Tree = TREE) -> Explanation:
+    mirror = Mirror(store, lambda: tree, clock=lambda: NOON)
     try:
         return await explain(mirror, caller_with(role), await store.get(job.id), 0)
     finally:
@@ -78,6 +80,20 @@ async def test_a_job_that_others_are_stopped_for_says_which(store: SqliteStore) 
     seen = await page(store)
     assert [(each.gang.job_id, each.stopping) for each in seen.jobs] == [(other.id, [victim.id])]
     assert f"job {other.id}: being stopped for it: {victim.id}" in drawn(queue_text.tables(queue_of(seen)))
+
+
+async def test_what_is_kept_for_a_job_that_becomes_larger_counts_as_its_own(store: SqliteStore) -> None:
+    tree = tree_of(Pool((replace(FLAVOR, capacity={"instances": 4}),)), {"q": QueueRecipe()})
+    grows = spec(project="vision", queue="q", instances=4, elastic=Elastic(min_instances=1))
+    job = await store.submit(grows, NOON, None, 100)
+    running = (await store.update(job.admitted(NOON, Allocation(trainers=1)))).running(NOON)
+    larger = Preemption(by_job=0, why=PreemptionReason.GROW, trainers=4)
+    running = await store.update((await store.update(running)).preempted(larger, NOON))
+    other = await submitted(store, "vision")
+    found = await explained(store, other, tree=tree)
+    assert (found.reasons[0], [each.instances for each in found.holders]) == (Reason.CAPACITY, [4])
+    said = waiting_text.line(explanation_of(await explained(store, running, tree=tree)))
+    assert said.endswith("waits: no: it is being stopped. Made larger: more instances are free.")
 
 
 async def test_jobs_of_other_projects_that_are_stopped_are_only_counted(store: SqliteStore) -> None:

@@ -4,7 +4,6 @@ import re
 
 from job_tracker.common.printable import quoted
 from job_tracker.domain.errors import InvalidField
-from job_tracker.domain.job import why_again
 from job_tracker.scheduling.estimates import Estimate
 from job_tracker.scheduling.model import Expected, Reason
 from job_tracker.scheduling.queue_view import (
@@ -43,7 +42,7 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
         estimate=_estimate(explanation.estimate),
         remedies=[_remedy(explanation.remedy)] if explanation.remedy is not None else [],
         expected_run=_expected(explanation.expected, explanation.source),
-        stopped=why_again(job),
+        stopped=job.interrupted,
         stopping=map(_holder, explanation.stopping),
         other_stopping=explanation.other_stopping,
         wanted_flavor=job.spec.flavor,

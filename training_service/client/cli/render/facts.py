@@ -91,7 +91,7 @@ def situation(status: GetTrainingStatusResponse, now: datetime) -> Iterator[Fact
     if silent := silence(status, now):
         yield "Silent", silent
     if status.ending:
-        yield "Ending", "the outcome is decided; the remaining processes are being stopped"
+        yield "Ending", words.printable(status.message) or "its processes are being stopped"
     if status.message and not _says_it_again(status):
         yield "Message", words.printable(status.message)
     if status.status == TrainingStatus.succeed and status.model_uri and may_have_model(status):

@@ -61,7 +61,8 @@ def _holder(holder: CapacityHolder) -> str:
 def _facts(explained: ExplainTrainingResponse, moment: Callable[[Timestamp], str]) -> Iterator[Fact]:
     yield "Job", str(explained.job_id)
     if not explained.reasons:
-        yield "Waits", "no: it is not in the queue"
+        stopped = words.printable(explained.stopped)
+        yield "Waits", f"no: it is being stopped. {stopped}" if stopped else "no: it is not in the queue"
         return
     yield "Queue", f"{words.printable(explained.queue)}, {words.count(explained.position, 'job')} before it"
     if explained.wanted_flavor:

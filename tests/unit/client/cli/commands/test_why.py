@@ -60,6 +60,17 @@ def test_why_says_that_a_job_does_not_wait(training: ServerInThread, trainctl: T
     assert trainctl("why", "1").stdout == "job: 1\nwaits: no: it is not in the queue\n"
 
 
+def test_why_says_of_a_running_job_for_what_it_is_being_stopped(
+    training: ServerInThread, trainctl: Trainctl
+) -> None:
+    training.set_job(1, status=pb.running)
+    training.service.explanations[1] = pb.ExplainTrainingResponse(
+        job_id=1, stopped="Made larger: more instances are free."
+    )
+    said = "job: 1\nwaits: no: it is being stopped. Made larger: more instances are free.\n"
+    assert trainctl("why", "1").stdout == said
+
+
 def test_why_names_no_time_of_zero_seconds_and_none_without_room(
     training: ServerInThread, trainctl: Trainctl
 ) -> None:
