@@ -1,6 +1,7 @@
 """The dashboard in a real browser: it draws, follows, obeys keys, is accessible, and asks no other site.
 
-Two services, one for each store, and one browser serve all of it, since starting them takes longer than a view.
+Two services, one for each store, and one browser serve all of it, since starting them takes longer than a
+view.
 """
 
 from collections.abc import AsyncIterator
