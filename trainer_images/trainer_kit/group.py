@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainer_kit import environment, gradient_hooks, steps
+from trainer_kit import batch_norm, environment, gradient_hooks, steps
 from trainer_kit.averaging import Averaging
 from trainer_kit.meeting import Meeting
 from trainer_kit.rendezvous import meet
@@ -65,11 +65,13 @@ class Group:
 
         The parameters remain those of `model`: save that, not the wrapper. `averaging` has the size of
         buckets and the compression, by default those of the environment (BUCKET_MB, GRADIENT_COMPRESSION).
-        `options` are those of DistributedDataParallel. Raises ParameterError.
+        `options` are those of DistributedDataParallel. It warns of batch normalization with the statistics of
+        one rank. Raises ParameterError.
         """
         averaging = averaging or Averaging.from_environment()
         if self.size == 1:
             return model
+        batch_norm.warn_of_local(model)
         options = {"bucket_cap_mb": averaging.bucket_mb, **options}
         replica = _with_final_buckets(DistributedDataParallel(model, **options))
         gradient_hooks.register(averaging, replica)

@@ -1,0 +1,102 @@
+"""Batch normalization with the statistics of the whole group: 4 ranks with 16 examples are one with 64.
+
+    model = batch_norm.over_group(ResNet())
+    replica = group.wrap(model)
+
+S. Ioffe and C. Szegedy, "Batch Normalization", ICML 2015. PyTorch has SyncBatchNorm for GPUs only. This one
+is for every backend, since CPUs train with gloo.
+"""
+
+import logging
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+log = logging.getLogger(__name__)
+
+
+class GroupBatchNorm(_BatchNorm):
+    """Normalizes with the mean and variance of the examples of all ranks. Its state is that of nn.BatchNorm.
+
+    The first dimension has the examples, and the second one the channels. In training, all ranks must call it
+    in the same order. Ranks may have different numbers of examples.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  # its name in nn.BatchNorm
+        """Return the normalized examples. Raises ValueError in training if a channel has one value only."""
+        if not self.training or not dist.is_initialized() or dist.get_world_size() == 1:
+            return super().forward(input)
+        channels, values = input.shape[1], input.numel() // input.shape[1]
+        axes = [axis for axis in range(input.dim()) if axis != 1]
+        shape = [1, channels, *[1] * (input.dim() - 2)]
+        wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
+        # Sums around a value near the mean, the same in all ranks: squares of large numbers cancel badly.
+        about = self.running_mean if self.running_mean is not None else wide.new_zeros(channels)
+        shifted = wide - about.to(wide.dtype).view(shape)
+        own = torch.cat([shifted.sum(axes), shifted.square().sum(axes), wide.new_full((1,), values)])
+        sums = functional.all_reduce(own)
+        count = sums[-1].detach()
+        if count < 2:
+            raise ValueError(f"{type(self).__name__} needs at least two values of each channel in training")
+        mean, square = sums[:channels] / count, sums[channels:-1] / count
+        variance = (square - mean.square()).clamp(min=0)
+        self._follow(mean.detach() + about, variance.detach() * count / (count - 1))
+        normal = (shifted - mean.view(shape)) * torch.rsqrt(variance + self.eps).view(shape)
+        if self.weight is not None:
+            normal = normal * self.weight.view(shape) + self.bias.view(shape)
+        return normal.to(input.dtype)
+
+    def _follow(self, mean: Tensor, variance: Tensor) -> None:
+        """Update the running statistics, as nn.BatchNorm does."""
+        if not self.track_running_stats or self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), share)
+
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002
+        if input.dim() < 2:
+            raise ValueError(f"expected examples of several channels, got {input.dim()} dimension")
+
+
+def over_group(model: nn.Module) -> nn.Module:
+    """Return the model with each layer of batch normalization replaced by one over the group, in place.
+
+    Parameters, statistics and their names stay. Call it before `group.wrap`.
+    """
+    if _is_local(model):
+        assert isinstance(model, _BatchNorm)
+        grouped = GroupBatchNorm(
+            model.num_features, model.eps, model.momentum, model.affine, model.track_running_stats
+        )
+        grouped.train(model.training)
+        for name in ("weight", "bias"):
+            setattr(grouped, name, getattr(model, name))
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            setattr(grouped, name, getattr(model, name))
+        return grouped
+    for name, child in model.named_children():
+        setattr(model, name, over_group(child))
+    return model
+
+
+def warn_of_local(model: nn.Module) -> None:
+    """Warn of layers whose statistics would be those of one rank's examples only."""
+    local = [name or type(model).__name__ for name, module in model.named_modules() if _is_local(module)]
+    if local:
+        further = f" and {len(local) - 1} more" if len(local) > 1 else ""
+        log.warning(
+            "%s%s: the statistics are those of each rank's own examples, which are few. "
+            "trainer_kit.batch_norm.over_group(model) takes those of all ranks",
+            local[0],
+            further,
+        )
+
+
+def _is_local(module: nn.Module) -> bool:
+    return isinstance(module, _BatchNorm) and not isinstance(module, GroupBatchNorm | nn.SyncBatchNorm)
