@@ -46,10 +46,11 @@ def test_local_statistics_learn_something_else_and_are_warned_of(
 
 
 def test_a_replaced_layer_keeps_its_weights_and_statistics() -> None:
-    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.BatchNorm1d(4, eps=0.1, momentum=None)))
-    weight, state = model[1][0].weight, {name: value.clone() for name, value in model.state_dict().items()}
+    local = nn.BatchNorm1d(4, eps=0.1, momentum=None)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(local))
+    state = {name: value.clone() for name, value in model.state_dict().items()}
     same: Any = batch_norm.over_group(model)
     layer = same[1][0]
     assert isinstance(layer, batch_norm.GroupBatchNorm)
-    assert (layer.weight is weight, layer.eps, layer.momentum) == (True, 0.1, None)
+    assert (layer.weight is local.weight, layer.eps, layer.momentum) == (True, 0.1, None)
     assert all(torch.equal(value, state[name]) for name, value in same.state_dict().items())
