@@ -2,8 +2,8 @@
 
     loss = contrast.info_nce(encode(views), encode(other_views))
 
-With n ranks of b examples, each query has n x b - 1 negatives, and the gradients are those of one process with
-all examples: what another rank's loss says of this rank's keys comes back (Chen et al., SimCLR, ICML 2020).
+With n ranks of b examples, each query has n x b - 1 negatives, and the gradients are those of one process
+with all examples: what another rank's loss says of this rank's keys comes back (Chen et al., SimCLR, ICML 2020).
 
 With a queue, the negatives are keys of earlier steps, from an encoder that follows slowly (He et al., MoCo,
 CVPR 2020):
@@ -39,8 +39,8 @@ def info_nce(
     """Return the mean loss of this rank's queries, of shape (rows, width). Each belongs to its row of `keys`.
 
     Without `negatives`, those of a query are all other keys of all ranks. With them, of shape (any, width),
-    they are these, which get no gradients, and no rank is asked. Rows are normalized first. If each rank takes
-    the gradients of this loss, and `group.wrap` averages them, they are those of one process with all rows.
+    they are these, which get no gradients, and no rank is asked. Rows are normalized first. If each rank
+    takes the gradients of this loss, and `group.wrap` averages them, they are those of one process.
     Raises ValueError for shapes that differ, and for a temperature that is not positive.
     """
     if queries.shape != keys.shape or queries.dim() != 2:
@@ -62,7 +62,7 @@ def info_nce(
 
 
 class Queue(nn.Module):
-    """The newest keys of all ranks, the same in all of them. A checkpoint has them, as those of any module."""
+    """The newest keys of all ranks, the same in all of them. A checkpoint of this module has them."""
 
     def __init__(self, size: int, width: int) -> None:
         """Begin with `size` random keys, the same in all ranks if their seeds are."""
@@ -93,7 +93,7 @@ class Queue(nn.Module):
 
 @torch.no_grad()
 def follow(slow: nn.Module, fast: nn.Module, *, momentum: float = 0.999) -> None:
-    """Move the parameters of `slow` towards those of `fast`: it keeps the share `momentum`. Buffers are copied."""
+    """Move the parameters of `slow` to those of `fast`, but for the share `momentum`. Copy the buffers."""
     for own, target in zip(slow.parameters(), fast.parameters(), strict=True):
         own.lerp_(target, 1 - momentum)
     for own, target in zip(slow.buffers(), fast.buffers(), strict=True):
@@ -102,13 +102,13 @@ def follow(slow: nn.Module, fast: nn.Module, *, momentum: float = 0.999) -> None
 
 class _Gathered(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, rows: Tensor) -> Tensor:
+    def forward(_: Any, rows: Tensor) -> Tensor:
         parts = [torch.empty_like(rows) for _ in range(_size())]
         dist.all_gather(parts, rows.contiguous())
         return torch.cat(parts)
 
     @staticmethod
-    def backward(context: Any, *gradients: Any) -> Tensor:
+    def backward(_: Any, *gradients: Any) -> Tensor:
         [gradient] = gradients
         total = gradient.contiguous().clone()
         dist.all_reduce(total)
