@@ -3,7 +3,8 @@
     loss = contrast.info_nce(encode(views), encode(other_views))
 
 With n ranks of b examples, each query has n x b - 1 negatives, and the gradients are those of one process
-with all examples: what another rank's loss says of this rank's keys comes back (Chen et al., SimCLR, ICML 2020).
+with all examples: what another rank's loss says of this rank's keys comes back (Chen et al., SimCLR, ICML
+2020).
 
 With a queue, the negatives are keys of earlier steps, from an encoder that follows slowly (He et al., MoCo,
 CVPR 2020):
