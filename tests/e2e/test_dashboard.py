@@ -150,8 +150,17 @@ async def violations(page: Page, path: str, look: tuple[int, str]) -> list[tuple
     return [(path, each["id"], *(node["html"][:150] for node in each["nodes"][:3])) for each in found]
 
 
+async def look_away(page: Page, *, hidden: bool) -> None:
+    """Put the page into the background, or look at it again."""
+    property_ = f"{{ value: {str(hidden).lower()}, configurable: true }}"
+    await page.evaluate(
+        f"Object.defineProperty(document, 'hidden', {property_});"
+        "document.dispatchEvent(new Event('visibilitychange'))"
+    )
+
+
 async def follow_changes(page: Page, site: Site) -> None:
-    """Pages change by themselves, and selections stay."""
+    """Pages change by themselves while they are looked at, and selections stay."""
     await page.goto("/jobs")
     await page.locator("body").press("Tab")
     await expect(page.locator(".skip")).to_be_focused()
@@ -162,6 +171,11 @@ async def follow_changes(page: Page, site: Site) -> None:
     await expect(page.locator("#rows tr").first).to_have_id(f"row-{another}")
     await site.service.stub.CancelTraining(pb.CancelTrainingRequest(job_id=another))
     await expect(page.locator(f"#row-{another} .state.cancelled")).to_be_visible()
+    async with page.expect_event("requestfailed", lambda request: "/jobs/live" in request.url):
+        await look_away(page, hidden=True)
+    unseen = await site.service.train(name="unseen")
+    await look_away(page, hidden=False)
+    await expect(page.locator(f"#name-{unseen}")).to_have_text("unseen")
     await expect(page.locator("#job-2")).to_be_checked()
     await page.get_by_role("button", name="Compare").click()
     await page.wait_for_url("**/compare?job=2")

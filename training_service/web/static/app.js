@@ -146,6 +146,7 @@
     showTimes(document);
     showSelection();
   });
+  htmx.createEventSource = (url) => new PausingStream(url);
   // The stream of a page may break: its replica went away, or the session has ended. The browser tries again.
   const LOST = "The connection to the service is lost. This page is as it was then; it goes on by itself once the service answers.";
   const problemOf = (event) => event.target.querySelector("[sse-swap=problem]");

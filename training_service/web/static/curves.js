@@ -188,7 +188,7 @@
   scheme.addEventListener("change", draw);
   addEventListener("resize", () => later(draw, 150));
   if (root.dataset.live) {
-    const source = new EventSource(root.dataset.live);
+    const source = new PausingStream(root.dataset.live);
     source.addEventListener("report", load);
     source.addEventListener("open", () => data.size || load());
     source.addEventListener("end", () => source.close());

@@ -45,7 +45,7 @@
 
   // A browser connects again by itself, and says which line it had last, unless the service has refused it.
   function connect(url) {
-    const source = new EventSource(url);
+    const source = new PausingStream(url, "position");
     const status = document.getElementById("log-status");
     let position = "";
     source.addEventListener("open", () => {
