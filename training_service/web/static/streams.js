@@ -1,4 +1,4 @@
-// Streams of events that pause while nobody looks at the page: a browser has only six connections to a site.
+// Streams of events that pause while the page is in the background: a browser has only six connections to a site.
 "use strict";
 
 // Like an EventSource. When the page is seen again, `key` in the URL says what it shows already.
