@@ -774,7 +774,7 @@ class GetTrainingStatusResponse(_message.Message):
     instances: _builtins.int
     """The number of instances of all roles."""
     ending: _builtins.bool
-    """True if the outcome is decided (such as failed or cancelled) and the group is being stopped."""
+    """True if the end of the attempt is decided (failed, cancelled, stopped for another job), and the group is being stopped."""
     model_uri: _builtins.str
     """The URI of the folder for the trained model."""
     max_attempts: _builtins.int
