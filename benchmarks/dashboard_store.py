@@ -1,6 +1,7 @@
 """The store that the dashboard is measured on: 100,000 jobs of several projects, and a few large ones."""
 
 import asyncio
+import json
 import math
 import random
 from collections.abc import AsyncGenerator, Iterator
@@ -18,6 +19,7 @@ from job_tracker.domain.job_spec import JobSpec
 from job_tracker.domain.progress import Progress
 from job_tracker.domain.telemetry import MAX_POINTS, MAX_SERIES, AttemptReport, MetricPoint
 from job_tracker.logs.archive import LogArchive
+from job_tracker.scheduling.use_history import DAYS, OF_PROJECTS, OF_QUEUES
 from job_tracker.store.sqlite import SqliteStore
 
 RANKS: Final = 10_000
@@ -135,12 +137,23 @@ async def _fill_rest(data_dir: Path, filled: Filled) -> None:
             points = tuple(_points(job.finished_at, number))
             report = AttemptReport(job_id=job_id, attempt=1, at=job.finished_at, points=points)
             assert all(await store.record_reports([report]))
+        await store.keep_scheduling_notes(dict(_history()))
         group = (await store.get(filled.logged)).groups[0]
     finally:
         await store.close()
     archive = LogArchive(str(data_dir / "storage" / "logs"))
     (data_dir / "storage" / "logs").mkdir(parents=True, exist_ok=True)
     await archive.write(group, 0, _log(filled.log_bytes))
+
+
+def _history() -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield what the queue and the projects held in the last week, which was never the same for long."""
+    pick, today = random.Random(_SEED), int(datetime.now(UTC).timestamp() // 86_400)
+    for day in range(today - DAYS, today):
+        for kind, names in ((OF_QUEUES, ("default",)), (OF_PROJECTS, _PROJECTS)):
+            for name in names:
+                slots = [[slot, pick.randrange(1000), 500, pick.randrange(3000)] for slot in range(288)]
+                yield (kind, f"{day} {name}"), json.dumps(slots)
 
 
 def _points(at: datetime, series: int) -> Iterator[MetricPoint]:

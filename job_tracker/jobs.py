@@ -34,7 +34,7 @@ from job_tracker.scheduling.mirror import Mirror, Outlook
 from job_tracker.scheduling.queue_snapshot import QueueSnapshot, snapshot_of
 from job_tracker.scheduling.queue_view import Place, QueueFilter, QueuePage, page_of
 from job_tracker.scheduling.tree import pool_of, tree_of
-from job_tracker.scheduling.use_history import OF_PROJECTS, OF_QUEUES, history_of
+from job_tracker.scheduling.use_history import OF_PROJECTS, OF_QUEUES, UseReader
 from job_tracker.scheduling.waiting_view import Explanation, explain
 from job_tracker.store.jobs import JobFilter, JobStore
 from job_tracker.store.queue import QueueView
@@ -112,6 +112,7 @@ class Jobs:
         `mirror` answers questions about the queue; without one, there is one queue.
         """
         self._store = store
+        self._uses = UseReader(store)
         self._changes_of = changes_of
         self.mirror = mirror or Mirror(store, lambda: _ONE_QUEUE)
         """Answers questions about the queue. Close it."""
@@ -220,11 +221,11 @@ class Jobs:
             return page
         names = [queue.name for queue in page.queues[:MOST_DRAWN]]
         own = [project for project in projects if caller.role_in(project) is not None][:MOST_DRAWN]
-        store, now, seconds = self._store, self._clock().timestamp(), history.total_seconds()
+        now, seconds = self._clock().timestamp(), history.total_seconds()
         return replace(
             page,
-            history=await history_of(store, OF_QUEUES, names, now, seconds),
-            of_projects=await history_of(store, OF_PROJECTS, own, now, seconds),
+            history=await self._uses.read(OF_QUEUES, names, now, seconds),
+            of_projects=await self._uses.read(OF_PROJECTS, own, now, seconds),
         )
 
     async def snapshot(

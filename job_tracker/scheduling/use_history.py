@@ -5,10 +5,12 @@ held something or jobs waited. Shares are in thousandths. The leader writes them
 them.
 """
 
+import asyncio
 import json
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Final
 
 from job_tracker.scheduling.board import Board
@@ -25,6 +27,9 @@ SLOT_SECONDS: Final = 300
 DAYS: Final = 7
 MOST_NAMES: Final = 64
 """Queues that a day remembers, and projects: the first that hold something or have waiting jobs."""
+MOST_POINTS: Final = 336
+"""Points of one picture: half an hour of a week each."""
+_REMEMBERED: Final = 256
 _DAY_SECONDS: Final = 86_400
 _NO_QUOTA: Final = -1
 
@@ -40,6 +45,8 @@ class Point:
     quota: float | None
     """The part that is guaranteed to it; None: it has no quota."""
     waiting: int
+    seconds: float = float(SLOT_SECONDS)
+    """How long it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +114,61 @@ class UseHistory:
         self._kept.difference_update(keys)
 
 
-async def history_of(
-    store: SchedulingStore, kind: str, names: Collection[str], now: float, seconds: float
-) -> Mapping[str, Sequence[Point]]:
-    """Return the last `seconds` of these queues or projects, as far as they are known, the oldest first."""
-    last = int(now // _DAY_SECONDS)
-    first = max(last - DAYS, int((now - seconds) // _DAY_SECONDS))
-    found: dict[str, Sequence[Point]] = {}
-    for name in names:
-        texts = [(day, await store.scheduling_note(kind, _key(day, name))) for day in range(first, last + 1)]
-        points = [point for day, text in texts if text for point in _points(day, text)]
-        found[name] = [point for point in points if now - seconds - SLOT_SECONDS <= point.at <= now]
-    return found
+class UseReader:
+    """Reads the history. It remembers the last days that it has read, since they no longer change."""
+
+    def __init__(self, store: SchedulingStore) -> None:
+        """Read the notes of this store."""
+        self._store = store
+        self._past: OrderedDict[tuple[str, str, int], Sequence[Point]] = OrderedDict()
+
+    async def read(
+        self, kind: str, names: Collection[str], now: float, seconds: float
+    ) -> Mapping[str, Sequence[Point]]:
+        """Return the last `seconds` of these queues or projects, as far as known, the oldest point first.
+
+        They are about MOST_POINTS at most. A point may be of several slots.
+        """
+        last = int(now // _DAY_SECONDS)
+        days = range(max(last - DAYS, int((now - seconds) // _DAY_SECONDS)), last + 1)
+        step = max(1, round(seconds / SLOT_SECONDS / MOST_POINTS))
+        found = await asyncio.gather(
+            *(self._day(kind, name, day, step, is_past=day < last) for name in names for day in days)
+        )
+        parts = iter(found)
+        return {
+            name: [
+                point
+                for points in islice(parts, len(days))
+                for point in points
+                if now - seconds - point.seconds <= point.at <= now
+            ]
+            for name in names
+        }
+
+    async def _day(self, kind: str, name: str, day: int, step: int, *, is_past: bool) -> Sequence[Point]:
+        place = (kind, _key(day, name), step)
+        if place in self._past:
+            self._past.move_to_end(place)
+            return self._past[place]
+        points = tuple(_points(day, await self._store.scheduling_note(*place[:2]) or "[]", step))
+        if is_past:
+            self._past[place] = points
+            while len(self._past) > _REMEMBERED:
+                self._past.popitem(last=False)
+        return points
 
 
-def _points(day: int, text: str) -> Iterator[Point]:
-    for slot, held, quota, waiting in sorted(_read(text)):
+def _points(day: int, text: str, step: int) -> Iterator[Point]:
+    for slot, group in groupby(sorted(_read(text)), lambda each: each[0] // step * step):
+        each = list(group)
+        quota = each[-1][2]
         yield Point(
             at=float(day * _DAY_SECONDS + slot * SLOT_SECONDS),
-            held=held / 1000,
+            held=max(held for _, held, _, _ in each) / 1000,
             quota=None if quota == _NO_QUOTA else quota / 1000,
-            waiting=waiting,
+            waiting=max(waiting for _, _, _, waiting in each),
+            seconds=float(step * SLOT_SECONDS),
         )
 
 

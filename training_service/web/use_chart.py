@@ -1,10 +1,11 @@
 """What queues and projects held over time, as areas with their quotas."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
-from job_tracker.scheduling.use_history import SLOT_SECONDS, Point
+from job_tracker.scheduling.use_history import Point
 from training_service.web.scales import Tick, TimeScale
 
 _HEIGHT: Final = 100.0
@@ -52,22 +53,41 @@ def use_charts(
 
 
 def _area(points: Sequence[Point], scale: TimeScale) -> str:
-    """Return a path that falls to zero where nothing is known: then the queue held nothing."""
-    parts = []
-    for point in points:
-        left, right = scale.place(point.at), scale.place(point.at + SLOT_SECONDS)
-        top = _y(point.held)
-        parts.append(f"M{left:.2f} {_HEIGHT:.0f}V{top}H{max(right, left + 0.2):.2f}V{_HEIGHT:.0f}z")
-    return "".join(parts)
+    """Return a path that falls to zero where nothing is known: then nothing was held."""
+    parts, until = list[str](), -1.0
+    ground = f"V{_HEIGHT:.0f}z"
+    for begin, end, top in _runs((point.at, point.at + point.seconds, _y(point.held)) for point in points):
+        left, right = scale.place(begin), scale.place(end)
+        if begin != until:
+            parts.append(f"{ground if parts else ''}M{left:.2f} {_HEIGHT:.0f}")
+        parts.append(f"V{top}H{max(right, left + 0.2):.2f}")
+        until = end
+    return "".join(parts) + ground if parts else ""
+
+
+def _runs(parts: Iterable[tuple[float, float, str]]) -> Iterator[tuple[float, float, str]]:
+    """Join neighbours of the same height, so that pictures of steady use are short."""
+    begin = end = -1.0
+    height = ""
+    for first, last, its in parts:
+        if first == end and its == height:
+            end = last
+            continue
+        if height:
+            yield begin, end, height
+        begin, end, height = first, last, its
+    if height:
+        yield begin, end, height
 
 
 def _steps(points: Sequence[Point], scale: TimeScale) -> str:
-    known = [(point.at, point.quota) for point in points if point.quota is not None]
+    known = [(point.at, _y(point.quota)) for point in points if point.quota is not None]
     if not known:
         return ""
+    changes = [(at, height) for (_, before), (at, height) in pairwise(known) if height != before]
     return (
-        f"M0 {_y(known[0][1])}"
-        + "".join(f"H{scale.place(at):.2f}V{_y(quota)}" for at, quota in known)
+        f"M0 {known[0][1]}"
+        + "".join(f"H{scale.place(at):.2f}V{height}" for at, height in changes)
         + f"H{_HEIGHT:.0f}"
     )
 

@@ -13,7 +13,7 @@ from job_tracker.scheduling import use_history
 from job_tracker.scheduling.board import Board
 from job_tracker.scheduling.model import Flavor, Limit, Queue
 from job_tracker.scheduling.notes import NoteKeeper
-from job_tracker.scheduling.use_history import OF_PROJECTS, OF_QUEUES, SLOT_SECONDS, Point, history_of
+from job_tracker.scheduling.use_history import OF_PROJECTS, OF_QUEUES, SLOT_SECONDS, Point, UseReader
 from job_tracker.store.sqlite import SqliteStore
 from tests.support.jobs import NOON, spec
 
@@ -74,7 +74,7 @@ async def test_a_slot_has_the_most_that_a_queue_and_its_parents_held(store: Sqli
     leader.board.remove(1, NOW)
     leader.board.remove(3, NOW)
     await leader.write(NOW + 60)
-    found = await history_of(store, OF_QUEUES, ["vision", "research", "other"], NOW + 60, DAY)
+    found = await UseReader(store).read(OF_QUEUES, ["vision", "research", "other"], NOW + 60, DAY)
     assert found["vision"] == [Point(at=NOW, held=0.75, quota=0.5, waiting=1)]
     assert found["research"] == [Point(at=NOW, held=0.75, quota=None, waiting=1)]
     assert found["other"] == []
@@ -92,7 +92,7 @@ async def test_a_slot_has_the_most_that_a_project_held_and_the_quota_of_its_own_
     leader.board.read(other.admitted(NOON, Allocation()), NOW)
     await leader.write(NOW + 30)
     names = ["default", "speech", "other"]
-    found = await history_of(store, OF_PROJECTS, names, NOW + 60, DAY)
+    found = await UseReader(store).read(OF_PROJECTS, names, NOW + 60, DAY)
     assert found["default"] == [Point(at=NOW, held=0.25, quota=0.5, waiting=1)]
     assert found["speech"] == [Point(at=NOW, held=1.0, quota=None, waiting=0)]
     assert found["other"] == []
@@ -107,7 +107,7 @@ async def test_a_later_leader_continues(store: SqliteStore) -> None:
     second.run(4, 1)
     await second.write(NOW + 10)
     await second.write(NOW + SLOT_SECONDS)
-    points = (await history_of(store, OF_QUEUES, ["vision"], NOW + SLOT_SECONDS, DAY))["vision"]
+    points = (await UseReader(store).read(OF_QUEUES, ["vision"], NOW + SLOT_SECONDS, DAY))["vision"]
     assert [(point.at - NOW, point.held) for point in points] == [(0, 0.75), (SLOT_SECONDS, 0.125)]
 
 
@@ -125,10 +125,31 @@ async def test_a_week_is_kept_and_only_the_wanted_time_is_read(store: SqliteStor
         await leader.write(NOW + day * DAY)
     now = NOW + (use_history.DAYS + 1) * DAY
     assert len(await store.scheduling_notes(OF_QUEUES)) == 2 * use_history.DAYS
-    week = await history_of(store, OF_QUEUES, ["vision"], now, 7 * DAY)
+    week = await UseReader(store).read(OF_QUEUES, ["vision"], now, 7 * DAY)
     assert len(week["vision"]) == 7
-    hour = await history_of(store, OF_QUEUES, ["vision"], now, timedelta(hours=1).total_seconds())
+    hour = await UseReader(store).read(OF_QUEUES, ["vision"], now, timedelta(hours=1).total_seconds())
     assert len(hour["vision"]) == 1
+
+
+async def test_a_week_is_read_in_half_hours_and_its_past_days_once(store: SqliteStore) -> None:
+    leader = Leader(store)
+    leader.run(1, 2)
+    await leader.write(NOW)
+    leader.run(2, 4)
+    await leader.write(NOW + SLOT_SECONDS)
+    reader, now = UseReader(store), NOW + DAY
+    points = (await reader.read(OF_QUEUES, ["vision"], now, 7 * DAY))["vision"]
+    assert points == [Point(at=NOW, held=0.75, quota=0.5, waiting=0, seconds=1800.0)]
+    await store.keep_scheduling_notes({(OF_QUEUES, f"{int(NOW // DAY)} vision"): None})
+    assert (await reader.read(OF_QUEUES, ["vision"], now, 7 * DAY))["vision"] == points
+    assert (await UseReader(store).read(OF_QUEUES, ["vision"], now, 7 * DAY))["vision"] == []
+
+
+async def test_what_is_remembered_is_bounded(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(use_history, "_REMEMBERED", 3)
+    reader = UseReader(store)
+    await reader.read(OF_QUEUES, [f"queue-{number}" for number in range(9)], NOW, 7 * DAY)
+    assert len(reader._past) == 3
 
 
 async def test_many_queues_and_foreign_notes_do_no_harm(
@@ -141,5 +162,5 @@ async def test_many_queues_and_foreign_notes_do_no_harm(
     await leader.keeper.restore(leader.board)
     leader.run(1, 1)
     await leader.write(NOW)
-    points = (await history_of(store, OF_QUEUES, ["vision"], NOW, DAY))["vision"]
+    points = (await UseReader(store).read(OF_QUEUES, ["vision"], NOW, DAY))["vision"]
     assert [point.held for point in points] == [0.125]
