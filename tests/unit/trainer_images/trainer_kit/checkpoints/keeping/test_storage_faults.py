@@ -1,11 +1,13 @@
 """Storage that is unavailable, read-only or full: saving fails, but training goes on."""
 
+import signal
 import time
 from pathlib import Path
 
 import pytest
 from trainer_kit.checkpoints import resuming
 from trainer_kit.errors import StorageError
+from trainer_kit.termination import Terminated
 
 from tests.support.trainers.checkpoints import (
     ALONE_IS_FINE,
@@ -46,6 +48,23 @@ def test_training_goes_on_without_storage_and_saves_when_it_is_back(
     assert faulty.published_steps == [4, 1]
     with faulty.attempt(2) as resumed:
         assert (resumed.run.steps, resumed.weights) == (4, training.weights)
+
+
+@pytest.mark.parametrize("fault", REASONS)
+def test_a_save_that_fails_during_the_notice_ends_as_usual_and_the_next_attempt_goes_on_from_an_earlier_one(
+    faulty: Start, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    with pytest.raises(Terminated), faulty.attempt() as training:  # noqa: PT012
+        training.steps(2)
+        kept = training.weights
+        FaultyFileSystem.fault = fault
+        signal.raise_signal(signal.SIGTERM)
+        training.steps(1)
+        pytest.fail("the step after SIGTERM does not return")
+    assert "could not save the checkpoint of step 3" in caplog.text
+    FaultyFileSystem.fault = ""
+    with faulty.attempt(2) as resumed:
+        assert (resumed.run.steps, resumed.weights) == (2, kept)
 
 
 def test_a_failed_save_leaves_no_files(faulty: Start, folder: Path) -> None:
