@@ -23,7 +23,10 @@ def main() -> None:
     if set(cluster.jobs) != {"chief", "worker", "ps"}:
         raise SystemExit("PARALLEL_INSTANCES must be 2 or more, and PS_INSTANCES 1 or more")
     if task.task_type == "chief":
-        train(tf.distribute.coordinator.ClusterCoordinator(tf.distribute.ParameterServerStrategy(task)))
+        # Each server holds an equal part of the rows of a variable.
+        parts = tf.distribute.experimental.partitioners.FixedShardsPartitioner(len(cluster.job_tasks("ps")))
+        strategy = tf.distribute.ParameterServerStrategy(task, parts)
+        train(tf.distribute.coordinator.ClusterCoordinator(strategy))
     else:  # a server never ends; in a thread, it does not block SIGTERM
         background.start(tf.distribute.Server(cluster, task.task_type, task.task_id).join).result()
 
@@ -34,16 +37,19 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
     features, classes = load(job.data_uri, "train")
     with coordinator.strategy.scope():  # variables created here are on the parameter servers
         weights = tf.Variable(tf.zeros((TERMS, int(classes.max()) + 1)))
+    parts = getattr(weights, "variables", [weights])  # one for each server
+    print("rows of the weights on each server:", *(part.shape[0] for part in parts))
 
     @tf.function
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:  # runs on a worker
         with tf.GradientTape() as tape:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, tf.cast(x, tf.float32) @ weights)
             loss = tf.reduce_mean(losses)
-        weights.assign_sub(LR * tape.gradient(loss, weights))
+        for part, gradient in zip(parts, tape.gradient(loss, parts)):
+            part.assign_sub(LR * gradient)
         return loss
 
-    state = {"weights": weights, "losses": []}
+    state = {"weights": list(parts), "losses": []}
 
     def complete() -> None:  # the steps that are scheduled
         background.start(coordinator.join).result(PATIENCE)  # join alone waits forever for a lost worker
@@ -64,10 +70,11 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
             metrics = {"loss": float(np.mean(state["losses"]))}
             print("::progress::", json.dumps({**counts, "metrics": metrics}))
     x, y = load(job.data_uri, "test")
-    accuracy = float(np.mean(np.argmax(x @ weights.numpy(), axis=1) == y))
+    learned = np.concatenate([part.numpy() for part in parts])
+    accuracy = float(np.mean(np.argmax(x @ learned, axis=1) == y))
     print(f"test accuracy {accuracy:.3f} on {len(y)} questions")
     with publishing(job.model_uri, {"job_id": job.job_id, "test_accuracy": accuracy}) as folder:
-        np.savez(folder / "model.npz", weights=weights.numpy())
+        np.savez(folder / "model.npz", weights=learned)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_workers_fail_soon_after_the_loss_of_the_chief(tensorflow: Launcher, que
 def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sigterm(
     tensorflow: Launcher, questions_uri: str, tmp_path: Path
 ) -> None:
-    saved, sizes = tmp_path / "checkpoints", {"chief": 1, "worker": 1, "ps": 1}
+    saved, sizes = tmp_path / "checkpoints", {"chief": 1, "worker": 1, "ps": 2}
     places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": str(tmp_path / "model")}
     variables = {**places, **saving(saved, 1), **ENDLESS}
     tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(**sizes), **variables)
@@ -74,6 +74,8 @@ def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sig
     variables = {**places, **saving(saved, 2), "EPOCHS": str(epochs)}
     tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(**sizes), **variables)
     trained = Trained(tmp_path / "model", all_succeed(tasks["chief"]))
+    half = TERMS // 2
+    assert f"rows of the weights on each server: {half} {half}\n" in trained.ends[0].stdout
     assert f"resuming from step {step}, saved by attempt 1\n" in trained.ends[0].stdout
     # Only with one worker, steps follow one another.
     assert trained.losses == pytest.approx(sequential_losses(questions_uri, epochs)[-2:], abs=1e-4)
@@ -81,10 +83,10 @@ def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sig
     assert {path.name for path in trained.model.iterdir()} == {"model.npz", "manifest.json"}
 
     servers = [*tasks["worker"], *tasks["ps"]]
-    assert [server.poll() for server in servers] == [None] * 2
+    assert [server.poll() for server in servers] == [None] * 3
     for server in servers:
         server.terminate()
-    assert [end_of(server, SOON).code for server in servers] == [143] * 2
+    assert [end_of(server, SOON).code for server in servers] == [143] * 3
 
 
 def test_a_chief_that_lost_its_only_worker_fails_within_its_time_out(
