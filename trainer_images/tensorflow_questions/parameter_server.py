@@ -45,7 +45,7 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
         with tf.GradientTape() as tape:
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, tf.cast(x, tf.float32) @ weights)
             loss = tf.reduce_mean(losses)
-        for part, gradient in zip(parts, tape.gradient(loss, parts)):
+        for part, gradient in zip(parts, tape.gradient(loss, parts), strict=True):
             part.assign_sub(LR * gradient)
         return loss
 
