@@ -6,7 +6,7 @@
   network-check;
 - the planner's first choice, against the fastest of the layouts that were tried, in several settings.
 
-Each rank is in a machine of `links` with an equal share of CPU, 1.8 cores in sum. While fewer than all ranks
+Each rank is in a machine of `links` with an equal share of CPU, 1.8 cores together. While only some ranks
 train, the other machines compute, so that ranks always share caches and memory with as many others.
 """
 

@@ -234,7 +234,7 @@ class Access:
         return await self._change(project, change, event)
 
     async def remove_member(self, caller: Caller, project: str, member: str) -> Project:
-        """Take the role of a caller in a project away. Its open streams end.
+        """Remove a caller's role in a project. The caller's open streams end.
 
         Raises UnknownReference and NotPossible.
         """

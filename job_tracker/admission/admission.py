@@ -86,8 +86,8 @@ class Admission:
 
     `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
     that set none. `max_processes` bounds the training processes of one job; None: PROCESSES_PER_INSTANCE for
-    each instance that a job may have. `store_id` is part of the home of new jobs. `trees` are the uploaded
-    programs. Without `queues`, there is one for all projects, with this `capacity`.
+    each instance that a job may have. `store_id` is part of the paths of new jobs' folders. `trees` are the
+    uploaded programs. Without `queues`, there is one for all projects, with this `capacity`.
     """
 
     def __init__(
@@ -228,7 +228,8 @@ class Admission:
         """Raise InvalidField for an empty field that must not be empty."""
         known = entry.value if entry else None
         needs_algorithm = request.program is None
-        # Both or neither, if the job may run without a dataset. An unknown algorithm is refused later.
+        # If a job may run without a dataset, it names both the dataset and the version, or neither. An
+        # unknown algorithm is refused later.
         needs_dataset = bool(request.dataset_id or request.dataset_version) or (
             needs_algorithm and known is not None and known.dataset
         )
@@ -243,7 +244,7 @@ class Admission:
     def _group(
         self, request: JobRequest, entry: Entry[Algorithm], algorithm: Algorithm
     ) -> tuple[GroupSpec, InstanceOptions]:
-        """The resolved group, with its commands unfilled, and the checked options of its instances."""
+        """Return the resolved group, with placeholders still in its commands, and its checked options."""
         # The result depends on few of the parameters, and is the same for most jobs of an algorithm. Groups
         # with options of the request are not kept: these may be large, and differ with each request.
         is_known_kind = not (request.pod_options or request.program)

@@ -143,7 +143,7 @@ Watch = AsyncGenerator[tuple[GroupRef, Observation] | Mark, None]
 async def snapshot_of(watch: Watch) -> dict[GroupRef, Observation]:
     """Read a watch up to its mark, and return all groups. The watch then continues with changes.
 
-    Raises BackendUnavailable, also if the watch ends before its mark.
+    Raises BackendUnavailable if the engine does not answer, or the watch ends before its mark.
     """
     found: dict[GroupRef, Observation] = {}
     async for change in watch:
@@ -236,11 +236,11 @@ class RankAccess(Protocol):
     async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
         """Run a command of the service in the place of a rank, and return the beginning of its output.
 
-        It runs as the rank's user, inside of its container or pod. On this machine it runs beside the rank,
-        whose first process is then RANK_PID. Cancelling the call does not always end the command, so it has
-        to end by itself.
+        It runs as the rank's user, inside of its container or pod. The process backend runs it beside the
+        rank, with the rank's first process in the variable RANK_PID. Cancelling the call does not always end
+        the command, so the command has to end by itself.
 
-        Raises NotPossible with the reason if the rank does not run, or if the engine or its image refuse, and
-        BackendUnavailable if the engine does not answer.
+        Raises NotPossible with the reason if the rank does not run, if the engine refuses the command, or if
+        the image lacks it, and BackendUnavailable if the engine does not answer.
         """
         ...

@@ -178,7 +178,7 @@ class Algorithm(Config):
         return (own.command if own else ()) or command
 
     def filled(self, group: GroupSpec, values: Mapping[str, str]) -> GroupSpec:
-        """The group with these values in the places of its commands. Raises InvalidField.
+        """Return the group with these values for the placeholders in its commands. Raises InvalidField.
 
         The values are those of the parameters, and TRAINING_DATA_URI if the job has a dataset.
         """

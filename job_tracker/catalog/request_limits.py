@@ -72,7 +72,7 @@ class RequestLimits(Config):
     )
 
     def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
-        """The options of the request in the form in which the job keeps them, without defaults.
+        """Return the options of the request, without defaults, as they are stored with the job.
 
         Raises InvalidField.
         """

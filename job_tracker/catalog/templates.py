@@ -1,12 +1,13 @@
-"""Commands with places for parameters, such as `--lr {LR}`, so that programs get them as arguments.
+"""Commands with placeholders for parameters, such as `--lr {LR}`, so that programs get them as arguments.
 
 `{NAME}` is the value of a parameter. `{NAME?TEXT}`, as a whole argument, is TEXT if the `bool` parameter NAME
-is true; otherwise the argument is left out. `{{NAME}}` stands for the text `{NAME}`. All other braces are as
-they are, also those of `${NAME}`, which are a shell's. An argument with a parameter that has no value is left
-out. If the place is the whole argument, the option before it is left out, too. Code that an
-interpreter runs, as after `python -c`, has no places.
+is true; otherwise the argument is left out. `{{NAME}}` stands for the text `{NAME}`. All other braces
+stay as they are, even those of `${NAME}`, which a shell reads. An argument with a parameter that has no value
+is left out. If the placeholder is the whole argument, the option before it is left out, too. Code that an
+interpreter runs, as after `python -c`, has no placeholders.
 
-Admission fills commands in, so no backend knows of places. A value is always one argument, or a part of one.
+Admission fills commands in, so no backend knows of placeholders. A value is always one argument, or
+a part of one.
 """
 
 import re
@@ -69,7 +70,7 @@ _INTERPRETERS = (
 
 
 def places(command: Sequence[str]) -> frozenset[str]:
-    """The names of the parameters that the command has places for."""
+    """Return the names of the parameters for which the command has placeholders."""
     return frozenset(name for argument in _without_code(command) for name in _names(argument))
 
 
@@ -79,7 +80,7 @@ def is_template(command: Sequence[str]) -> bool:
 
 
 def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str | None:
-    """Return the first problem with the places of a command for these parameters; None without one."""
+    """Return the first problem with the placeholders of a command for these parameters; None without one."""
     for number, argument in enumerate(command):
         is_code = _is_code(command, number)
         begin = _BEGIN_OF_FLAG.search(argument)
@@ -114,12 +115,13 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
 def filled(
     command: Sequence[str], parameters: Mapping[str, Parameter], values: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The command with these values in its places. Parameters without a value are not in `values`.
+    """Return the command with these values for its placeholders.
 
+    `values` lacks parameters without a value.
     Raises InvalidField for a value that would be taken for an option.
     """
     arguments: list[str] = []
-    option = False  # whether the last argument is an option without a place
+    option = False  # whether the last argument is an option without a placeholder
     for number, argument in enumerate(command):
         if _is_code(command, number):
             arguments.append(argument)

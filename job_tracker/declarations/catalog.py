@@ -30,15 +30,15 @@ _NO_POOL: Final = Pool((Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: 8}),))
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The algorithms, datasets and queues of the files of a service, by name."""
+    """The algorithms, datasets and queues that a service's files declare, by name."""
 
     algorithms: Mapping[str, Algorithm] = field(default_factory=dict)
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
     queues: Mapping[str, QueueRecipe] = field(default_factory=dict)
     pool: Pool = _NO_POOL
-    """What the queues are declared on."""
+    """The capacity and flavors that the queues divide."""
     shipped: Mapping[Kind, frozenset[str]] = field(default_factory=dict)
-    """The names of those that are built in."""
+    """The names of the built-in entries, by kind."""
 
     def names(self, kind: Kind) -> Collection[str]:
         """Return the names of a kind."""
@@ -124,7 +124,7 @@ class DeclaredCatalog:
 
     @property
     def stored(self) -> Sequence[Declaration]:
-        """The declarations of the API, as of the last refresh."""
+        """The entries that were declared by the API, as of the last refresh."""
         return self._stored
 
     @property
@@ -180,15 +180,15 @@ class DeclaredCatalog:
         return self._reader.queue(definition)
 
     def algorithm_of(self, declaration: Declaration) -> Entry[Algorithm]:
-        """Return the entry of a stored algorithm, also if it is no longer the newest."""
+        """Return the entry of a stored algorithm, even if it is no longer the newest."""
         return self._algorithm(declaration, self._images(), None)
 
     def dataset_of(self, declaration: Declaration) -> Entry[Dataset]:
-        """Return the entry of a stored dataset, also if it is no longer the newest."""
+        """Return the entry of a stored dataset, even if it is no longer the newest."""
         return self._dataset(declaration, None)
 
     def queue_of(self, declaration: Declaration) -> Entry[QueueRecipe]:
-        """Return the entry of a stored queue, also if it is no longer the newest."""
+        """Return the entry of a stored queue, even if it is no longer the newest."""
         return self._queue(declaration)
 
     async def refresh(self) -> None:
@@ -205,7 +205,7 @@ class DeclaredCatalog:
             self._number = number
 
     async def _accepted(self, files: Files) -> Files:
-        """Return the files. While they leave out a queue that has jobs, the files from before stay."""
+        """Return the files. While they leave out a queue that has jobs, the previous files stay in use."""
         if files is self._files or self._number is None or files.queues == self._files.queues:
             self._refused = _Refused()
             return files
@@ -223,7 +223,7 @@ class DeclaredCatalog:
             "run there"
         )
         if files is not self._refused.files:
-            log.error("%s; the content from before stays in use until they have ended", problem)
+            log.error("%s; the previous content stays in use until they have ended", problem)
         self._refused = _Refused(files, now + _RETRY_SECONDS, problem)
         return self._files
 
@@ -361,7 +361,7 @@ def _entry(declaration: Declaration, value: T | None, problem: str) -> Entry[T]:
 
 
 def _kept(known: Entry[T] | None, made: Entry[T]) -> Entry[T]:
-    """The entry from before, if nothing has changed."""
+    """Return the previous entry, if nothing has changed."""
     if known is not None and (known.version, known.problem) == (made.version, made.problem):
         return known
     if made.problem:

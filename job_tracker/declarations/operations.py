@@ -176,7 +176,7 @@ class Declarations:
     async def set_queue(self, caller: Caller, name: str, definition: str) -> ListedQueue:
         """Declare a queue, or change it. Raises InvalidField, NotPossible and TooManyDeclarations.
 
-        Jobs that were accepted stay in the queue, also if it would now refuse them.
+        Jobs that were accepted stay in the queue, even if it would now refuse them.
         """
         self._guard.check_everywhere(caller, "set_queue")
         entry = self._catalog.queue_of(await self._set(caller, Kind.QUEUE, name, "", definition))

@@ -58,7 +58,7 @@ class Token:
 
     @property
     def ends_at(self) -> datetime | None:
-        """When the token stops being valid, or did; None: never."""
+        """The time from which the token is no longer valid; None: it has no end."""
         if self.revoked_at is None or self.expires_at is None:
             return self.revoked_at or self.expires_at
         return min(self.revoked_at, self.expires_at)

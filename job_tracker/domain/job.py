@@ -118,7 +118,7 @@ class Job:
 
     @property
     def interrupted(self) -> str:
-        """Return why the job waits again or is being stopped, if its attempt does not count; else ""."""
+        """Return why an attempt was interrupted that does not count towards `max_attempts`; else ""."""
         return why_again(self) if self.ending is None else self.ending.sentence(self.spec.project)
 
     @property

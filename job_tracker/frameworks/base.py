@@ -89,7 +89,7 @@ class Framework(Protocol):
         ...
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """The group variables of `rank`."""
+        """The environment variables by which the instance `rank` joins its group."""
         ...
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class StartedAsIs:
 
 
 def group_variables(layout: GroupLayout, rank: int) -> dict[str, str]:
-    """The usual variables of a group in which every instance is one training process."""
+    """Return the usual environment variables of an instance, if each instance is one training process."""
     return {
         "WORLD_SIZE": str(layout.size),
         "RANK": str(rank),

@@ -78,8 +78,8 @@ class FolderSpool:
     ) -> AsyncGenerator[bytes, None]:
         """The log of a rank from start number `first` up to start number `before`, which is excluded.
 
-        With `tail_lines`, the end of the last of these logs. Raises LogsNotFound if the whole log is read and
-        there is none.
+        With `tail_lines`, only these last lines of the last start. Raises LogsNotFound if the whole log is
+        read and there is none.
         """
         starts = self.find(group, rank)
         folders = [starts[n] for n in starts if n >= first and (before is None or n < before)]

@@ -171,12 +171,12 @@ class ReportBuffer:
         self._changed.pop(attempt, None)
 
     def _close_idle(self) -> None:
-        """Forget attempts that have not reported for long.
+        """Forget attempts that have not reported for a long time.
 
         In most cases, another replica has seen them end.
         """
         while self._pages:
-            attempt, page = next(iter(self._pages.items()))  # the page whose last report is the oldest
+            attempt, page = next(iter(self._pages.items()))  # the attempt whose last report is the oldest
             if attempt in self._changed or self._clock() - page.heard_at < _IDLE:
                 return
             self.close(attempt)

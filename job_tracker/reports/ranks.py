@@ -44,7 +44,7 @@ class RankReport:
     moved_ago: float = 0.0
     """Seconds since it last made a step, changed its activity or reported something."""
     still_for: float | None = None
-    """Seconds for which its main thread has been seen at the same place; None if it does not look."""
+    """Seconds for which its main thread has been at the same place; None if the process does not watch it."""
 
 
 class _Sent(Protocol):
@@ -326,7 +326,7 @@ class RankBoard:
 
     @property
     def processes_pause(self) -> float:
-        """The shortest pause with which all processes together stay within the reports of a second."""
+        """The shortest pause with which all processes together stay within the allowed reports per second."""
         return self.processes / _REPORTS_A_SECOND
 
 

@@ -173,7 +173,7 @@ class FlavorCapacity:
             rank += part.count
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
-        """Take what parts need from now on, also if it is not free yet: then the next that gets free."""
+        """Take what parts need from now on, even if it is not free yet: then the next that gets free."""
         self._all.take(self._need(parts), now, math.inf)
 
     def _left(self, of: Flavor | Node, held: Iterable[Resources]) -> dict[str, int]:

@@ -86,9 +86,9 @@ class Kept:
         return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
 
     def fits_soon(self, gang: Gang, goes_on: GoingOn | None, flavor: FlavorCapacity) -> Slot | None:
-        """Return where a gang fits in the size in which it goes on, once all are gone that are being stopped.
+        """Return where an interrupted gang fits, in its new size, once all jobs being stopped have ended.
 
-        None: there is no need to wait for them.
+        None: it need not wait for them, or does not fit then either.
         """
         if goes_on is None or not self._leave_at:
             return None

@@ -144,7 +144,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """What a waiting job needs: all of it at once."""
+    """The instances of a waiting job, which start all at once or not at all."""
 
     job_id: int
     """Also its place within a queue and priority: ids are in the order of submissions."""

@@ -43,7 +43,7 @@ class PreemptionView:
             self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds, noticed_at=noticed_at)
 
     def read(self, job: Job) -> None:
-        """Take in a job as it is stored."""
+        """Update this view from a job as it is stored."""
         if job.state is JobState.QUEUED:
             self.stakes.pop(job.id, None)
             self._versions.pop(job.id, None)

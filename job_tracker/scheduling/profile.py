@@ -83,7 +83,10 @@ class Profile:
         )
 
     def take(self, need: Vector, start: float, end: float) -> None:
-        """Take the need between two times. A negative one is given back: from now on, and for ever."""
+        """Subtract the need from what is free between two times.
+
+        A negative need is given back from now on, without an end.
+        """
         if start <= self._now:
             if min(need, default=0) < 0:
                 self._first.clear()

@@ -41,7 +41,7 @@ class AccessStore(Protocol):
         ...
 
     async def token(self, token_id: str) -> Token | None:
-        """Return the token with this id, also if it has ended."""
+        """Return the token with this id, even if it has ended."""
         ...
 
     async def list_tokens(self, project: str | None, *, limit: int, after: str = "") -> Sequence[Token]:

@@ -130,7 +130,7 @@ def next_step(
 def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
     """Return the next version of an interrupted job whose attempt has ended by itself; None if it has not.
 
-    A success counts as one, also if the program has done all its steps during the notice. A failure does not
+    A success counts as one, even if the program has done all its steps during the notice. A failure does not
     count if it came after the notice: a rank that lost its peers, or a save that failed, are consequences
     of it.
     """

@@ -77,7 +77,7 @@ def found_in(output: bytes) -> tuple[Outside, ...]:
 
 
 def processes_of(rank: int, found: Sequence[Outside], each: int, size: int) -> dict[int, Outside]:
-    """Return what was found at a rank, by the numbers of its training processes, of which it has `each`.
+    """Return the findings at a rank, by the number of the training process. A rank has `each` processes.
 
     A single finding, such as an error, holds for all of them.
     """

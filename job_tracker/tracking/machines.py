@@ -10,7 +10,7 @@ share of the data."""
 
 
 def slow_machines(attempts: Iterable[Watched]) -> dict[str, int]:
-    """Return the number of jobs for which a machine is slow, by machine; only where these are several.
+    """Return for each slow machine the number of jobs for which it is slow: at least SEVERAL.
 
     It is slow for a job if all of the job's processes there are slow, and a process elsewhere is not.
     """

@@ -144,12 +144,11 @@ def silent(watched: Watched, now: float) -> set[int]:
 
 
 def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
-    """Return the processes that did not arrive where the others wait, as far as it shows; otherwise none.
+    """Return the processes for which the others probably wait; none if that is not known.
 
-    First, these are the processes that are seen to be stopped; then those in `quiet`, which do not answer;
-    those that are behind in the collective operations; those with the fewest steps; among equal ones, those
-    that do not wait for others; and then those whose main thread stands elsewhere than that of most others,
-    whichever line of a function that is.
+    These are the processes to which the first of these criteria applies: seen from outside, they are stopped;
+    they no longer answer (`quiet`); they are behind in collective operations; they have made the fewest
+    steps; they do not wait for others; or their main thread is in another function than that of most others.
     """
     signs = watched.signs
     stopped = sorted(process for process, each in watched.outside.items() if each.is_stopped)

@@ -55,7 +55,7 @@ class UploadTooLong(LimitExceeded):
 
 
 class Programs:
-    """Takes trees, for jobs of the project in which the caller asks.
+    """Receives uploaded trees for the default project of each caller, whose jobs use them.
 
     Every operation raises Forbidden if the caller's role does not allow it or the service runs no uploaded
     programs, UnknownProject if there is no such project, LimitExceeded and StorageUnavailable.
@@ -87,7 +87,7 @@ class Programs:
         self._uploads = _Uploads(most_seconds, share_seconds)
 
     async def find_tree(self, caller: Caller, tree: str) -> TreeStatus:
-        """Return what is here of a tree. This counts as a use of it."""
+        """Return which parts of a tree are stored. This counts as a use of it."""
         self._check(caller, "find_tree")
         await self._lookups.take(caller.key)
         try:
@@ -132,9 +132,10 @@ class Programs:
                 await asyncio.shield(asyncio.to_thread(upload.close))
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:
-        """Use a tree for a job. Raises UnknownReference unless it is complete, and Forbidden.
+        """Use a tree for a job. `requirements` is empty, or the path of a file in the tree.
 
-        Raises InvalidField if `requirements` is not empty, and not a file of the tree.
+        Raises UnknownReference unless the tree is complete, InvalidField if it lacks the file, and Forbidden
+        if the service runs no uploaded programs.
         """
         self._check_enabled()
         trees = self._store.of(project)

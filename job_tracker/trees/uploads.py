@@ -61,7 +61,7 @@ class Upload:
         self._incoming = trees.incoming.open_folder()
         self._current: _Incoming | None = None
         self._complete: deque[_Incoming] = deque()
-        # A call that was cancelled leaves its thread behind, and closes the upload while that still writes.
+        # A cancelled call closes the upload while its thread may still be writing.
         self._in_use = Lock()
         self._is_closed = False
         self._syncs = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync of uploaded files")
@@ -103,7 +103,7 @@ class Upload:
         """Keep everything that has arrived, durably, and return what is still missing."""
         with self._in_use, self._faults():
             self._move(0)
-            # Also for contents that another upload has moved there a moment ago.
+            # This also covers contents that another upload has just moved there.
             os.fsync(self._blobs)
         return self._trees.find(self._tree)
 
@@ -163,7 +163,7 @@ class Upload:
         return there.st_ino == os.fstat(file).st_ino
 
     def _copy_beginning(self, sha256: str, file: int, size: int) -> None:
-        """Copy what another upload has written, as far as this one continues after it."""
+        """Copy the first `size` bytes that another upload has written; this upload continues after them."""
         with suppress(FileNotFoundError, Suspicious), open_regular(sha256, self._incoming) as other:
             _write(file, other.read(size))
         os.lseek(file, 0, os.SEEK_SET)
@@ -186,7 +186,7 @@ class Upload:
             )
 
     def _move(self, waiting: int) -> None:
-        """Move complete contents to `blobs` once they are synced to disk. Let at most `waiting` be left."""
+        """Move complete contents to `blobs` once they are synced to disk. Leave at most `waiting`."""
         while self._complete:
             each = self._complete[0]
             assert each.sync is not None, "a sync begins when a content is complete"

@@ -92,7 +92,7 @@ async def test_a_broken_change_is_refused_as_a_whole_and_logged(
     assert names(catalog) == {"own"}
     [record] = [each for each in caplog.records if each.levelname == "ERROR"]
     assert reason in record.getMessage()
-    assert "the content from before stays in use" in record.getMessage()
+    assert "the previous content stays in use" in record.getMessage()
     change(file, OWN + OTHER)
     await catalog.catalog.refresh()
     assert names(catalog) == {"own", "other"}
@@ -121,7 +121,7 @@ async def test_a_file_that_became_a_pipe_is_refused(
         for _ in range(2):  # a file that is being replaced may look like this for a moment
             await catalog.catalog.refresh()
     assert names(catalog) == {"own"}
-    assert "my.toml: it is not a regular file; the content from before stays in use" in caplog.text
+    assert "my.toml: it is not a regular file; the previous content stays in use" in caplog.text
 
 
 async def test_a_file_cannot_take_a_name_of_the_api(
@@ -232,7 +232,7 @@ async def test_a_file_without_a_queue_that_has_jobs_is_shown_as_a_problem(
     said = [each.getMessage() for each in caplog.records if each.name.endswith(("catalog", "live"))]
     assert said == [
         "scheduling.queues: own cannot be removed or become a parent while jobs wait or run there; the "
-        "content from before stays in use until they have ended",
+        "previous content stays in use until they have ended",
         "the catalog: the changed files are in use",
     ]
 

@@ -29,7 +29,7 @@ def train() -> None:
             torch.optim.SGD(model.parameters(), lr=LR), model.named_parameters()
         )
         state = {"model": model, "optimizer": optimizer}  # the same in all processes
-        own: dict[str, list[torch.Tensor]] = {"losses": []}  # of this process: those of the epoch
+        own: dict[str, list[torch.Tensor]] = {"losses": []}  # this process's losses in this epoch
         per_epoch = len(y) // (BATCH_SIZE * hvd.size())
 
         with arrays.kept(groups.horovod(), state, own) as run:  # a restarted group resumes from a checkpoint

@@ -1,4 +1,4 @@
-"""Reads a data set: the files `labels.csv` and `examples.csv` of one folder.
+"""Reads a dataset: the files `labels.csv` and `examples.csv` of one folder.
 
 `labels.csv` has the columns id and name. `examples.csv` has the columns text, label id and optionally the
 split: `train`, `validation` or `test`. Without a split, `split_of` decides. The files have no headers.
@@ -19,7 +19,7 @@ LABELS_FILE, EXAMPLES_FILE = "labels.csv", "examples.csv"
 
 
 class Example(NamedTuple):
-    """A text and its class, as an index into the data set's labels."""
+    """A text and its class, as an index into the dataset's labels."""
 
     text: str
     label: int
@@ -27,7 +27,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A data set in memory."""
+    """A dataset in memory."""
 
     labels: Sequence[str]
     """The names of the classes."""
@@ -36,7 +36,7 @@ class Dataset:
 
 
 def load(uri: str) -> Dataset:
-    """Read the data set in the folder `uri`, any fsspec URI or a plain path.
+    """Read the dataset in the folder `uri`, any fsspec URI or a plain path.
 
     Raises DataError with the file and the line if a file is missing or a row is malformed.
     """

@@ -25,7 +25,7 @@ from intent_classification.splits import Split, split_of
 
 @dataclass(frozen=True)
 class Prepared:
-    """A version of a data set in storage."""
+    """A version of a dataset in storage."""
 
     dataset_id: str
     version: str
@@ -36,7 +36,7 @@ class Prepared:
 
 
 def prepare(labelled: Iterable[tuple[str, str]], storage_uri: str, dataset_id: str) -> Prepared:
-    """Write texts and their classes as a version of a data set, unless it exists."""
+    """Write texts and their classes as a version of a dataset, unless it exists."""
     rows = [(text, label, split_of(text)) for text, label in labelled]
     names = sorted({label for _, label, _ in rows})
     ids = {name: number for number, name in enumerate(names, start=1)}
@@ -61,7 +61,7 @@ def main() -> None:
         prog="prepare_data", description="Write the TREC question data to storage."
     )
     parser.add_argument("--storage", required=True, metavar="DIR_OR_URI", help="a folder, or any fsspec URI")
-    parser.add_argument("--dataset-id", default="1", metavar="ID", help="the data set to write (default: 1)")
+    parser.add_argument("--dataset-id", default="1", metavar="ID", help="the dataset to write (default: 1)")
     parser.add_argument(
         "--fine", action="store_true", help="use the 50 fine classes instead of the 6 coarse ones"
     )

@@ -30,7 +30,7 @@ class Prepared:
 
 
 def prepare(text: bytes, storage_uri: str, dataset_id: str) -> Prepared:
-    """Write the text as a version of a data set, unless it exists."""
+    """Write the text as a version of a dataset, unless it exists."""
     train, validation = (b"".join(blocks) for blocks in corpus.blocks_of(text))
     files = {TRAIN_FILE: train, VALIDATION_FILE: validation}
     version, uri = dataset_versions.publish(files, storage_uri, dataset_id)
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="prepare_data", description="Write the corpus to storage.")
     parser.add_argument("--storage", required=True, metavar="DIR_OR_URI", help="a folder, or any fsspec URI")
     parser.add_argument(
-        "--dataset-id", default="dialog", metavar="ID", help="the data set to write (default: dialog)"
+        "--dataset-id", default="dialog", metavar="ID", help="the dataset to write (default: dialog)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()

@@ -35,7 +35,7 @@ def train() -> None:
     x, y = load(job.data_uri, "train")
     per_epoch = len(y) // (BATCH_SIZE * world.size)
     state = {"weights": np.zeros((TERMS, y.max() + 1), np.float32)}  # the same in all processes
-    own: dict[str, list[float]] = {"losses": []}  # of this process: those of the epoch
+    own: dict[str, list[float]] = {"losses": []}  # this process's losses in this epoch
 
     with arrays.kept(groups.mpi(world), state, own) as run:  # a restarted group resumes from a checkpoint
         weights = state["weights"]

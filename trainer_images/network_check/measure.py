@@ -158,7 +158,7 @@ class NetworkCheck:
         )
 
     def _bisect(self) -> Bisection | None:
-        """Let the first rank of each lower instance send to one of the upper half, all at once."""
+        """Let the first ranks of the lower instances send to those of the upper instances, all at once."""
         first_ranks = range(0, self._group.size, self._local_size)
         half = len(first_ranks) // 2
         if half < 2:

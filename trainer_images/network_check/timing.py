@@ -20,7 +20,7 @@ class Clock:
         self._device = device
 
     def seconds(self, action: Callable[[], object]) -> float:
-        """Return the seconds of the action, on the device as well."""
+        """Return how many seconds the action takes, with its work on the device."""
         self._synchronize()
         began = time.perf_counter()
         action()

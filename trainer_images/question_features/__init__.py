@@ -29,7 +29,7 @@ def load(uri: str, split: str) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
 
 
 def numbers_of(text: str) -> list[int]:
-    """Return the numbers of the terms of `text`. The start of the text and its first word are a term, too."""
+    """Return the numbers of the terms of `text`: its words, and pairs of them with `^` before the first."""
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     terms = words + [f"{left} {right}" for left, right in pairwise(["^", *words])]
     return [zlib.crc32(term.encode()) % TERMS for term in terms]

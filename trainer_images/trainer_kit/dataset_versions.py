@@ -1,4 +1,4 @@
-"""Versions of data sets in storage, where the service finds them: `versionedDatasets/<dataset
+"""Versions of datasets in storage, where the service finds them: `versionedDatasets/<dataset
 id>/<version>/`.
 
 A version is the hash of its files, so the same data always has the same version. A file
@@ -26,7 +26,7 @@ class DatasetVersion(NamedTuple):
 
 
 def publish(files: Mapping[str, bytes], storage_uri: str, dataset_id: str) -> DatasetVersion:
-    """Write the files, given by name, as a version of a data set, unless it is already complete."""
+    """Write the files, given by name, as a version of a dataset, unless it is already complete."""
     version = _hash_of(files)
     uri = f"{_absolute(storage_uri)}/versionedDatasets/{dataset_id}/{version}"
     _publish_once(files, uri)

@@ -26,8 +26,7 @@ MAX_PROCESSES = 100_000
 
 @contextmanager
 def joined() -> Iterator[None]:
-    """Join the group that the environment defines for the duration of a `with` block, in which `hvd` is
-    ready.
+    """Join the group that the environment defines. `hvd` is ready inside of the `with` block.
 
     Raises GroupError if the group is not complete within GROUP_TIMEOUT seconds. If none of Horovod's
     variables is set, the process is alone.

@@ -157,7 +157,7 @@ class CatalogServiceServicer:
 
     def SetQueue(self, request, context):
         """Declares a queue, or changes a declared one. Operators may call it. Jobs that were accepted stay in the queue,
-        also if it would now refuse them.
+        even if it would now refuse them.
 
         Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
         names the field. FAILED_PRECONDITION also if jobs wait or run in a queue that would become a parent of others.

@@ -79,7 +79,7 @@ class CatalogServiceStub:
     """
     SetQueue: _grpc.UnaryUnaryMultiCallable[_catalog_service_pb2.SetQueueRequest, _catalog_service_pb2.Queue]
     """Declares a queue, or changes a declared one. Operators may call it. Jobs that were accepted stay in the queue,
-    also if it would now refuse them.
+    even if it would now refuse them.
 
     Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
     names the field. FAILED_PRECONDITION also if jobs wait or run in a queue that would become a parent of others.
@@ -139,7 +139,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """
     SetQueue: _aio.UnaryUnaryMultiCallable[_catalog_service_pb2.SetQueueRequest, _catalog_service_pb2.Queue]  # type: ignore[assignment]
     """Declares a queue, or changes a declared one. Operators may call it. Jobs that were accepted stay in the queue,
-    also if it would now refuse them.
+    even if it would now refuse them.
 
     Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
     names the field. FAILED_PRECONDITION also if jobs wait or run in a queue that would become a parent of others.
@@ -244,7 +244,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_catalog_service_pb2.Queue, _abc.Awaitable[_catalog_service_pb2.Queue]]:
         """Declares a queue, or changes a declared one. Operators may call it. Jobs that were accepted stay in the queue,
-        also if it would now refuse them.
+        even if it would now refuse them.
 
         Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
         names the field. FAILED_PRECONDITION also if jobs wait or run in a queue that would become a parent of others.

@@ -36,7 +36,7 @@ class Authenticator(Protocol):
     """Identifies callers."""
 
     async def authenticate(self, metadata: Pairs, address: str, peer: Peer) -> tuple[Caller, Identity | None]:
-        """Return the caller, and the identity in its certificate if that identified it.
+        """Return the caller, and the identity of its client certificate if the caller was found by it.
 
         Raises NotAllowed, with a message that quotes nothing that the caller sent, and StoreUnavailable.
         """

@@ -22,7 +22,7 @@ class Unusable(Exception):
 class Live(Generic[T]):
     """The content of files, read again when one of them has changed.
 
-    A change that cannot be used is logged once, and the content from before stays in use. It is tried again
+    A change that cannot be used is logged once, and the previous content stays in use. It is tried again
     at each check, since files that belong together may be replaced one after the other. For the same reason,
     it is only a problem if nothing has changed until the next check. Any thread may call.
     """
@@ -79,7 +79,7 @@ class Live(Generic[T]):
                 self._unusable = state
                 return
             if str(error) != self.problem:
-                log.error("%s; the content from before stays in use", error)
+                log.error("%s; the previous content stays in use", error)
             self.problem = str(error)
         else:
             # A kubelet resets the group of mounted Secrets every minute, which does not change their content.

@@ -37,7 +37,7 @@ class PemFile:
             ) from None
 
     def private_key(self) -> tuple[bytes, PrivateKey]:
-        """The bytes of the file, and the key in it. Raises Unusable, also if other users may read it."""
+        """Return the bytes of the file, and its key. Raises Unusable, for example if others may read it."""
         content = self._content(secret=True)
         try:
             key = load_pem_private_key(content, password=None)

@@ -71,7 +71,7 @@ class AsyncPrograms:
             await asyncio.sleep(pause)
 
     async def upload_changes(self, revision: Revision, project: Metadata) -> ProgramChanges:
-        """Send the changes of a revision as a tree of their own, and return what a request has of them."""
+        """Upload the changes of a revision as a tree of their own. Return what a request says about them."""
         with TemporaryDirectory() as folder:
             (Path(folder) / CHANGES).write_bytes(revision.changes)
             tree = read_folder(folder)

@@ -34,7 +34,7 @@ class CallMetrics:
         ).observe
         self.requested = _Timed(
             "training_service_kubernetes_request",
-            "Requests to the API server, including retries; of a stream, the time until it begins",
+            "Requests to the API server, including retries; the time of a stream is the time until it begins",
             registry,
             ("request",),
             "code",

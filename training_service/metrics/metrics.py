@@ -95,7 +95,7 @@ class Metrics:
         """Show whether the configured catalog has a problem; see DeclaredCatalog.problem."""
         gauge = Gauge(
             "training_service_catalog_problems",
-            "1 if the catalog of the configuration has changed and cannot be used; that from before stays in "
+            "1 if the catalog of the configuration has changed and cannot be used; the previous one stays in "
             "use",
             registry=self.registry,
         )

@@ -169,7 +169,7 @@ class DockerClient:
         return found
 
     async def tag(self, image: str, repository: str, tag: str) -> None:
-        """Give an image a name. This sets the time of its last tag, also if it has the name."""
+        """Give an image a name. This sets the time of its last tag, even if it already has the name."""
         await self._call("POST", f"/images/{quote(image, safe='/:@')}/tag", {"repo": repository, "tag": tag})
 
     async def commit(self, container: str, repository: str, tag: str) -> None:

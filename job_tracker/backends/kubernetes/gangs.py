@@ -53,7 +53,7 @@ API_OF: Mapping[str, str] = {kind.resource: f"/apis/{kind.api}" for kind in _KIN
 
 
 class GroupMarks(Protocol):
-    """What the pods of a group bear, so that something in the cluster treats them as one."""
+    """Labels and annotations by which something in the cluster treats the pods of a group as one."""
 
     def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
         """Return a pod of a group of so many with what names its group."""

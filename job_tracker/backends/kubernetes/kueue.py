@@ -60,7 +60,7 @@ class KueueSettings(Config):
 
 @dataclass(frozen=True, slots=True)
 class KueueMarks:
-    """What the pods of a group bear for Kueue; see GroupMarks."""
+    """Labels and annotations of the pods of a group for Kueue; see GroupMarks."""
 
     queues: Mapping[str, str] = field(default_factory=dict)
     priority_classes: Mapping[int, str] = field(default_factory=dict)

@@ -67,7 +67,7 @@ def plan(
     stop_grace: timedelta = timedelta(seconds=10),
     marks: GroupMarks | None = None,
 ) -> KubernetesPlan:
-    """Plan the job's current attempt. Pods bear `marks`, or those of `kubernetes.gang`.
+    """Plan the job's current attempt. Pods get `marks`, or those of `kubernetes.gang`.
 
     Raises LaunchFailed if the stored options are not readable."""
     spec = job.spec.group

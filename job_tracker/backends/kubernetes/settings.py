@@ -168,7 +168,7 @@ class KubernetesSettings(ProgramImages):
                 )
 
     def kueue_marks(self, priorities: Mapping[str, int]) -> KueueMarks:
-        """Return what pods bear for Kueue. `priorities` are the classes of jobs."""
+        """Return the marks of pods for Kueue. `priorities` are the classes of jobs."""
         classes = {priorities[name]: each for name, each in self.kueue.priority_classes.items()}
         return KueueMarks(self.kueue.queues, classes)
 

@@ -19,7 +19,7 @@ def forks() -> Iterator[Sequence[ForkServer]]:
 
 @pytest.fixture
 def forked_python(forks: Sequence[ForkServer]) -> Iterator[ForkedPython]:
-    """A `python` for the groups of a service."""
+    """A quick stand-in for `python`, for the groups of a service."""
     python = ForkedPython(forks)
     yield python
     python.close()

@@ -38,14 +38,14 @@ os.kill(os.getpid(), -code)
 
 
 class ForkedPython:
-    """The program, and the threads that follow the processes."""
+    """A stand-in for `python` that forks prepared processes, and the threads that follow these."""
 
     def __init__(self, forks: Sequence[ForkServer]) -> None:
         self._forks = forks
-        self._folder = tempfile.TemporaryDirectory()  # a test's own has too long a name for a socket
+        self._folder = tempfile.TemporaryDirectory()  # tmp_path is too long for the path of a socket
         folder = Path(self._folder.name)
         self.path = f"{folder}{os.pathsep}{DEFAULT_PATH}"
-        """The PATH with the program."""
+        """A PATH that begins with the folder of the stand-in."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.bind(str(folder / "socket"))
         self._socket.listen()
@@ -56,7 +56,7 @@ class ForkedPython:
         self._threads[0].start()
 
     def close(self) -> None:
-        """End. There are no processes any longer."""
+        """Stop the threads. All processes must have ended."""
         self._socket.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()

@@ -79,7 +79,7 @@ class Launcher:
         return process
 
     def start_group(self, size: int, *arguments: str, **environment: str) -> list[subprocess.Popen[str]]:
-        """Start the ranks of one instance, unless the environment has their place in theirs."""
+        """Start `size` ranks. They are a group of one instance, unless the environment says otherwise."""
         group = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": free_port()}
         common = {name: str(value) for name, value in group.items()} | {"MASTER_ADDR": "127.0.0.1"}
         return [

@@ -96,7 +96,7 @@ def test_an_unusable_change_is_logged_once_and_the_content_from_before_stays(
         assert live.get() == "first"
     [record] = caplog.records
     assert record.levelname == "ERROR"
-    assert record.message == f"{live.problem}; the content from before stays in use"
+    assert record.message == f"{live.problem}; the previous content stays in use"
     assert live.problem
     assert live.problem.startswith(f"setting: {file}: ")
 

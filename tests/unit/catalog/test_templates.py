@@ -1,4 +1,4 @@
-"""Commands with places for parameters."""
+"""Commands with placeholders for parameters."""
 
 from collections.abc import Mapping
 

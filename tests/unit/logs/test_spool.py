@@ -1,4 +1,4 @@
-"""The spool copies logs before their instances go, also if the engine fails now and then."""
+"""The spool copies logs before their instances go, even if the engine fails now and then."""
 
 from collections.abc import AsyncGenerator
 from pathlib import Path

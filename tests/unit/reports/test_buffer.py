@@ -1,4 +1,4 @@
-"""The buffer of reports forgets attempts that no longer report, also if another replica saw their end."""
+"""The buffer of reports forgets attempts that no longer report, even if another replica saw their end."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""The leader's knowledge of the processes of running attempts, also if they report nonsense."""
+"""The leader's knowledge of the processes of running attempts, even if they report nonsense."""
 
 import math
 from dataclasses import replace

@@ -32,7 +32,7 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 
 @pytest.fixture(scope="session")
 def questions_uri(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The real data set with its six coarse classes."""
+    """The real dataset with its six coarse classes."""
     labelled = [(question.text, question.coarse) for question in questions.load()]
     return prepare(labelled, str(tmp_path_factory.mktemp("questions")), "1").uri
 

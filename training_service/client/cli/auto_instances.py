@@ -91,7 +91,7 @@ def _found(series: Series, wish: Wish) -> int:
     if not series.rates:
         raise FailedPrecondition(
             f"no job of the study in {wish.folder} reported {wish.metric}, so no job is submitted: give "
-            "--instances a number, or the metric with the examples of a second with --metric"
+            "--instances a number, or the metric with the examples per second with --metric"
         )
     return of_measured(series.rates, series.rates.get(1) or series.rate(1), wish.prices)
 

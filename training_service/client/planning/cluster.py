@@ -51,7 +51,7 @@ class Cluster:
     """Bandwidth of a device to others of its machine, one direction."""
     inner_latency: float = 5e-6
     outer_bandwidth: float = 12.5e9
-    """Bandwidth of a machine to others, all its links in sum, one direction."""
+    """Bandwidth of a machine to others, all its links together, one direction."""
     outer_latency: float = 20e-6
     host_bandwidth: float = 25e9
     """Bandwidth of a device to the memory of its host."""

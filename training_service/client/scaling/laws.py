@@ -87,7 +87,7 @@ class _Form:
     names: tuple[str, ...]
     terms: tuple[Term, ...]
     is_rate: bool = False
-    """Whether the terms add up to the examples of a second, in batches of one instance, not to the time."""
+    """Whether the terms add up to the examples per second, in batches of one instance, not to the time."""
 
 
 _FORMS = {
@@ -115,15 +115,15 @@ class Law:
     name: str
     scaling: Scaling
     coefficients: dict[str, float]
-    """In seconds; for `gustafson`, in batches of one instance per second."""
+    """By name, in seconds; those of `gustafson` in batches of one instance, per second."""
     fitted_on: tuple[int, ...]
     """The numbers of instances of its points."""
     worst: float
     """The largest difference between the law and a point, as a share of the point."""
     covariance: tuple[tuple[float, ...], ...] | None = field(repr=False, default=None)
-    """Of the coefficients; None if the points do not say how exact they are."""
+    """The covariance of the coefficients; None if it cannot be estimated from the points."""
     width: float = CONFIDENCE
-    """Standard errors on each side of an interval of 95 %."""
+    """The number of standard errors on each side of a 95 % interval."""
 
     def seconds(self, instances: float) -> float:
         """Return the time of a step."""
@@ -148,12 +148,12 @@ class Law:
         return low, high
 
     def speed_up(self, instances: float) -> float:
-        """Return how many times as many examples a second are computed as on one instance."""
+        """Return the examples per second as a multiple of those of one instance."""
         once = self.seconds(1) / self.seconds(instances)
         return once if self.scaling is Scaling.STRONG else instances * once
 
     def efficiency(self, instances: float) -> float:
-        """Return the speed-up of each instance: 1 is perfect."""
+        """Return the speed-up per instance: 1 is perfect."""
         return self.speed_up(instances) / instances
 
     @property

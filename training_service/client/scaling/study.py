@@ -1,6 +1,6 @@
 """The results of a study of scaling: its points, the law that they follow, and its predictions.
 
-A study is a sweep over the number of instances, with the examples of a second as objective. Trials with equal
+A study is a sweep over the number of instances, with the examples per second as objective. Trials with equal
 other parameters are one series.
 """
 
@@ -17,7 +17,7 @@ from training_service.client.sweeps.settings import Sweep
 from training_service.client.sweeps.space import Value
 
 RATE = "examples_per_second"
-"""The metric by default: the examples of a second of all instances."""
+"""The metric by default: the examples per second of all instances."""
 STEP, WAITING, SENT = "step_seconds", "waiting_seconds", "gradient_sent_bytes"
 """Series that trainer_kit reports: a step's time, the part in which the master waits, the bytes it sends."""
 LOSS = "loss"
@@ -80,19 +80,19 @@ class Series:
         return {n: trial.reason or trial.state for n, trial in self.trials.items() if n not in self.rates}
 
     def rate(self, instances: int) -> float:
-        """Return the examples of a second by the law. Raises ValueError without a law."""
+        """Return the examples per second by the law. Raises ValueError without a law."""
         if self.law is None:
             raise ValueError("no run has a throughput, so there is no law")
         return self._rate(instances, self.law.seconds(instances))
 
     def predicted(self, instances: int) -> float | None:
-        """Return the examples of a second that one and two instances predict."""
+        """Return the examples per second that one and two instances predict."""
         if self.prediction is None:
             return None
         return self._rate(instances, self.prediction.seconds(instances))
 
     def interval(self, instances: int) -> tuple[float, float] | None:
-        """Return bounds of the law's examples of a second."""
+        """Return bounds of the law's examples per second."""
         bounds = self.law.interval(instances) if self.law else None
         if bounds is None:
             return None

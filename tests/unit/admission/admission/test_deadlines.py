@@ -21,7 +21,7 @@ RECIPE = {"dataset": False, "kubernetes": {"image": "i:1", "command": ["c"]}}
         ({}, None, timedelta(minutes=1)),
         ({}, "PT5M", timedelta(minutes=5)),
         ({}, 90, timedelta(seconds=90)),
-        ({}, 0, None),  # learned, also if the configuration has one
+        ({}, 0, None),  # learned, even if the configuration has one
         ({"progress": 20.0}, "PT5M", timedelta(seconds=20)),
         ({"progress": 0.0}, "PT5M", None),
         ({"run": 20.0}, "PT5M", timedelta(minutes=5)),

@@ -45,7 +45,8 @@ Metric = Annotated[
     typer.Option(
         "--metric",
         "-m",
-        help="The metric with the examples of a second of all instances; examples_per_second by default.",
+        help="The metric with the examples per second of all instances together. "
+        "Default: examples_per_second.",
         rich_help_panel=_PANEL,
     ),
 ]

@@ -43,7 +43,9 @@ def scale(
     version: Annotated[str | None, typer.Option(metavar="HASH", help="The dataset's version.")] = None,
     metric: Annotated[
         str | None,
-        typer.Option("--metric", "-m", help="The metric with the examples of a second of all instances."),
+        typer.Option(
+            "--metric", "-m", help="The metric with the examples per second of all instances together."
+        ),
     ] = None,
     enough: Annotated[
         int | None,
