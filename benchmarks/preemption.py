@@ -1,19 +1,26 @@
 """What stops of running jobs for others lose: those that lose least, against the newest first as Kueue does.
 
-    python -m benchmarks.preemption [--quick] [--traces FOLDER]
+    python -m benchmarks.preemption [--quick] [--traces FOLDER] [--draws 16 17 18]
 
-Both policies replay the traces of benchmarks.scheduling_traces, with the same jobs. By a seeded draw, a
-quarter of the jobs has a high priority, which stops others; half obey the notice, a quarter save every 10 to
-60 minutes and ignore it, and a quarter never save. All need a minute to get going again, so those that obey
-lose 60 s each time. Policies know only which checkpoints were reported: those that obey report one every
-minute, as trainer_kit does. Nothing depends on the machine. `--quick` replays the first 1,500 jobs of each.
+Both policies replay the traces of benchmarks.scheduling_traces, with the same jobs, as many replays at a time
+as there are processors. By a seeded draw, a quarter of the jobs has a high priority, which stops others; half
+obey the notice, a quarter save every 10 to 60 minutes and ignore it, and a quarter never save. All need a
+minute to get going again, so those that obey lose 60 s each time. Policies know only which checkpoints were
+reported: those that obey report one every minute, as trainer_kit does. A few stops lose most, so draws differ
+widely: the target holds for what all draws lose together. The numbers of the rule were chosen on draws 1 to
+15, which are not measured. Nothing depends on the machine. `--quick` replays the first 1,500 jobs of each
+trace, with one draw.
 """
 
 import argparse
+import multiprocessing
+import os
 import random
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -34,13 +41,46 @@ HIGH_SHARE: Final = 0.25
 STARTUP: Final = 60.0
 OBEYING: Final = Saving(every=60.0, startup=STARTUP)
 NEVER: Final = Saving(on_notice=False, startup=STARTUP)
+DRAWS: Final = (16, 17, 18)
 _LOST_AT_MOST: Final = 0.5
+_POLICIES: Final = (PolicyName.PLANNER, PolicyName.NEWEST)
 
 
-def measure(quick: bool, folder: Path = FOLDER) -> list[Row]:
+@dataclass(frozen=True)
+class _Task:
+    """One replay."""
+
+    case: Case
+    draw: int
+    policy: PolicyName
+    folder: Path
+    quick: bool
+
+    def run(self) -> Summary:
+        """Return what it gives."""
+        rules = PreemptionRules(by_priority=True)
+        queues = {DEFAULT_QUEUE: Queue(name=DEFAULT_QUEUE, preemption=rules)}
+        cluster = replace(Cluster.of(self.case.capacity), queues=queues)
+        jobs = mixed(self.case.jobs(self.folder, self.quick), self.draw)
+        return summary(replay(jobs, policy_of(self.policy, cluster), cluster), cluster.resources)
+
+
+def measure(quick: bool, folder: Path = FOLDER, draws: Sequence[int] = DRAWS) -> list[Row]:
     if missing := [case.name for case in CASES if not (folder / f"{case.name}.csv.gz").is_file()]:
         return [Row("preemption", f"not run: {missing[0]}.csv.gz is not in the folder of SCHEDULING_TRACES")]
-    return [row for case in CASES for row in _of_case(case, mixed(case.jobs(folder, quick)))]
+    draws = draws[:1] if quick else draws
+    tasks = [_Task(*each, folder, quick) for each in product(CASES, draws, _POLICIES)]
+    context = multiprocessing.get_context("forkserver")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as processes:
+        found = dict(zip(tasks, processes.map(_Task.run, tasks), strict=True))
+    rows: list[Row] = []
+    for case in CASES:
+        mine, peers = (
+            [found[_Task(case, draw, policy, folder, quick)] for draw in draws] for policy in _POLICIES
+        )
+        rows += [_of_draw(case, *each) for each in zip(draws, mine, peers, strict=True)]
+        rows.append(_of_all(case, mine, peers))
+    return rows
 
 
 def mixed(jobs: Sequence[TraceJob], seed: int = 1) -> list[TraceJob]:
@@ -59,32 +99,32 @@ def _saving(draws: random.Random) -> Saving:
     return Saving(every=every, on_notice=False, startup=STARTUP) if kind < 0.75 else NEVER
 
 
-def _of_case(case: Case, jobs: list[TraceJob]) -> Iterator[Row]:
-    rules = PreemptionRules(by_priority=True)
-    queues = {DEFAULT_QUEUE: Queue(name=DEFAULT_QUEUE, preemption=rules)}
-    cluster = replace(Cluster.of(case.capacity), queues=queues)
-    mine, peer = (
-        summary(replay(jobs, policy_of(name, cluster), cluster), cluster.resources)
-        for name in (PolicyName.PLANNER, PolicyName.NEWEST)
+def _of_draw(case: Case, draw: int, mine: Summary, peer: Summary) -> Row:
+    return Row(
+        f"{case.name}, draw {draw}: lost", _figures(mine), _figures(peer), _ratio(mine.lost, peer.lost)
     )
-    for name, each in ((PolicyName.PLANNER, mine), (PolicyName.NEWEST, peer)):
-        yield Row(f"{case.name}: {name.value}", _figures(each))
-    ratio = mine.lost / peer.lost if peer.lost else 1.0
-    yield Row(
-        f"{case.name}: lost instance-seconds against newest first",
-        f"{mine.lost:,.0f}",
-        f"{peer.lost:,.0f}",
-        f"{ratio:.2f}",
+
+
+def _of_all(case: Case, mine: Sequence[Summary], peers: Sequence[Summary]) -> Row:
+    lost, of_peers = (sum(each.lost for each in found) for found in (mine, peers))
+    return Row(
+        f"{case.name}: lost instance-seconds against newest first, {len(mine)} draws",
+        f"{lost:,.0f}",
+        f"{of_peers:,.0f}",
+        _ratio(lost, of_peers),
         f"≤ {_LOST_AT_MOST}",
-        ratio <= _LOST_AT_MOST and not mine.unstarted,
+        lost <= _LOST_AT_MOST * of_peers and not any(each.unstarted for each in mine),
     )
+
+
+def _ratio(lost: float, of_peers: float) -> str:
+    return f"{lost / of_peers:.2f}" if of_peers else "-"
 
 
 def _figures(each: Summary) -> str:
-    waits = each.waits
     return (
-        f"{each.stopped:,} stops, {each.lost:,.0f} instance-seconds lost, "
-        f"utilisation {each.utilisation:.3f}, waiting {waits.mean:,.0f} s"
+        f"{each.lost:,.0f} in {each.stopped:,} stops, "
+        f"utilisation {each.utilisation:.3f}, waiting {each.waits.mean:,.0f} s"
     )
 
 
@@ -92,8 +132,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--traces", type=Path, default=FOLDER)
+    parser.add_argument("--draws", type=int, nargs="+", default=DRAWS, help="the seeds of the draws")
     chosen = parser.parse_args()
-    rows = measure(chosen.quick, chosen.traces)
+    rows = measure(chosen.quick, chosen.traces, chosen.draws)
     print_table(rows)
     sys.exit(any(row.met is False for row in rows))
 

@@ -17,7 +17,7 @@ from job_tracker.scheduling.model import (
 from job_tracker.scheduling.running import trainers_of
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.standing import Standing
-from job_tracker.scheduling.victims import Search, Victim, cost
+from job_tracker.scheduling.victims import Search, Victim, price
 
 _MOST_JOBS: Final = 8
 """For so many waiting jobs, others are stopped in one pass. The next pass goes on."""
@@ -174,7 +174,9 @@ def _victims(
         for order in orders if search.may_succeed(candidates) else ():
             chosen = search.run(sorted(candidates, key=order))
             if chosen is not None:
-                found.append((sum(victim.cost for victim, _ in chosen), len(chosen), chosen))
+                # A price below 0 is no reason to stop more of them.
+                loss = sum(max(0.0, victim.cost) for victim, _ in chosen)
+                found.append((loss, len(chosen), chosen))
     if not found:
         return None
     _, _, chosen = min(found, key=lambda each: each[:2])
@@ -221,7 +223,7 @@ def _candidates(
                 Victim(
                     run=run,
                     attempt=stake.attempt,
-                    cost=cost(run, stake, now),
+                    cost=price(run, stake, now),
                     why=why,
                     least=least if 0 < least < held else 0,
                 )

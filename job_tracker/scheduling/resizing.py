@@ -12,7 +12,7 @@ from typing import Final
 from job_tracker.scheduling.capacity import FlavorCapacity, Slot, Use
 from job_tracker.scheduling.changes import path_of
 from job_tracker.scheduling.going_on import STOPPING
-from job_tracker.scheduling.lengths import planned_end, planned_length
+from job_tracker.scheduling.lengths import planned_end, planned_length, remaining
 from job_tracker.scheduling.model import (
     Gang,
     Plan,
@@ -55,13 +55,6 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, 
     if not plan.reserved and all(trainers_of(run) == run.gang.parts[0].count for run in due):
         return (), later
     return _Resizing(snapshot, plan, now).run(due), later
-
-
-def remaining(run: Running, now: float) -> float:
-    """Return how long a gang is expected to run on. Of unknown length, as long as it has run."""
-    ran, expected = max(0.0, now - run.started_at), run.gang.expected
-    bounds = () if expected is None else (expected.median, expected.high)
-    return next((bound - ran for bound in bounds if bound > ran), ran)
 
 
 def _elastic(snapshot: Snapshot) -> Iterator[Running]:

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from job_tracker.scheduling.lengths import remaining
 from job_tracker.scheduling.model import Gang, Part, PreemptionReason, Resources, Running, Stake
 from job_tracker.scheduling.running import instances_of, resized, trainers_of
 from job_tracker.scheduling.shapes import total
@@ -14,6 +16,26 @@ def cost(run: Running, stake: Stake, now: float) -> float:
     return instances_of(run) * (max(0.0, now - stake.saved_at) + stake.startup)
 
 
+_RISK: Final = 0.05
+_LOOKS_AHEAD: Final = 86_400.0
+"""Seconds."""
+
+
+def price(run: Running, stake: Stake, now: float) -> float:
+    """Return by what victims are compared, in instances times seconds: the cost now, and what it does later.
+
+    A job that was stopped before costs its startup once more for each time, since it uses up its
+    `max_preemptions`: else those that lose little are soon protected, and those that lose days are left.
+    An attempt without a checkpoint has more to lose the longer it runs. So a share of the time that it is
+    expected to run on, of a day at most, is deducted: it is rather stopped while it is young. The price may
+    be below 0. benchmarks.preemption measures the rule; its two numbers were chosen on other draws.
+    """
+    again = stake.preemptions * stake.startup
+    is_unsaved = stake.saved_at <= run.started_at
+    avoided = _RISK * min(remaining(run, now), _LOOKS_AHEAD) if is_unsaved else 0.0
+    return cost(run, stake, now) + instances_of(run) * (again - avoided)
+
+
 @dataclass(frozen=True, slots=True)
 class Victim:
     """A running job that may be stopped for a gang."""
@@ -21,6 +43,7 @@ class Victim:
     run: Running
     attempt: int
     cost: float
+    """By what it is compared with others: its price, or for a change of its size what it loses."""
     why: PreemptionReason
     least: int
     """The number of trainers with which it can go on. 0: it cannot go on with fewer."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from job_tracker.scheduling.lengths import remaining
 from job_tracker.scheduling.model import (
     Allocation,
     Expected,
@@ -20,7 +21,6 @@ from job_tracker.scheduling.model import (
     Queue,
     Reason,
 )
-from job_tracker.scheduling.resizing import remaining
 from job_tracker.scheduling.running import trainers_of
 from job_tracker.scheduling.shapes import held_parts, total
 from tests.support.fuzzing import TIMES

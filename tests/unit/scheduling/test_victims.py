@@ -1,0 +1,52 @@
+"""By what running jobs are compared when some have to be stopped: their loss now, and what follows later."""
+
+from dataclasses import replace
+
+import pytest
+
+from job_tracker.scheduling.model import Allocation, Expected, PreemptionRules, Queue, Running
+from tests.support.preempting import NOW, World, gang
+
+
+def one_queue(capacity: int) -> World:
+    return World(Queue(name="a", preemption=PreemptionRules(by_priority=True)), capacity=capacity)
+
+
+def stopped(world: World) -> list[int]:
+    return [each.job_id for each in world.turn().preempted]
+
+
+def run_unsaved(world: World, job_id: int, *, for_: float, count: int = 1) -> None:
+    """Let a job run that has saved nothing since it began, and needs a day more."""
+    expected = Expected(median=for_ + 86_400.0, high=for_ + 86_400.0)
+    world.begin(Running(replace(gang(job_id, count=count), expected=expected), Allocation(), NOW - for_))
+    world.stake(job_id, since=for_)
+
+
+@pytest.mark.parametrize(("ran_for", "expected"), [(4000, 1), (5000, 2)])
+def test_a_job_without_checkpoints_is_rather_stopped_while_it_is_young(ran_for: float, expected: int) -> None:
+    """It has more to lose the longer it runs: a twentieth of the day that it still needs is deducted."""
+    world = one_queue(capacity=2)
+    run_unsaved(world, 1, for_=ran_for)
+    world.run(gang(2), since=100)
+    world.submit(gang(3, priority=1))
+    assert stopped(world) == [expected]
+
+
+def test_of_jobs_that_lose_about_the_same_one_is_not_stopped_again_and_again() -> None:
+    """Else it is soon protected by max_preemptions, and those that lose more are left."""
+    world = one_queue(capacity=2)
+    world.counts[1] = 3
+    world.run(gang(1), since=100, startup=60)
+    world.run(gang(2), since=200, startup=60)
+    world.submit(gang(3, priority=1))
+    assert stopped(world) == [2]
+
+
+def test_no_more_jobs_are_stopped_because_it_is_good_to_stop_them_early() -> None:
+    world = one_queue(capacity=6)
+    run_unsaved(world, 1, for_=200, count=3)
+    for job_id in (2, 3, 4):
+        run_unsaved(world, job_id, for_=100)
+    world.submit(gang(5, count=3, priority=1))
+    assert stopped(world) == [1]
