@@ -80,7 +80,7 @@ class Callers:
         self._generation = 0
         self._checked_at = -math.inf
         self._checking = asyncio.Lock()
-        self._ends: set[float] = set()  # when tokens end that were used
+        self._ends: set[float] = set()  # the end times of used tokens
         self._announced = 0
         self._on_change: OnChange = _nothing
         self._used: dict[str, float] = {}
@@ -194,7 +194,7 @@ class Callers:
                 if str(error) != problem:
                     log.warning("tokens and roles cannot be checked: %s", error)
                 problem = str(error)
-            except Exception:  # any error: without this task, rights that end would not end streams
+            except Exception:  # any error: this task ends streams whose callers have lost their rights
                 log.exception("changes of tokens and roles cannot be followed")
 
     async def flush(self) -> None:
@@ -300,7 +300,7 @@ _OPERATOR: Final = {ALL_PROJECTS: Role.OPERATOR}
 
 
 def _operator_at(address: str) -> Caller:
-    """The caller with the token in the file of the service."""
+    """Return the operator, who has shown the token in the service's own file."""
     return Caller(
         name="operator",
         means=Means.TOKEN,

@@ -42,9 +42,10 @@ class Trees(Protocol):
     """The uploaded trees."""
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:
-        """Use a tree for a job. Raises UnknownReference unless it is complete, and Forbidden.
+        """Use a tree for a job. `requirements` is empty, or the path of a file in the tree.
 
-        Raises InvalidField if `requirements` is not empty, and not a file of the tree.
+        Raises UnknownReference unless the tree is complete, InvalidField if it lacks the file, and Forbidden
+        if the service runs no uploaded programs.
         """
         ...
 
@@ -94,7 +95,7 @@ def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
 
 
 def accepted(program: ProgramRequest) -> Program:
-    """Return what a job keeps of a checked program. Its group has the command and the framework."""
+    """Return the part of a checked program that is stored with the job. The rest is in its group."""
     return Program(
         tree=program.tree,
         environment=dict(program.environment),

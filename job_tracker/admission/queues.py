@@ -99,7 +99,7 @@ def flavor_of(tree: Tree, name: str) -> str:
 
 
 def check_fit(tree: Tree, spec: JobSpec) -> None:
-    """Raise InvalidField, with the largest job that could, if the job can never start."""
+    """Raise InvalidField if the job can never start. The message names the largest job that could."""
     gang = gang_of(0, spec, None)
     # With many queues, the check takes milliseconds; most jobs ask for the same as others.
     key = (

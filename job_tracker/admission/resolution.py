@@ -32,7 +32,7 @@ class Resolver:
         return self._plugin.limits
 
     def resolve(self, entry: Entry[Algorithm], group: Composition, sent: InstanceOptions) -> GroupSpec:
-        """Return the spec of a group of the algorithm, with its commands unfilled. Raises InvalidField."""
+        """Return the algorithm's group spec, with placeholders still in its commands. Raises InvalidField."""
         composed = GroupSpec(
             roles=group.roles, elastic=group.elastic, ends_with_master=group.ends_with_master
         )

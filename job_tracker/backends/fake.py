@@ -56,15 +56,15 @@ class FakeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeMachine:
-    """A simulated machine, and what others take of it."""
+    """A simulated machine, and the resources that others take of it."""
 
     flavor: str
     offers: Mapping[str, int]
-    """By resource, in the units of Machine."""
+    """The resources of the machine, in the units of Machine."""
     taken: Mapping[str, int] = field(default_factory=dict)
-    """What others take that can end."""
+    """The resources that others take, and give back when they end."""
     stays: Mapping[str, int] = field(default_factory=dict)
-    """What others always take."""
+    """The resources that others always take."""
     is_open: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)

@@ -57,7 +57,7 @@ class Broadcast(Generic[K, V]):
                 subscription.put(key, value)
 
     def watched(self) -> list[K]:
-        """Return the keys with subscribers of just that key."""
+        """Return the keys with subscribers of their own, besides those of all keys."""
         return list(self._of_key)
 
     @contextmanager

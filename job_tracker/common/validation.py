@@ -97,7 +97,7 @@ def _member(kind: Any, part: str | int) -> tuple[Any, bool]:
 
 
 def _bare(kind: Any) -> Any:
-    """The type without annotations. Of an optional type, the type of its value."""
+    """Return the type without annotations and without None."""
     members = [each for each in get_args(kind) if each is not NoneType]
     if get_origin(kind) is Annotated or (get_origin(kind) in (Union, UnionType) and len(members) == 1):
         return _bare(members[0])

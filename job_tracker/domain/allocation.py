@@ -8,7 +8,7 @@ DEFAULT_FLAVOR: Final = "default"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What an attempt gets."""
+    """The flavor and the number of trainers that an attempt gets."""
 
     flavor: str = DEFAULT_FLAVOR
     trainers: int = 0

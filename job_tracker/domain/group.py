@@ -125,7 +125,7 @@ class InstanceSpec(InstanceOptions):
     engine: str = ""
     """The backend's own options as JSON. Only this backend interprets them."""
     beside: Mapping[str, str] = field(default_factory=dict)
-    """What each instance requests beside its resources, as for sidecars. Only the scheduler counts it."""
+    """Further requests of each instance, as for sidecars. Only the scheduler counts them."""
 
     @property
     def processes(self) -> int:

@@ -21,9 +21,9 @@ class Machine:
     name: str
     flavor: str
     capacity: Mapping[str, int]
-    """What all jobs of this service together may use at present."""
+    """The resources that all jobs of this service together may use at present."""
     most: Mapping[str, int]
-    """What they could use if all others ended that can end."""
+    """The resources that they could use if all others that can end had ended."""
     is_open: bool = True
     """Whether instances may start here. False, for example, while the machine does not answer."""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is left of a deleted job."""
+"""The remains of a deleted job."""
 
 from dataclasses import dataclass
 

@@ -46,7 +46,7 @@ class JobFiles(Protocol):
         ...
 
     def publish(self, source: str, target: str) -> None:
-        """Move a written file to its name, replacing another, and make that durable."""
+        """Give a written file its final name, in place of any other file, and make that durable."""
         ...
 
     def remove(self, path: str) -> None:

@@ -83,12 +83,12 @@ class BlockWriter:
         self._stride = 1
 
     def write(self, records: bytes) -> None:
-        """Write whole records as a block. No records are a block only if there is no other."""
+        """Write whole records as a block. An empty block is written only if it is the first."""
         if not records and self._written:
             return
         packed = gzip.compress(
             records, compresslevel=_LEVEL, mtime=0
-        )  # without time: equal logs, equal files
+        )  # without the time, so that equal logs make equal files
         if self._written % self._stride == 0:
             self._blocks.append(Block(self._size, self._lines, first_time(records).ljust(TIME)))
         if len(self._blocks) > _MOST_ENTRIES:

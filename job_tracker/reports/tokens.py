@@ -52,8 +52,8 @@ class ReportTokens:
         if key is None:
             raise NotAllowed(
                 f"the report token is of key {key_id}, which this service does not have: it was removed, or "
-                "the service was restored from an earlier backup. This attempt can report by calls no more; "
-                "the next attempt gets a new token"
+                "the service was restored from an earlier backup. This attempt can no longer report by "
+                "calls; the next attempt gets a new token"
             )
         claim = f"{int(job)}.{int(attempt)}"
         expected = f"{claim}.{_mac(key.secret, 'report', claim)}"
@@ -62,7 +62,7 @@ class ReportTokens:
         if key.removed_at is not None:
             raise NotAllowed(
                 f"an operator removed key {key_id} of report tokens at {key.removed_at:%Y-%m-%d %H:%M:%S} "
-                "UTC. This attempt can report by calls no more; the next attempt gets a new token"
+                "UTC. This attempt can no longer report by calls; the next attempt gets a new token"
             )
         return int(job), int(attempt)
 

@@ -1,4 +1,4 @@
-"""What is free by flavor and machine, now and later, and where a gang fits."""
+"""Finds where a gang fits: the free resources by flavor and machine, now and later."""
 
 import math
 from collections import Counter
@@ -24,7 +24,7 @@ class Slot:
 
 NEVER = Slot(math.inf)
 Use: TypeAlias = tuple[tuple[Part, ...], float, float]
-"""What parts use from a time on, and for how long."""
+"""Parts of a gang that are in use, from when, and for how long."""
 _MOST_ROOMS = 64
 
 
@@ -51,7 +51,7 @@ class FlavorCapacity:
             self._all = Profile(now, free, running.returned(flavor.name, now))
         self._nodes = {name: self._profile(node, now, by_node[name]) for name, node in self._open.items()}
         self._rooms: dict[tuple[float, float], dict[str, Room]] = {}
-        """What is free on each machine between two times."""
+        """The free resources of each machine between two times."""
 
     def _on_nodes(
         self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]

@@ -26,7 +26,7 @@ class Change(Protocol):
 
     @property
     def text(self) -> str:
-        """What to do, as a sentence."""
+        """The advice, as a sentence."""
         ...
 
     def of(self, snapshot: Snapshot, gang: Gang) -> Snapshot:

@@ -1,4 +1,4 @@
-"""What was learned from earlier jobs: how long they run, and how long they wait."""
+"""Experience from earlier jobs: how long they run, and how long they wait."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final, Protocol

@@ -97,7 +97,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What is known about a waiting job."""
+    """The known facts about a waiting job."""
 
     reasons: tuple[Reason, ...]
     """The binding one first."""

@@ -1,4 +1,4 @@
-"""What a job needs, as the planner counts it."""
+"""Turns jobs into gangs: their needs as the planner counts them."""
 
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""What is kept for jobs that are stopped to go on in another size, from the decision until they run again."""
+"""Keeps capacity for jobs that are stopped to go on in another size, until they run again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,11 +13,11 @@ from job_tracker.scheduling.running import resized, trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 STOPPING: Final = 60.0
-"""So much after the decision, the next attempt may begin, and must still delay no promise."""
+"""Seconds from the decision within which the next attempt may begin; even then it must delay no promise."""
 
 
 class Kept:
-    """What one pass keeps for the jobs that go on in another size. Others start only beside it."""
+    """The capacity that one pass keeps for jobs that go on in another size. Other jobs cannot use it."""
 
     def __init__(self, snapshot: Snapshot, soon_gone: Mapping[int, Running], now: float) -> None:
         """`soon_gone` has what runs, and is planned to end at once if it is being stopped."""
@@ -25,9 +25,9 @@ class Kept:
         self._awaited = awaited_of(snapshot, soon_gone)
         leaving = (soon_gone[run.gang.job_id] for run in (leaving_of(snapshot) if snapshot.claims else ()))
         self._leave_at = max((planned_end(run, now) for run in leaving), default=0.0)
-        """When all are planned to be gone that are being stopped. 0: none are."""
+        """When all jobs that are being stopped are planned to be gone. 0: there are none."""
         self._waiting = dict(snapshot.going_on)
-        """Those that have left, and are still to start in this pass."""
+        """The jobs that have left, and are still to start in this pass."""
         self._claims = dict.fromkeys(snapshot.claims)
         """The claims that are still to start in this pass."""
 

@@ -32,12 +32,12 @@ _PAGE: Final = 1000
 _READ_AT_ONCE: Final = 256
 _FRESH_SECONDS: Final = 0.1
 _FRESH_TIMES: Final = 4
-"""An answer may be so old, or so many times as old as it takes to look at the queue."""
+"""An answer may be `_FRESH_SECONDS` old, or this many times as old as a look at the queue takes."""
 _SHOWN_SECONDS: Final = 5.0
-"""What statuses show may be so old."""
+"""The largest age of the outlooks in statuses, in seconds."""
 _PATIENCE_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 60.0
-"""Without a question for so long, the copy is dropped."""
+"""After so many seconds without a question, the copy is dropped."""
 
 
 class _Store(JobStore, QueueView, SchedulingStore, Protocol):
@@ -46,7 +46,7 @@ class _Store(JobStore, QueueView, SchedulingStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What is known of a job besides what the planner sees."""
+    """The facts about a job that the planner does not need."""
 
     name: str
     project: str
@@ -55,7 +55,7 @@ class Label:
     why_again: str = ""
     """Why a waiting job was stopped, if it waits for that reason, for members of its project."""
     gate_note: str = ""
-    """What the cluster's own queue says of its group, if that waits there."""
+    """The message of the cluster's own queue about the group, if it waits there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Mirror:
         try:
             self._outlooks = await self.ask(_outlooks)
         except TrackerError:
-            self._outlooks = {}  # statuses do without; the store has said so to others
+            self._outlooks = {}  # statuses then lack estimates; other calls report the error of the store
         self._outlooks_at = asyncio.get_running_loop().time()
 
     async def _look(self) -> Seen:

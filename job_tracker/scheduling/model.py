@@ -1,4 +1,4 @@
-"""What the planner sees, and what it decides. Values only: no clock, and no input or output.
+"""The input and the decisions of the planner. Values only: no clock, and no input or output.
 
 Times are Unix seconds, durations are seconds. Resources are whole numbers by name: `instances` always counts;
 `cpu` is in thousandths, `memory` and `ephemeral-storage` in bytes, and others in units.
@@ -59,7 +59,7 @@ class Limit:
     """A queue's quota of one resource of one flavor."""
 
     nominal: int
-    """What is guaranteed to it."""
+    """The amount that is guaranteed to the queue."""
     borrow: int | None = None
     """How much more it may use of what other queues of its parent do not use. None: all of it."""
     lend: int | None = None
@@ -123,12 +123,12 @@ ANYWHERE = Where()
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Alike instances of a gang."""
+    """Instances of a gang that need the same resources."""
 
     count: int
     each: Resources
     where: Where = ANYWHERE
-    """The places of the first part count for the whole gang."""
+    """The placement. That of the first part holds for the whole gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stake:
-    """What a running job loses if its attempt is stopped now."""
+    """The loss of a running job if its attempt is stopped now."""
 
     attempt: int
     saved_at: float
@@ -216,7 +216,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a queue has used, decayed: by flavor and resource, in units times seconds, at one time."""
+    """The past usage of a queue, decayed: by flavor and resource, in units times seconds, at one time."""
 
     at: float
     amounts: Mapping[str, Mapping[str, float]]
@@ -244,7 +244,7 @@ class Waiting(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What the planner sees. The same snapshot and time always give the same plan.
+    """The input of the planner. The same snapshot and time always give the same plan.
 
     `flavors` and `queues` are never changed in place: a change is a new object.
     """
@@ -285,7 +285,7 @@ class Reason(StrEnum):
     LENT = "lent"
     """Other queues have borrowed its queue's quota."""
     KEPT = "kept"
-    """What is free is guaranteed to other queues, which do not lend it."""
+    """The free capacity is guaranteed to other queues, which do not lend it."""
     MAX_RUNNING = "max_running"
     """Its queue runs as many jobs as it may."""
     ORDER = "order"

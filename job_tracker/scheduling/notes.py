@@ -51,7 +51,7 @@ class NoteKeeper:
         self._store = store
         self._term = term
         self._kept: dict[tuple[str, str], str] = {}
-        """What was written: the texts by kind and key."""
+        """The written texts, by kind and key."""
         self._written: Mapping[int, Reserve] = {}
         self._decided: Mapping[int, Reserve] = {}
         self._writing = asyncio.Lock()

@@ -21,7 +21,7 @@ class PlannerOptions:
     half_life: float = HALF_LIFE.total_seconds()
     """After this many seconds, past usage counts half."""
     entry_penalty: float = 600.0
-    """What a queue holds counts as if it had been used for this many seconds more."""
+    """The current use of a queue counts as if it had lasted for this many seconds more."""
     scan: int = 5_000
     """How many waiting jobs a pass looks at."""
     delegated: int | None = None

@@ -16,10 +16,10 @@ a parent of queues, and the name. These are only values: the garbage collector h
 
 
 class Order:
-    """What is guaranteed goes first; then the queue, or the parent of queues, with the least share.
+    """Yields gangs within a guaranteed quota first, then those of the queue or parent with the least share.
 
-    In a queue, gangs with a promise go first, in the order of their promises. The highest priority goes
-    first, also before promises to lower ones.
+    In a queue, gangs with a promise go first, in the order of their promises. But a gang of a higher priority
+    goes before promises to lower priorities.
     """
 
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:
@@ -32,9 +32,9 @@ class Order:
         self._needs: dict[tuple[int, int], Resources] = {}
         self._closed: set[str] = set()
         self._heaps: dict[str, list[_Entry]] = {"": []}
-        """What is below each parent."""
+        """The queues and parents below each parent."""
         self._begun: dict[str, tuple[Gang | None, Iterator[Gang]]] = {}
-        """The first gang that is left, and the further ones, of queues that do not stand as they are."""
+        """The next gang and the ones after it, by queue, once their order was worked out."""
         self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
@@ -42,7 +42,7 @@ class Order:
         self._closed.add(queue)
 
     def __iter__(self) -> Iterator[Gang]:
-        """Return the gangs. What is counted for the queue of a gang before the next one decides, too."""
+        """Yield the gangs. Usage that is counted for a queue before the next gang changes the order."""
         self._fill()
         top = self._heaps[""]
         while top:
@@ -106,7 +106,7 @@ class Order:
         return needs_more, self._shares.of(name), job_id, True, name
 
     def _is_guaranteed(self, node: str, gang: Gang) -> bool:
-        """Return whether what is guaranteed to the node on some flavor is enough for the gang, too."""
+        """Return whether the gang also fits into the guaranteed quota of the node, on some flavor."""
         key = (id(gang.parts), gang.least)
         needs = self._needs.get(key)
         if needs is None:
@@ -152,4 +152,4 @@ class Order:
             if promise is None:
                 yield gang
             elif promise.at == math.inf:
-                return  # It was looked at when the lower ones of its queue got their promises.
+                return  # It was considered when the lower ones in its queue got their promises.

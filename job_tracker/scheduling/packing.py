@@ -119,7 +119,7 @@ class _Packer:
     def __init__(self, rooms: Mapping[str, Room], apart: Place | None) -> None:
         self._rooms = rooms
         self._free: dict[str, Vector] = {}
-        """What is left of the machines that were used."""
+        """The free resources of the machines that were used."""
         self._apart = apart
         self._taken: set[str] = set()
         """The places that have an instance, if instances are to be apart."""

@@ -1,4 +1,4 @@
-"""What the planner needs to know of jobs in order to stop some for others. It follows from stored jobs."""
+"""The facts about jobs by which the planner stops some for others. They follow from stored jobs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,12 +17,12 @@ class PreemptionView:
 
     def __init__(self) -> None:
         self.stakes: dict[int, Stake] = {}
-        """Of running jobs."""
+        """The stakes of running jobs."""
         self.preempted: set[int] = set()
         """Waiting jobs that were preempted."""
         self._startups = Startups()
         self._versions: dict[int, int] = {}
-        """The versions of the running jobs that were taken in."""
+        """The version at which each running job was read."""
         self._given_way: dict[int, Preemption] = {}
         """The preemptions of jobs that are being stopped, or have not run again since."""
         self._attempts: dict[int, int] = {}

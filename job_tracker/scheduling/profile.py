@@ -33,7 +33,7 @@ class Profile:
         self._free = list(free.values())
         self._returned = returned
         self._begun: list[Return] = []
-        """What is given back of what was taken from now on."""
+        """When amounts that were taken from now on are given back."""
         self._grown: tuple[list[float], list[list[int]]] | None = None
         self._first: dict[tuple[int, int], float] = {}
         """The first time with enough of a resource, by its column and amount, or an earlier one."""

@@ -49,7 +49,7 @@ class SeenJob:
     allocation: Allocation | None = None
     promise: Promise | None = None
     stake: Stake | None = None
-    """What it would lose if it were stopped; None: it waits."""
+    """Its loss if it were stopped; None: it waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

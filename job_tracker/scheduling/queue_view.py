@@ -55,13 +55,13 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True)
 class UsedResource:
-    """What a queue and those below it use of a resource, as quantities."""
+    """The use of a resource by a queue and those below it, as quantities."""
 
     flavor: str
     resource: str
     used: str
     capacity: str
-    """Of the flavor."""
+    """The capacity of the flavor."""
     nominal: str | None
     """Its quota; None: it has none."""
     share: float
@@ -78,7 +78,7 @@ class QueueStanding:
     waiting: int
     running: int
     instances: int
-    """Of the running jobs."""
+    """The instances of its running jobs."""
     used: Sequence[UsedResource]
     share: float
     """Its part of what the queues with the same parent have used lately; 0 to 1."""
@@ -94,9 +94,9 @@ class QueuePage:
     after: Place | None
     """The `after` of the next page; None on the last one."""
     history: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    """What these queues held lately, if that was asked for."""
+    """The recent use by these queues, if that was asked for."""
     of_projects: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    """What projects held lately, likewise."""
+    """The recent use by projects, if that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

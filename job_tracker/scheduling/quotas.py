@@ -25,9 +25,9 @@ class QuotaRules:
         self.kinds: dict[str, list[str]] = {}
         """The resources of each flavor that some node limits."""
         self.guarantees: dict[str, dict[str, dict[str, int]]] = {}
-        """What is guaranteed to a node and those below it, by flavor, node and resource."""
+        """The amounts that are guaranteed to a node and those below it, by flavor, node and resource."""
         self.quota: dict[Kind, dict[str, int]] = {}
-        """What a node has, without what nodes below it keep for themselves."""
+        """The quota of a node, without the parts that nodes below it keep for themselves."""
         self.kept: dict[Kind, dict[str, int]] = {}
         """The part of a node's quota that it does not lend. Nodes that lend everything are left out."""
         self.pool: dict[Kind, float] = {}
@@ -120,13 +120,13 @@ def _capacities(flavors: Sequence[Flavor]) -> dict[str, Resources]:
 
 
 class QuotaTree:
-    """What the queues of a tree use. Only kinds that some queue limits are counted."""
+    """The use of the queues of a tree. Only kinds that some queue limits are counted."""
 
     def __init__(self, rules: QuotaRules) -> None:
         """Start with nothing used."""
         self._rules = rules
         self._held: dict[Kind, dict[str, int]] = {kind: {} for kind in rules.pool}
-        """What a node and those below it use."""
+        """The use of a node and those below it."""
         self._usage = {kind: {} if rules.kept[kind] else held for kind, held in self._held.items()}
         """The same, without what nodes below it use of what they keep for themselves."""
 

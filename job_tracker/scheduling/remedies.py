@@ -1,4 +1,4 @@
-"""What would let a waiting job start at once. Each remedy is tried: a plan with it must admit the job, or
+"""Finds remedies that let a waiting job start at once. Each is tried: a plan with it must admit the job, or
 stop others for it.
 
 Changes that the job's owner can make come first, then the smallest that an operator can make.
@@ -41,7 +41,7 @@ _LEAST_SECONDS: Final = 60.0
 
 
 class Cure(StrEnum):
-    """What a remedy changes. The codes are stable: they are in the API."""
+    """The thing that a remedy changes. The codes are stable: they are in the API."""
 
     WAIT = "wait"
     """Nothing: the next pass starts the job; or nothing is known that helps."""
@@ -63,7 +63,7 @@ class Cure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """What would bring the start forward."""
+    """A change that would bring the start forward."""
 
     cure: Cure
     text: str

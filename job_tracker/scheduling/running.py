@@ -14,7 +14,7 @@ from job_tracker.scheduling.shapes import held_parts, total
 
 @dataclass(slots=True)
 class Held:
-    """What gangs hold together."""
+    """The resources that gangs hold together."""
 
     gangs: int = 0
     amounts: dict[str, int] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class _OnFlavor:
     held: Held = field(default_factory=Held)
     ends: dict[float, _End] = field(default_factory=dict)
     returns: list[Return] = field(default_factory=list)
-    """What is held by those of `ends`, the first one first. Gangs of unknown length are left out."""
+    """The resources that are given back at `ends`, in order. Gangs of unknown length are left out."""
 
 
 class RunningGangs(Mapping[int, Running]):

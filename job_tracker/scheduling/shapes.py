@@ -1,4 +1,4 @@
-"""What makes two gangs alike for a planner, and what gangs need in all."""
+"""Shapes of gangs: whether two are alike for a planner, and how much gangs need in total."""
 
 from dataclasses import replace
 from typing import TypeAlias

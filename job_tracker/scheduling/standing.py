@@ -1,4 +1,4 @@
-"""What runs once all that are being stopped are gone, and whether a waiting gang then fits."""
+"""Counts what runs once all jobs being stopped are gone, and finds whether a waiting gang then fits."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,7 +10,7 @@ from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, wi
 
 
 class Standing:
-    """The capacity and the quotas that are in use, without time: what holds something holds it for ever.
+    """The capacity and the quotas that are in use, without time, as if each gang ran for ever.
 
     Jobs that are being stopped hold what they go on with at once. Jobs with claims and those that the plan
     admits hold what they need.

@@ -28,7 +28,7 @@ DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"low": -100, "normal": 0, "high"
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """What queues are declared on: flavors, and the named classes of priorities."""
+    """The flavors that queues divide, and the named classes of priorities."""
 
     flavors: Sequence[Flavor]
     priorities: Mapping[str, int] = field(default_factory=lambda: DEFAULT_PRIORITIES)

@@ -51,7 +51,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What some hold now, by name."""
+    """The amounts in use now, by name."""
 
     held: Mapping[str, float]
     waiting: Mapping[str, int]

@@ -54,7 +54,7 @@ class Explanation:
     reasons: tuple[Reason, ...] = ()
     """The binding one first."""
     gate_note: str = ""
-    """What the cluster's own queue says of its group, if that waits there."""
+    """The message of the cluster's own queue about the group, if it waits there."""
     promise: Promise | None = None
     moved_because: str = ""
     estimate: Estimate | None = None
@@ -67,7 +67,7 @@ class Explanation:
     """Jobs that hold what it needs, and that the caller may see, the largest first."""
     other_holders: int = 0
     other_instances: int = 0
-    """What other jobs hold."""
+    """The instances of other jobs that hold what it needs."""
     stopping: Sequence[Holder] = ()
     """The jobs that are being stopped for it, and that the caller may see."""
     other_stopping: int = 0

@@ -7,7 +7,7 @@ from typing import Final
 from job_tracker.scheduling.model import INSTANCES, Expected, Flavor, Gang, Running, Snapshot
 
 ASSUMED: Final = Expected(median=36_000.0, high=259_200.0)
-"""What is assumed of jobs with unknown run time. What is learned of waits corrects it."""
+"""The assumed run time of jobs without a known one. Learned waits correct it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class WaitingWork:
         self._gangs[gang.priority] = self._gangs.get(gang.priority, 0) + 1
 
     def remove(self, gang: Gang) -> None:
-        """Count a gang no more."""
+        """Stop counting a gang."""
         self._gangs[gang.priority] -= 1
         self._work[gang.priority] -= work(gang)
         if not self._gangs[gang.priority]:

@@ -33,7 +33,7 @@ class Replica:
     version: str
     started_at: float
     address: str = ""
-    """Of its API."""
+    """The address of its API."""
     seen_at: float = 0.0
     """When it wrote its note."""
     is_leading: bool = False

@@ -1,4 +1,4 @@
-"""What the backend shows of the groups, kept up to date by its watch."""
+"""The latest observations of groups, kept up to date by the watch of the backend."""
 
 import asyncio
 import logging

@@ -305,7 +305,7 @@ class Tracker:
         return None
 
     async def _take_steps(self, job_id: int, job: Job | None) -> timedelta | None:
-        """Take steps from this version of the job on. Raises StaleJob if another writer has changed it."""
+        """Take steps, beginning with this version of the job. Raises StaleJob if another one was written."""
         while True:
             log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
             if job is None or not job.state.is_live or job.ending is not None:

@@ -123,14 +123,14 @@ def _check_order(files: Sequence[File]) -> None:
 
 
 def _check_names(files: Iterable[File]) -> None:
-    """Check all paths, each alone and together."""
+    """Check each path, and that no two of them conflict."""
     folders: set[str] = set()
     folded: dict[str, str] = {}
     for file in files:
         _check_path(file.path)
         for folder in _folders_of(file.path):
             if folder in folders:
-                break  # those above it were seen with it
+                break  # the folders above it were added with it
             folders.add(folder)
             _check_distinct(folder, folded)
         _check_distinct(file.path, folded)

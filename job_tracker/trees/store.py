@@ -105,7 +105,7 @@ class ProjectTrees:
         """The incomplete contents."""
 
     def find(self, tree: str) -> TreeStatus:
-        """Return what is here of a tree. If its manifest is, this counts as a use."""
+        """Return which parts of a tree are stored. If its manifest is, this counts as a use of the tree."""
         with self._access(), self._locked():
             return self._found(tree)
 
@@ -215,7 +215,7 @@ class ProjectTrees:
             return [name for name, used_at in self._uses() if used_at < before]
 
     def touch(self, trees: Iterable[str]) -> None:
-        """Count this as a use of the trees, as far as they are here."""
+        """Count this as a use of those of the trees that are stored."""
         with self._access(), self._locked():
             for tree in trees:
                 self._touch(tree)

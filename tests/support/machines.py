@@ -15,7 +15,7 @@ from tests.support.cluster import Cluster
 
 FLAVOR = "big"
 CPUS, GPUS, PODS = 8, 4, 10
-"""What each machine offers."""
+"""The resources of each machine."""
 _LABEL = "training-service.test/machines"
 _ZONE = "topology.kubernetes.io/zone"
 _HOST = "kubernetes.io/hostname"

@@ -86,7 +86,7 @@ class PipeDream:
         """The number of this stage's steps by staleness."""
 
     def learn(self, batch: Batch, learning_rate: float, position: Position) -> float | None:
-        """Take a data rank's share of a batch in. If enough are in flight, step with the oldest of them.
+        """Start a data rank's share of a batch. If enough batches are in flight, step with the oldest one.
 
         Returns the loss of this batch in the last stage, and None in the others. Raises TrainingError if the
         loss of the oldest batch is not finite.
@@ -200,7 +200,7 @@ class Line:
 
     @classmethod
     def of(cls, mesh: Mesh) -> "Line":
-        """Create the lines of all data ranks. Every process must call this. Returns the own one."""
+        """Create the lines of all data ranks. Every process must call this. Returns its own line."""
         return cls(mesh.new_group(PIPELINE))
 
     def send(self, tensor: Tensor, stage: int) -> None:
@@ -208,7 +208,7 @@ class Line:
         work = dist.isend(tensor, group=self._group, group_dst=stage)
         assert work is not None
         self._sent.append((work, tensor))
-        while len(self._sent) > self._group.size():  # no more than that can be on their way
+        while len(self._sent) > self._group.size():  # only as many can be on their way
             self._sent.popleft()[0].wait()
 
     def receive(self, tensor: Tensor, stage: int) -> None:

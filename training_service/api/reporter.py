@@ -90,7 +90,7 @@ class ReporterServicer(TrainingReporterServicer):
                     yield pb.FetchProgramResponse(content=piece)
 
     async def _attempt_of(self, call: Call, process: int = 0) -> Attempt:
-        """Return the attempt of the call's token, and count the call for this process of it."""
+        """Return the attempt of the call's token. Count the call for this process of the attempt."""
         try:
             attempt = await self._tokens.read(_token_of(call.metadata))
         except NotAllowed as error:

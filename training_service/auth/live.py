@@ -39,7 +39,7 @@ class Live(Generic[T]):
     ) -> None:
         """Read the files. Raises Unusable as `read` does, and for what is not a regular file.
 
-        `name` is for the log, such as a setting. Without `announces`, the caller decides whether it uses a
+        `name` is for the log, such as a setting. Without `announces`, the caller decides whether it uses
         changed content, and logs that.
         """
         self._name = name

@@ -144,7 +144,7 @@ class AsyncAccess:
         return await self._answer_of(self._stub.RotateReportKey, RotateReportKeyRequest())
 
     async def remove_report_key(self, key_id: int) -> ReportKey:
-        """Refuse reports with the tokens of a replaced key. Live attempts that use it can report no more.
+        """Refuse reports with the tokens of a replaced key. Live attempts that use it can no longer report.
 
         Raises NotFound, and FailedPrecondition for the current key.
         """

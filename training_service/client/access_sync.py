@@ -140,7 +140,7 @@ class Access:
         return self._answer_of(self._stub.RotateReportKey, RotateReportKeyRequest())
 
     def remove_report_key(self, key_id: int) -> ReportKey:
-        """Refuse reports with the tokens of a replaced key. Live attempts that use it can report no more.
+        """Refuse reports with the tokens of a replaced key. Live attempts that use it can no longer report.
 
         Raises NotFound, and FailedPrecondition for the current key.
         """

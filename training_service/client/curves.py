@@ -63,7 +63,7 @@ def curves_by_metric(
 ) -> dict[str, list[Curve]]:
     """Return the curves of each metric, given each job's series and slow ranks by its label.
 
-    A rank is slow since the first point that is as late; since the last point if all are earlier.
+    A slow rank is marked at the first point after it became slow, or at the last point if there is none.
     """
     curves: dict[str, list[Curve]] = {}
     for label, all_series in found.items():

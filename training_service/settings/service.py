@@ -19,7 +19,7 @@ class ServerSettings(Config):
     address: Address = Field(
         default="127.0.0.1:51001",
         description="Listening address, HOST:PORT. Port 0 takes a free port. A host other than loopback "
-        "needs `tls`, and its callers a token or a certificate, or `insecure`.",
+        "needs `insecure`, or `tls` and a token or a certificate of each caller.",
     )
     insecure: bool = Field(
         default=False,

@@ -20,7 +20,7 @@ class RankRow:
     role: str
     node: str
     pace: RankPace | None
-    """Of its slowest process; None if it reports none."""
+    """That of its slowest process; None if it reports none."""
 
     @property
     def is_slow(self) -> bool:

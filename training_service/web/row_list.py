@@ -9,7 +9,7 @@ _EMPTY: Final = '<tr class="empty"><td colspan="11">No jobs match.</td></tr>\n'
 
 
 class RowList:
-    """One version of a list. Viewers share it, and the event that leads to it from the version before."""
+    """One version of a list, and the event that leads to it from the previous one. Viewers share both."""
 
     def __init__(self, rows: Mapping[int, str]) -> None:
         """`rows` are the texts by job, in their order: by id, the newest first."""

@@ -1,4 +1,4 @@
-"""What queues and projects held over time, as areas with their quotas."""
+"""The use of queues and projects over time, as areas with their quotas."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -33,7 +33,7 @@ LONGEST_KEY = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What pages use: the operations of callers, and nothing below them."""
+    """The operations of callers that pages use, and nothing below them."""
 
     jobs: Jobs
     access: Access

@@ -1,4 +1,4 @@
-"""What tells the cluster's own gang scheduler that the pods of a group belong together. Pure.
+"""Marks pods for the cluster's own gang scheduler, so that it starts a group's pods together. Pure.
 
 Such a scheduler starts all pods of a group or none. Without this, it could start half of a group that the
 service has admitted, while the other half waits.

@@ -70,7 +70,7 @@ class PodGroup(LiveGroup):
     wanted: dict[int, Manifest] = field(default_factory=dict)
     """The failed pods whose logs are to be read, since the kubelet has cut their ends."""
     gate_note: str = ""
-    """What Kueue says of the group that waits for it."""
+    """Kueue's message about the group while it waits."""
     gate_read_at: float = float("-inf")
     """When it was asked, by the monotonic clock."""
     _seen: dict[int, RankObservation] = field(default_factory=dict)

@@ -37,7 +37,7 @@ _CALLS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What a pod requests of its node."""
+    """The resources that a pod requests of its node."""
 
     node: str
     amounts: Amounts
@@ -69,7 +69,7 @@ class NodeInventory:
         )
         self._nodes: dict[str, Manifest] = {}
         self._pods: dict[str, dict[str, _Taken]] = {}
-        """What pods request, by node and uid."""
+        """The requests of pods, by node and uid."""
         self._node_of: dict[str, str] = {}
         """The node of each of these pods."""
         self._machines: dict[str, Machine] = {}

@@ -1,4 +1,4 @@
-"""What pods show to Kueue, which then decides when their group starts, and what it says of the group. Pure.
+"""Marks pods for Kueue, which then decides when their group starts, and reads its messages. Pure.
 
 Kueue's webhook adds to each pod that names a LocalQueue the label `managed`, a finalizer, and a gate. When
 all pods of a group exist, Kueue makes a Workload of the group's name. It removes the gates when it admits the

@@ -1,4 +1,4 @@
-"""What the template of an algorithm adds to the requests of its pods. Pure."""
+"""Computes the requests that the template of an algorithm adds to its pods. Pure."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -31,7 +31,7 @@ class Span:
     begin: float
     end: float
     held: dict[str, int]
-    """What it had of each resource."""
+    """The amount of each resource that it had."""
     lost: float = 0.0
     """How many of the seconds were lost: work that the next attempt repeats, and getting going again."""
 

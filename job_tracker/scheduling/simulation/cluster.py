@@ -29,7 +29,7 @@ class Cluster:
     queues: Mapping[str, Queue] = field(default_factory=dict)
     """The declared ones. Jobs may also be in others."""
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """What queues have used before the simulation begins."""
+    """The usage of queues before the simulation begins."""
     options: PlannerOptions = field(default_factory=PlannerOptions)
 
     @classmethod
@@ -48,7 +48,7 @@ class Cluster:
 
     @property
     def resources(self) -> dict[str, int]:
-        """What all flavors have of each resource that each of them limits."""
+        """The total of each resource that all flavors limit."""
         every = [each.capacity for each in self.flavors]
         limited = [name for name in _names(self.flavors) if all(name in capacity for capacity in every)]
         return {name: sum(each.capacity[name] for each in self.flavors) for name in limited}

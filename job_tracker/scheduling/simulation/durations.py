@@ -1,4 +1,4 @@
-"""What policies know of run times in a simulation."""
+"""Run times in a simulation, as policies know them."""
 
 from typing import Protocol
 

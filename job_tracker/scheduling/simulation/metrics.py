@@ -1,4 +1,4 @@
-"""What a simulation shows: utilisation, waiting, fairness, and kept promises."""
+"""Metrics of a simulation: utilisation, waiting, fairness, and kept promises."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -43,7 +43,7 @@ class Fairness:
     shares: Mapping[str, float]
     """What each queue used of the resource of which it used the largest share."""
     utilisation: float
-    """What all used, of the resource that was used most."""
+    """The use of all queues together, of the resource that was used most."""
     index: float
     """Jain's index of usage over weight, of the queues that had jobs: 1 is fair."""
 

@@ -29,7 +29,7 @@ class PolicyName(StrEnum):
 
 
 class Knowledge(StrEnum):
-    """What a policy knows of run times."""
+    """How much a policy knows of run times."""
 
     EXACT = "exact"
     LEARNED = "learned"

@@ -36,7 +36,7 @@ DAY: Final = 86_400.0
 
 @dataclass(slots=True)
 class Record:
-    """What became of a job. Times are seconds from the beginning of the simulation."""
+    """The outcome of a job. Times are seconds from the beginning of the simulation."""
 
     job: TraceJob
     started_at: float | None = None
@@ -143,7 +143,7 @@ class _Replay:
         self._promises: dict[int, Promise] = {}
         self._usage = dict(cluster.usage)
         self._rates: dict[str, dict[str, dict[str, float]]] = {}
-        """What the running gangs of a queue use at present, by flavor and resource."""
+        """The use of the running gangs of a queue at present, by flavor and resource."""
         self._shares = names if len(names) > 1 else set()
         """The queues whose usage matters: a single one shares with none."""
         self._ends: list[tuple[float, int, int]] = []

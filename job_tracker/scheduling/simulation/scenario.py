@@ -48,7 +48,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a scenario."""
+    """The result of a scenario."""
 
     name: str
     instances: int

@@ -32,7 +32,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What a job that runs at the start of a simulation has."""
+    """The allocation of a job that runs at the start of a simulation."""
 
     at: float
     """When it started, in seconds from the start; 0 or less."""

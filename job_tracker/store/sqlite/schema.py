@@ -42,8 +42,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
     """Open the file, and create or migrate its tables.
 
     Raises StoreRefused, and changes nothing, for a file that is damaged, was made by another program, was
-    written by a newer version, has the write-ahead log of another database beside it, or never had a job
-    although there are folders that jobs have `used`.
+    written by a newer version, has the write-ahead log of another database beside it, or has no jobs
+    although folders in `used` show that there were some.
     """
     try:
         before = mark.read(path)

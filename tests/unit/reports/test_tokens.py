@@ -109,7 +109,7 @@ async def test_a_token_of_a_removed_key_is_refused_and_the_attempt_gets_another(
         await tokens.read(before)
     assert str(caught.value) == (
         "an operator removed key 1 of report tokens at 2026-11-21 12:00:00 UTC. This attempt can "
-        "report by calls no more; the next attempt gets a new token"
+        "no longer report by calls; the next attempt gets a new token"
     )
     with pytest.raises(NotAllowed, match="did not issue"):
         await tokens.read(token_with(OTHER, job.id, 1))

@@ -26,7 +26,7 @@ LEAST_PARAMETER = "MIN_INSTANCES"
 
 @dataclass(frozen=True)
 class Wish:
-    """What a study may try, and by what it decides."""
+    """The numbers that a study may try, and the rule by which it decides."""
 
     least: int
     most: int
@@ -40,11 +40,11 @@ class Wish:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a study has found, for the job."""
+    """The result of a study, for the job."""
 
     instances: int
     parameters: Mapping[str, str]
-    """Of the job. That of an elastic algorithm has the lower bound, too."""
+    """The parameters of the job; for an elastic algorithm with the lower bound, too."""
     request_key: str
 
 

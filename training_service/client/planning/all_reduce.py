@@ -25,13 +25,13 @@ class Comparison:
     """Bytes of the gradients."""
     buckets: int
     alone: Mapping[str, float]
-    """Of each algorithm, without any computation."""
+    """The time of each algorithm, without any computation."""
     waiting: Mapping[str, float]
-    """What a step waits for: the backward pass hides messages of the library, but not those of the others."""
+    """The time that a step waits. The backward pass hides messages of the library, but not of the others."""
 
     @property
     def best(self) -> str:
-        """The one that a step waits for the least; the library if none is better."""
+        """The algorithm with the shortest wait; the library if none is better."""
         return min(self.waiting, key=lambda name: (self.waiting[name], name != LIBRARY))
 
 

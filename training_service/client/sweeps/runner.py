@@ -82,7 +82,7 @@ class Runner:
 
     @property
     def has_too_many_failures(self) -> bool:
-        """Whether too many trials have failed, so that the sweep submits no more."""
+        """Return whether so many trials have failed that the sweep submits no others."""
         return self.history.failures >= self._max_failures
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""What a job has made: artifacts to download, and its metrics as curves."""
+"""The results of a job: artifacts to download, and its metrics as curves."""
 
 import asyncio
 import json

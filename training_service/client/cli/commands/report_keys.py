@@ -55,4 +55,4 @@ def remove(
         removed = client.access.remove_report_key(key_id)
     session.output.show(removed, access.report_key, access.report_key)
     if removed.attempts:
-        remark(f"{removed.attempts} live attempts can report by calls no more; their training goes on")
+        remark(f"{removed.attempts} live attempts can no longer report by calls; their training goes on")

@@ -27,7 +27,7 @@ _OF_SERVICES = ("assume", "coming")
 
 @dataclass(frozen=True)
 class _Work:
-    """What is simulated."""
+    """The input of a simulation."""
 
     jobs: Sequence[TraceJob]
     cluster: Cluster

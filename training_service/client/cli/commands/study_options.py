@@ -1,4 +1,4 @@
-"""What `trainctl scale` and `trainctl submit --instances auto` share: what a number of instances is worth."""
+"""Options of `trainctl scale` and `trainctl submit --instances auto`: what a number of instances is worth."""
 
 from typing import Annotated
 
