@@ -50,7 +50,7 @@ class Proofs:
     """Asks for a token, or else for a client certificate. The first one that is given counts."""
 
     def __init__(self, callers: Callers, identify: Identify | None, *, is_open: bool) -> None:
-        """`identify` is None if clients have no certificates. `is_open`: callers without proof are operators."""
+        """`identify` is None without client certificates. `is_open`: callers with neither are operators."""
         self._callers = callers
         self._identify = identify
         self._is_open = is_open
