@@ -27,6 +27,13 @@ _ENGINES = tuple(
 )
 """The folders of these tests. To import all others takes longer than some of them do."""
 
+_MEMORY, _ROOM = Path("/dev/shm"), 6 << 30
+"""A folder in memory, and the free bytes with which it has the files of the tests.
+
+On a disk, tests of stores mostly wait for it, since SQLite syncs each commit. A killed service loses nothing
+of what it has written, there as here.
+"""
+
 # What helpers assert says as much when it fails as what tests assert.
 pytest.register_assert_rewrite("tests.support")
 
@@ -43,6 +50,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--longest-first", action="store_true", help="for processes that share all tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # What containers and pods mount stays where an engine finds it.
+    if config.option.markexpr not in _MARKERS.values() and _has_room(_MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -111,6 +124,16 @@ def _is_shared(item: pytest.Item, fixture: str) -> bool:
         return False
     found = item._request._fixturemanager.getfixturedefs(fixture, item)  # type: ignore[attr-defined]
     return bool(found) and found[-1].func.__module__.startswith("tests.support.")
+
+
+def _has_room(folder: Path) -> bool:
+    """Return whether this folder has room for the files of the tests, among them programs to run."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return False
+    free = min(status.f_bavail * status.f_frsize, psutil.virtual_memory().available)
+    return free >= _ROOM and not status.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)
 
 
 def _place(item: pytest.Item) -> int:

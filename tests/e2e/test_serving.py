@@ -73,7 +73,7 @@ def test_an_unknown_setting_is_named(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[scheduling]\ncapacty = 4\n")
     assert refusal("serve", "-c", str(file)).startswith(
-        f"{file}: scheduling.capacty: unknown name; allowed: capacity, flavors, queues, "
+        f"{file}: scheduling.capacty: unknown name; allowed: capacity, "
     )
     assert refusal("config", TRAINING_SERVICE_SCHEDULING__CAPACTY="4").startswith(
         "environment: scheduling.capacty: unknown name; allowed: capacity,"
