@@ -58,7 +58,7 @@ class WorkQueue(Generic[K]):
         self._again: set[K] = set()
         self._backoffs: dict[K, Backoff] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
-        self._wake = asyncio.Event()
+        self._ready = asyncio.Semaphore(0)  # counts the waiting keys: each wakes one worker, not all
         self._retries = 0
 
     @property
@@ -79,9 +79,9 @@ class WorkQueue(Generic[K]):
             timer.cancel()
         if key in self._active:
             self._again.add(key)
-        else:
-            self._waiting.setdefault(key, time.monotonic())
-            self._wake.set()
+        elif key not in self._waiting:
+            self._waiting[key] = time.monotonic()
+            self._ready.release()
 
     def add_within(self, key: K, delay: timedelta) -> None:
         """Let a worker handle the key after the delay, or earlier if that is already planned."""
@@ -100,9 +100,7 @@ class WorkQueue(Generic[K]):
 
     async def _work(self) -> None:
         while True:
-            while not self._waiting:
-                self._wake.clear()
-                await self._wake.wait()
+            await self._ready.acquire()
             key = next(iter(self._waiting))
             del self._waiting[key]
             self._active[key] = time.monotonic()

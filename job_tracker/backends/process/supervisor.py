@@ -56,16 +56,21 @@ def main(folder: str) -> None:
     status, stopped = _wait(child.pid)
     _end_descendants(child.pid, grace=0.0)
     output.finish()
-    import json  # done last, since nothing waits for this process any longer
+    _publish(
+        "exit.json",
+        f'{{"code": {os.waitstatus_to_exitcode(status)}, "error": {_json(error)}, '
+        f'"stopped": {_json(stopped)}, "oom_kills": {_kernel_oom_kills() - kills_before}, '
+        f'"at": {time.time()!r}}}',
+    )
 
-    end = {
-        "code": os.waitstatus_to_exitcode(status),
-        "error": error,
-        "stopped": stopped,
-        "oom_kills": _kernel_oom_kills() - kills_before,
-        "at": time.time(),
-    }
-    _publish("exit.json", json.dumps(end))
+
+def _json(value: bool | dict[str, object] | None) -> str:
+    """Write the value as JSON. Only errors need the module: to load it takes as long as Python itself."""
+    if not isinstance(value, dict):
+        return {None: "null", True: "true", False: "false"}[value]
+    import json
+
+    return json.dumps(value)
 
 
 def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
