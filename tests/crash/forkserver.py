@@ -91,6 +91,7 @@ def main(wraps: Sequence[str]) -> None:
     """Fork until there are no more orders."""
     import training_service.main
     from tests.crash import calls
+    from tests.support.imported import DASHBOARD
     from training_service.settings.settings import settings_model
 
     _die_with_parent()
@@ -98,6 +99,8 @@ def main(wraps: Sequence[str]) -> None:
     for name in wraps:
         for module in _IMPORTED_LATE.get(name, ()):
             importlib.import_module(module)
+    for module in DASHBOARD:
+        importlib.import_module(module)
     settings_model()
     gc.freeze()  # a collection in a service would copy all that is shared
     assert Path(training_service.main.__file__).is_relative_to(ROOT), "imported from other sources"

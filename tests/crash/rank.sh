@@ -3,7 +3,10 @@
 RANK=${RANK:-$PET_NODE_RANK} # which torchrun would set
 exec 9>>"$WITNESS/job-$JOB_ID-rank-$RANK"
 flock --nonblock 9 || echo "job $JOB_ID rank $RANK" >>"$WITNESS/together"
-again=$(grep -qx "$JOB_ID $JOB_ATTEMPT $RANK" "$WITNESS/starts" && [ "$DO" = "lose a worker" ] && echo " again")
+again=
+if [ "$DO" = "lose a worker" ]; then
+    ! grep -qx "$JOB_ID $JOB_ATTEMPT $RANK" "$WITNESS/starts" || again=" again"
+fi
 echo "$JOB_ID $JOB_ATTEMPT $RANK$again" >>"$WITNESS/starts"
 echo "rank $RANK of job $JOB_ID"
 echo '::progress:: {"step": 1, "total_steps": 2}'

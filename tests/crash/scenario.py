@@ -205,8 +205,11 @@ def await_output(service: KeptService, job_id: int, instances: int) -> None:
     """Wait until all ranks of the job have printed something, or the job has ended."""
 
     def has_printed(client: TrainingClient) -> bool:
+        status = client.status(job_id)
+        if status.status != pb.running:
+            return has_ended(status)
         logs = [client.logs(job_id, rank=rank, tail_lines=1) for rank in range(instances)]
-        return all(next(log, None) for log in logs) or has_ended(client.status(job_id))
+        return all(next(log, None) for log in logs)
 
     _until(service, has_printed, f"job {job_id} prints nothing")
 

@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.imported import DASHBOARD
 from tests.support.parameters import declared
 from tests.support.ports import free_port
 from tests.support.trainers.forkserver import ForkServer
@@ -21,6 +22,7 @@ COMMAND = str(Path(sys.executable).with_name("training-service"))
 FORKS: ForkServer | None = None
 """What starts COMMAND, if it is forked: see the fixture `forked_services`."""
 IMPORTED = (
+    *DASHBOARD,
     "fsspec.implementations.local",
     "job_tracker.backends.process.backend",
     "job_tracker.backends.process.spool",

@@ -1,0 +1,10 @@
+"""What services import late, so that fork servers import it before they fork them."""
+
+DASHBOARD = (
+    "training_service.web.routes",
+    "training_service.web.server",
+    "training_service.web.site",
+    "uvicorn.lifespan.off",
+    "uvicorn.protocols.http.h11_impl",
+)
+"""Imported by each service on a loopback address."""
