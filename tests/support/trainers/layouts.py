@@ -10,7 +10,7 @@ import torch
 from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.launcher import Launcher, end_of
 
-STEPS = 20
+STEPS = 12
 TINY = {"LAYERS": "4", "HEADS": "4", "WIDTH": "32", "CONTEXT": "32", "BATCH_SIZE": "16", "LR": "0.003"}
 PROGRAM = ("-m", "tests.support.trainers.programs.strategies")
 ROOT = Path(__file__).parents[3]
@@ -25,11 +25,13 @@ def train_all(
     folder: Path,
     size: int,
     layouts: dict[str, dict[str, str]],
+    steps: int = STEPS,
     **variables: str,
 ) -> dict[str, Result]:
     """Train these layouts in a group, and return the results by name."""
     shared = {
         "LAYOUTS": json.dumps(layouts),
+        "LAST_STEP": str(steps),
         "RESULTS": str(folder),
         "PYTHONPATH": f"{ROOT}:{ROOT / 'trainer_images'}",
     }

@@ -22,14 +22,14 @@ from language_model.zero import own_share
 from trainer_kit import checkpoints, process, seeds
 from trainer_kit.group import Group
 
-from tests.support.trainers.layouts import STEPS, TINY
+from tests.support.trainers.layouts import TINY
 
 
 def train(group: Group) -> None:
-    layouts = json.loads(os.environ["LAYOUTS"])
+    layouts, last = json.loads(os.environ["LAYOUTS"]), int(os.environ["LAST_STEP"])
     for number, (name, parameters) in enumerate(layouts.items(), start=1):
         os.environ.update({**TINY, **parameters, "JOB_ATTEMPT": str(number)})
-        steps = STEPS * number // len(layouts) if "SWITCH" in os.environ else STEPS
+        steps = last * number // len(layouts) if "SWITCH" in os.environ else last
         result = run(Layout.from_environment(), group, steps)
         if group.is_master:
             torch.save(result, Path(os.environ["RESULTS"]) / f"{name}.pt")

@@ -15,16 +15,11 @@ from language_model.model import build, loss_of
 from torch.optim import AdamW
 
 from tests.support.trainers.forkserver import ForkServer
-from tests.support.trainers.layouts import (
-    STEPS,
-    TINY,
-    Result,
-    greatest_difference,
-    train_all,
-)
+from tests.support.trainers.layouts import TINY, Result, greatest_difference, train_all
 from tests.support.trainers.programs.strategies import blocks
 from tests.support.trainers.strategies import PIPEDREAM
 
+STEPS = 20
 LOSS_TOLERANCE, WEIGHT_TOLERANCE = 1e-4, 1e-4
 """For sums in another order. In step 18, the loss of two stages jumps to 6.2, and rounding errors with it."""
 BY_4 = {
@@ -46,7 +41,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer]) -> dict[str, Result]:
-    return train_all(forks, tmp_path_factory.mktemp("by-4"), 4, BY_4)
+    return train_all(forks, tmp_path_factory.mktemp("by-4"), 4, BY_4, STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +153,7 @@ def test_a_save_flushes_the_pipeline_and_any_pipeline_resumes_from_it(
         tmp_path,
         2,
         RESUMED,
+        STEPS,
         SWITCH="1",
         CHECKPOINT_URI=str(tmp_path / "checkpoints"),
         CHECKPOINT_EVERY_STEPS="5",

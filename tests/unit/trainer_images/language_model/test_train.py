@@ -18,7 +18,7 @@ from tests.support.trainers.strategies import ALONE, DROPPED, EXACT, GROWN, LOSS
 from training_service.client.timelines import read
 
 LOSS_TOLERANCE, WEIGHT_TOLERANCE = 1e-5, 1e-4
-"""For sums in another order, in fp32, after 20 steps of Adam. Losses start at 5.5 and weights reach 0.3."""
+"""For sums in another order, in fp32, after 12 steps of Adam. Losses start at 5.5 and weights reach 0.3."""
 UNEVEN = ("zero redundancy optimizer", "pipeline x zero redundancy optimizer")
 """ZeroRedundancyOptimizer divides whole parameters, so some ranks have slightly more."""
 ROUNDED_LOSS_TOLERANCE = 1e-2
@@ -73,7 +73,7 @@ def alone(results: Callable[[int], dict[str, Result]]) -> Result:
 def test_one_process_learns(alone: Result) -> None:
     assert len(alone["losses"]) == STEPS
     assert alone["losses"][1] == pytest.approx(5.55, abs=0.05)  # ln 256
-    assert alone["losses"][STEPS] < 4.5
+    assert alone["losses"][STEPS] < 5
 
 
 @pytest.mark.parametrize(("size", "name"), [*_cases(EXACT), *_cases({1: ALONE})[1:]])
