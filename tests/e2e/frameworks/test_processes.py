@@ -11,20 +11,37 @@ from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
     from tests.support.server import Server
+    from tests.support.trainers.forked_python import ForkedPython
     from training_service.client import TrainingClient
 else:
-    Server = TrainingClient = Any
+    Server = ForkedPython = TrainingClient = Any
 
 
 @pytest.fixture
-def version(server: Server) -> str:
-    (server.folder / "config.toml").write_text(ALGORITHMS.read_text())
+def version(server: Server, forked_python: ForkedPython) -> str:
+    """The data of all trainings, whose processes of PyTorch are forked. Their torchrun does not notice."""
+    write_config(server, forked_python)
     return prepare_questions(server.folder / "storage")
+
+
+def write_config(server: Server, forked_python: ForkedPython, more: str = "") -> None:
+    """Configure the examples and more algorithms."""
+    path = f'[process]\npath = "{server.folder / "bin"}:{forked_python.path}"\n'
+    (server.folder / "config.toml").write_text(f"{ALGORITHMS.read_text()}\n{path}{more}")
+
+
+def fork_torchrun(server: Server) -> None:
+    """Fork torchrun, too. If it is killed, the processes that it has started are left."""
+    torchrun = server.folder / "bin" / "torchrun"
+    torchrun.parent.mkdir()
+    torchrun.write_text('#!/bin/sh\nexec python -m torch.distributed.run "$@"\n')
+    torchrun.chmod(0o755)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_framework_trains(server: Server, version: str, case: Case) -> None:
+    fork_torchrun(server)
     with server.start() as client:
         job = train(client, case, version)
         client.wait(job, timeout=240)
@@ -67,9 +84,11 @@ def test_a_lost_worker_is_replaced_without_ending_the_attempt(server: Server, ve
 
 
 @pytest.mark.timeout(300)
-def test_an_elastic_job_trains_with_as_many_instances_as_are_free(server: Server, version: str) -> None:
-    sleeps = '[algorithms.sleep.process]\ncommand = ["sleep", "infinity"]\n'
-    (server.folder / "config.toml").write_text(f"{ALGORITHMS.read_text()}\n{sleeps}")
+def test_an_elastic_job_trains_with_as_many_instances_as_are_free(
+    server: Server, forked_python: ForkedPython, version: str
+) -> None:
+    write_config(server, forked_python, '[algorithms.sleep.process]\ncommand = ["sleep", "infinity"]\n')
+    fork_torchrun(server)
     case = Case("pytorch-elastic", 4, {"EPOCHS": "10", "MIN_INSTANCES": "2"})
     with server.start("--capacity", "4") as client:
         others = client.submit("sleep", DATASET, version, instances=2)
