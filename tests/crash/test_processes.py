@@ -17,7 +17,8 @@ from tests.support.redis_server import server_or_skip
 
 KILLS = 60
 """Out of some thousand points, different ones in each run. `scripts/crash-points` tries all."""
-SAMPLE = 15
+WITH_RECOVERIES, ERRORS, KILLS_ON_REDIS = 15, 15, 8
+"""So many of KILLS are followed by a kill during the recovery, and so many other points are tried."""
 OF_EACH = 2
 """Of the calls that are always tried, the first so many of each name."""
 SOAK_SECONDS = 20
@@ -66,23 +67,19 @@ def test_every_change_of_the_scenario_is_a_point(calls: list[Call]) -> None:
     }
 
 
-def test_a_kill_is_survived(sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]) -> None:
-    first = kills(always(calls))
-    sample = random.Random(SEED).sample(kills(calls), KILLS - len(first))
-    survives(sweep, [*first, *sample], capsys)
-
-
-def test_a_kill_during_the_recovery_from_a_kill_is_survived(
+def test_a_kill_is_survived_and_another_during_the_recovery(
     sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sample = random.Random(SEED).sample(kills(calls), SAMPLE)
-    survives(sweep, with_recoveries(sample, SEED), capsys)
+    first = kills(always(calls))
+    sample = random.Random(SEED).sample(kills(calls), KILLS - len(first))
+    twice, once = sample[:WITH_RECOVERIES], sample[WITH_RECOVERIES:]
+    survives(sweep, [*first, *once, *with_recoveries(twice, SEED)], capsys)
 
 
 def test_a_failing_call_is_survived(
     sweep: Sweep, calls: list[Call], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    survives(sweep, [*errors(always(calls)), *random.Random(SEED).sample(errors(calls), SAMPLE)], capsys)
+    survives(sweep, [*errors(always(calls)), *random.Random(SEED).sample(errors(calls), ERRORS)], capsys)
 
 
 def test_on_redis_kills_and_failing_calls_of_scheduling_are_survived(
@@ -100,7 +97,7 @@ def test_on_redis_kills_and_failing_calls_of_scheduling_are_survived(
             tried = always(calls)
             wanted = {"update to launching", "update to preempted", "update to resized"}
             assert {call.name for call in tried} >= {*wanted, "notes_keep", "notes"}
-            sample = random.Random(SEED).sample(kills(calls), SAMPLE)
+            sample = random.Random(SEED).sample(kills(calls), KILLS_ON_REDIS)
             survives(sweep, [*kills(tried), *errors(tried), *sample], capsys)
     finally:
         redis.end()
