@@ -52,7 +52,7 @@ class Preemption:
         why = {
             PreemptionReason.PRIORITY: f"{other} has a higher priority",
             PreemptionReason.RECLAIM: f"the queue of {other} takes back its guaranteed quota",
-            PreemptionReason.SHRINK: f"{other} starts with what gets free",
+            PreemptionReason.SHRINK: f"{other} starts with what becomes free",
             PreemptionReason.GROW: "more instances are free",
         }[self.why]
         if self.why is PreemptionReason.GROW:

@@ -1,4 +1,4 @@
-"""The board: what the planner sees, kept in memory by the leader."""
+"""The board: the input of the planner, which the leader keeps in memory."""
 
 import sys
 from collections import deque
@@ -31,14 +31,14 @@ from job_tracker.scheduling.work import WaitingWork
 Pool = tuple[Sequence[Flavor], Mapping[str, Queue]]
 """The flavors, and the queues by name."""
 Amounts = dict[str, dict[str, float]]
-"""By flavor and resource."""
+"""Amounts by flavor and resource."""
 
 
 class Board:
     """The waiting and running gangs, the promises to waiting ones, and what queues have used.
 
-    It follows the store: `read` takes in a job as it is stored, and `remove` one that neither waits nor runs.
-    The cost of a change does not depend on the number of jobs.
+    It follows the store: `read` updates a job as it is stored, and `remove` forgets one that neither waits
+    nor runs. The cost of a change does not depend on the number of jobs.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Board:
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
         self._since = 0.0
-        """When it began to follow the store. Jobs that were submitted later are seen to wait."""
+        """When it began to follow the store. Only later submissions have waits that it saw from the start."""
         self._forget_waiting()
 
     def _forget_waiting(self) -> None:
@@ -102,7 +102,7 @@ class Board:
         return self.usage
 
     def shift(self, seconds: float) -> None:
-        """Move all times by this much, since the clock was set by it."""
+        """Move all times by this much, after the clock was set by as much."""
         self.usage = {queue: replace(usage, at=usage.at + seconds) for queue, usage in self.usage.items()}
         self.promises = {
             job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
@@ -115,9 +115,9 @@ class Board:
         self._since += seconds
 
     def read(self, job: Job, now: float) -> None:
-        """Take in a job as it is stored.
+        """Update the board from a job as it is stored.
 
-        What it has used since its start counts, too, as far as it does not yet. So after a change of leaders,
+        Its usage since its start is added, unless it was added before. So after a change of leaders,
         jobs have to be read in the order of their starts.
         """
         known = self.preemption.stakes.get(job.id)
@@ -208,9 +208,9 @@ class Board:
         )
 
     def _with_removed(self, queues: Mapping[str, Queue]) -> Mapping[str, Queue]:
-        """Return the queues, and those that are gone, for example from a file, but have jobs.
+        """Return the queues, with those that still have jobs but were removed, for example from a file.
 
-        It is the same object until something changes, for which the planner looks.
+        The object stays the same until something changes, so the planner can tell.
         """
         covered = covering(queues, {*self.waiting.queues(), *self.running.held()})
         if queues is not self._declared or covered.keys() != self._covered.keys():

@@ -56,9 +56,9 @@ class FlavorCapacity:
     def _on_nodes(
         self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]
     ) -> Iterator[Return]:
-        """Count what gangs hold on each machine on which others may start; yield it.
+        """Count and yield the resources that gangs hold on each machine on which others may start.
 
-        Yield also what gangs without machines hold.
+        Also yield those that gangs without machines hold.
         """
         for run in running.values():
             if run.allocation.flavor != self.flavor.name:
@@ -135,7 +135,7 @@ class FlavorCapacity:
         return rest.fits_at(self._need(parts), length, self._now)
 
     def is_fragmented(self, parts: tuple[Part, ...], now: float) -> bool:
-        """Return whether enough is free in all, but not on single machines."""
+        """Return whether enough is free in total, but not on single machines."""
         if not self._has_nodes or not self._offers(parts):
             return False
         if not self._all.fits_at(self._need(parts), 0.0, now):
@@ -173,7 +173,7 @@ class FlavorCapacity:
             rank += part.count
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
-        """Take what parts need from now on, even if it is not free yet: then the next that gets free."""
+        """Take what parts need from now on, even if it is not free yet: then the next that becomes free."""
         self._all.take(self._need(parts), now, math.inf)
 
     def _left(self, of: Flavor | Node, held: Iterable[Resources]) -> dict[str, int]:
@@ -210,7 +210,7 @@ class FlavorCapacity:
         demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
         if start <= self._now:
             return pack(demands, self._rooms_between(start, end))
-        # Looks at later times are all different. Most machines have no room then, which is quickly seen.
+        # Looks at later times all differ, so none is kept. Most machines have no room then: a quick look.
         needs = {demand.each for demand in demands}
         nodes = (
             (name, node)

@@ -152,7 +152,7 @@ class MoreQuota:
 
     queue: str
     needs: Resources | None
-    """Of each resource, in units of the model. None: all that others do not use."""
+    """How much of each resource, in units of the model. None: all that others do not use."""
     times: int = 1
 
     @property
@@ -189,7 +189,7 @@ class MoreCapacity:
 
     @classmethod
     def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
-        """Return so much more that the parts fit so many times on what is added."""
+        """Return an addition to the capacity on which the parts fit `times` times."""
         needs = _times(total(tuple(parts)), times)
         more = {name: amount for name, amount in needs.items() if amount and name in flavor.capacity}
         if not flavor.nodes:

@@ -1,4 +1,4 @@
-"""Which waiting jobs are launched if the cluster's own queue decides when they start.
+"""Chooses the waiting jobs to launch if the cluster's own queue decides when they start.
 
 It knows the capacity, the quotas and the priorities. So jobs are only handed on in the order of their queues,
 and a few of each queue wait there. The others have no pods yet.
@@ -11,7 +11,7 @@ from job_tracker.scheduling.model import Admit, Allocation, Plan, Promise, Reaso
 
 
 def launches(snapshot: Snapshot, most: int) -> Plan:
-    """Return the launches: at most so many jobs of each queue wait in the cluster's own queue."""
+    """Return the launches: at most `most` jobs of each queue wait in the cluster's own queue."""
     there = Counter(snapshot.running[job_id].gang.queue for job_id in snapshot.gated)
     admitted: list[Admit] = []
     held_back: list[Reserve] = []

@@ -18,7 +18,7 @@ KEPT: Final = 200
 """How many run times a key keeps."""
 MOST_KEYS: Final = 10_000
 ENOUGH: Final = 10
-"""With fewer run times than this, the next wider key counts: fewer say little about nine in ten."""
+"""With fewer run times, the next wider key is used: few say little about the slowest tenth."""
 LEAST: Final = 3
 """With fewer than this in all keys, the duration is unknown."""
 MOST_SECONDS: Final = 1e10
@@ -48,13 +48,13 @@ class RunTimes:
     """The last run times by key."""
 
     def __init__(self, *, kept: int = KEPT, most_keys: int = MOST_KEYS) -> None:
-        """Keep so many run times of a key, and so many keys."""
+        """Keep at most this many run times of a key, and this many keys."""
         self._kept, self._most_keys = kept, most_keys
         self._times: OrderedDict[str, list[float]] = OrderedDict()
         self._quantiles: dict[str, Expected] = {}
 
     def add(self, kind: Kind, seconds: float) -> tuple[str, ...]:
-        """Learn a run time, and return the keys that have changed. One that is no time is ignored."""
+        """Learn a run time, and return the keys that have changed. An invalid time is ignored."""
         if not _is_time(seconds):
             return ()
         for key in kind.keys:
@@ -91,7 +91,7 @@ class RunTimes:
         return json.dumps(self._times[key], separators=(",", ":"))
 
     def restore(self, key: str, text: str) -> bool:
-        """Replace the run times of a key by those of a text. Return False and keep them if it is none."""
+        """Replace the run times of a key by those in a text. Return False and keep them if it is invalid."""
         times = _parsed(text)
         if times is None:
             return False
@@ -106,7 +106,7 @@ class RunTimes:
         found = [key for key in kind.keys if len(self._times.get(key, ())) >= LEAST]
         if not found:
             return None
-        # The widest has the most. It counts with fewer than enough, too: it is all there is.
+        # The widest key has the most run times. It is used even with too few: there are no others.
         key = next((key for key in found if len(self._times[key]) >= ENOUGH), found[-1])
         self._times.move_to_end(key)
         if key not in self._quantiles:

@@ -1,4 +1,4 @@
-"""With how many trainers an elastic gang starts: as many as delay nothing that was promised to others."""
+"""Chooses how many trainers an elastic gang starts with: as many as delay no promise to others."""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""Running gangs that are being stopped: what they hold gets free soon."""
+"""Running gangs that are being stopped: their resources soon become free."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -27,7 +27,7 @@ from job_tracker.store.scheduling import SchedulingStore
 T = TypeVar("T")
 
 MOST_QUEUED: Final = 20_000
-"""The number of waiting jobs that are copied, the first. Those behind them have no estimate of their own."""
+"""The first this many waiting jobs are copied. Jobs behind them have no estimate of their own."""
 _PAGE: Final = 1000
 _READ_AT_ONCE: Final = 256
 _FRESH_SECONDS: Final = 0.1
@@ -37,7 +37,7 @@ _SHOWN_SECONDS: Final = 5.0
 """The largest age of the outlooks in statuses, in seconds."""
 _PATIENCE_SECONDS: Final = 0.5
 _IDLE_SECONDS: Final = 60.0
-"""After so many seconds without a question, the copy is dropped."""
+"""After this many seconds without a question, the copy is dropped."""
 
 
 class _Store(JobStore, QueueView, SchedulingStore, Protocol):
@@ -82,7 +82,7 @@ class Seen:
 class Mirror:
     """Copies the queue when it is asked about it, and follows its changes while questions come.
 
-    One question is answered at a time, in a thread. So many of them do not slow down the service.
+    One question is answered at a time, in a thread. So even many questions do not slow down the service.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Mirror:
     async def outlook_of(self, job_id: int) -> Outlook | None:
         """Return why a job waits, as of the last seconds. None: that is not known yet.
 
-        It is quick: only the first question after a while waits for the copy, and not for long.
+        It is quick: only the first question after a while waits for the copy, and only briefly.
         """
         age = asyncio.get_running_loop().time() - self._outlooks_at
         if age > _SHOWN_SECONDS:

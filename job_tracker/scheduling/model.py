@@ -28,10 +28,10 @@ class Node:
     name: str
     capacity: Resources
     is_open: bool = True
-    """False: what runs here runs on, and nothing starts here."""
+    """False: jobs on it continue to run, and no others start on it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
-    """Where it stands: the name of each kind of place that is known."""
+    """Its location: the name of each kind of place that is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +111,11 @@ class Where:
     selector: tuple[tuple[str, str], ...] = ()
     """Labels that a machine must have."""
     near: Place | None = None
-    """All instances of the gang in one such place."""
+    """All instances of the gang are to be in one place of this kind."""
     apart: Place | None = None
-    """Each in another such place."""
+    """Each instance is to be in another place of this kind."""
     strict: bool = False
-    """Whether `near` and `apart` must be. Otherwise, they are wishes."""
+    """Whether `near` and `apart` are conditions. Otherwise, they are preferences."""
 
 
 ANYWHERE = Where()
@@ -182,13 +182,13 @@ class Stake:
     preemptions: int = 0
     """How often the job was preempted."""
     is_leaving: bool = False
-    """Whether its group is being stopped, so that what it holds gets free soon."""
+    """Whether its group is being stopped, so that its resources soon become free."""
     leaves_for: int | None = None
     """The waiting job for which it is being stopped; 0: it is to go on with more instances."""
     goes_on: int = 0
     """The number of trainers with which it goes on at once after it was stopped. 0: it waits for its turn."""
     noticed_at: float = 0.0
-    """When it was decided that it is stopped; 0 if it is not."""
+    """The time of the decision to stop it; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +279,7 @@ class Reason(StrEnum):
     CAPACITY = "capacity"
     """Other jobs use what it needs."""
     FRAGMENTED = "fragmented"
-    """Enough is free in all, but not on single machines."""
+    """Enough is free in total, but not on single machines."""
     QUOTA = "quota"
     """Its queue, or a parent of it, is at its quota and cannot borrow more now."""
     LENT = "lent"

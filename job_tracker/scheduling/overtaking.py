@@ -1,4 +1,4 @@
-"""Which waiting jobs others may overtake only so often, in one pass."""
+"""Limits in one pass how often waiting jobs are overtaken by others."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ class Blocker:
 
     job_id: int
     promise: Promise
-    """As this pass gives it."""
+    """The promise in this pass."""
     overtaken: int
 
 

@@ -14,7 +14,7 @@ UNLIMITED = 1 << 80
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Alike instances that need machines."""
+    """Equal instances that need machines."""
 
     count: int
     each: Vector
@@ -75,7 +75,7 @@ def _may_hold(demands: Sequence[Demand], fits: Sequence[_Fits]) -> bool:
 
 
 def _choices(where: Where) -> Iterator[tuple[Place | None, Place | None]]:
-    """Yield what to try for `near` and `apart`, the best first."""
+    """Yield the combinations of `near` and `apart` to try, the best first."""
     if where.strict:
         yield where.near, where.apart
         return
@@ -97,7 +97,7 @@ def _groups(
     if near is Place.MACHINE:
         among = (name for name, count in fits[0].items() if count >= demands[0].count) if fits else rooms
         ordered = [(rooms[name].free, name) for name in among]
-        heapify(ordered)  # the first one is mostly enough
+        heapify(ordered)  # the first one is usually enough
         while ordered:
             yield (heappop(ordered)[1],)
         return

@@ -37,7 +37,7 @@ class PreemptionView:
         self._attempts.clear()
 
     def shift(self, seconds: float) -> None:
-        """Move all times by this much, since the clock was set by it."""
+        """Move all times by this much, after the clock was set by as much."""
         for job_id, stake in self.stakes.items():
             noticed_at = stake.noticed_at + seconds if stake.noticed_at else 0.0
             self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds, noticed_at=noticed_at)
@@ -66,7 +66,7 @@ class PreemptionView:
             self._given_way.pop(job.id, None)
 
     def observe(self, job: Job) -> None:
-        """Take in a version of a running job, perhaps with newer progress. An older one is ignored."""
+        """Update a running job, perhaps with newer progress. An older one is ignored."""
         known = self._versions.get(job.id)
         if job.state.is_live and known is not None and job.version >= known:
             self.read(job)

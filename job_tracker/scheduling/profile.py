@@ -1,8 +1,8 @@
 """Free resources over time: of a whole flavor, or of one machine.
 
-What runs now only gives back, so what it leaves free grows. What is taken for later is kept apart, in few
-steps: in each of them, the least is free at its beginning. So a search looks at these steps only, however
-many gangs run.
+Running gangs only give back resources, so the part that they leave free only grows. Resources that are taken
+for later are kept apart, as a few steps. Within a step, the least is free at its beginning. So a search looks
+only at the beginnings of these steps, however many gangs run.
 """
 
 import math
@@ -48,7 +48,7 @@ class Profile:
         return other
 
     def times(self) -> list[float]:
-        """Return when something gets free."""
+        """Return the times at which something becomes free."""
         return sorted({*self._growing()[0], *self._steps})
 
     def earliest(self, need: Vector, length: float, after: float) -> float:
@@ -130,7 +130,7 @@ class Profile:
         return start
 
     def _reaches(self, column: int, amount: int) -> float:
-        """Return when so much is free if nothing is taken for later."""
+        """Return when the need is free if nothing is taken for later."""
         times, columns = self._growing()
         place = bisect_left(columns[column], amount)
         return times[place] if place < len(times) else math.inf
@@ -141,7 +141,7 @@ class Profile:
         return first, max(first + 1, bisect_left(self._steps, end))
 
     def _growing(self) -> tuple[list[float], list[list[int]]]:
-        """Return what gets free if nothing is taken for later: the times, and a column for each resource."""
+        """Return what becomes free if nothing is taken for later: times, and a column for each resource."""
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
             times = [self._now, *(time for time, _ in returned)]

@@ -97,8 +97,8 @@ def snapshot_of(
     """Return the queue as the caller may see it.
 
     `queued` is the number of all waiting jobs, of which not all may have been copied. `with_machines` leaves
-    machines their names if the caller has a role in all projects. With `lanes`, at most so many running jobs
-    are in it, those that began first, and as many waiting ones, those whose reserved start comes first.
+    machines their names if the caller has a role in all projects. `lanes` limits the running jobs to those
+    that began first, and the waiting jobs to those whose reserved starts come first.
     """
     snapshot = seen.situation.snapshot
     names = _Names(seen.tree, caller)

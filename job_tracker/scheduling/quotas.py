@@ -31,7 +31,7 @@ class QuotaRules:
         self.kept: dict[Kind, dict[str, int]] = {}
         """The part of a node's quota that it does not lend. Nodes that lend everything are left out."""
         self.pool: dict[Kind, float] = {}
-        """The capacity, without what nodes keep. Infinite if none does: then the capacity is limit enough."""
+        """The capacity, without what nodes keep. Infinite if none does: the capacity is then the limit."""
         self.max_running = {
             queue.name: queue.max_running for queue in queues.values() if queue.max_running is not None
         }

@@ -8,7 +8,7 @@ from job_tracker.scheduling.model import Gang, Plan, Reason
 
 SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.CAPACITY: "Other jobs use what it needs.",
-    Reason.FRAGMENTED: "Enough is free in all, but not on single machines.",
+    Reason.FRAGMENTED: "Enough is free in total, but not on single machines.",
     Reason.QUOTA: "Its queue, or a parent of it, is at its quota and cannot borrow more now.",
     Reason.LENT: "Other queues have borrowed its queue's quota.",
     Reason.KEPT: "What is free is guaranteed to other queues, which do not lend it.",

@@ -1,4 +1,4 @@
-"""Whose turn it is: the dominant share of decayed usage over weight."""
+"""Finds whose turn it is: by the dominant share of decayed usage over weight."""
 
 import math
 from collections.abc import Mapping, Sequence

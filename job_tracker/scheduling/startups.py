@@ -8,7 +8,7 @@ from job_tracker.scheduling.experience import kind_of
 
 
 class Startups:
-    """The time of a job to get going, by its own attempts; else what is usual for its algorithm.
+    """The time that a job takes to get going: from its own attempts, else from its algorithm.
 
     An attempt gets going with the first step that it reports. For programs that report no steps, it is when
     their master runs. Another leader learns it again from the attempts that run.

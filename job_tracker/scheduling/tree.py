@@ -48,11 +48,11 @@ def pool_of(
     followed: Collection[str] = (),
     labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Pool:
-    """Return the pool of these capacities by flavor, and of the `followed` flavors, whose are not known yet.
+    """Return the pool of these capacities by flavor, and of `followed` flavors, whose capacity is unknown yet.
 
-    Without any, it has one flavor with so many instances. `labels` are those of machines, by flavor. Devices
-    of which one flavor has a capacity are not in the others, unless they have one, too: a job for GPUs does
-    not run on machines without.
+    Without any, it has one flavor with `instances` instances. `labels` are those of machines, by flavor. If
+    one flavor has a capacity of a device, flavors without one have none of it: a job for GPUs does not run on
+    machines without GPUs.
     """
     none = {name: 0 for each in capacities.values() for name in each if is_device(name)}
     flavors = [Flavor(name=name, capacity={**none, **units_of(each)}) for name, each in capacities.items()]

@@ -1,4 +1,4 @@
-"""Why a job waits, as every replica answers it, and only as far as the caller may know."""
+"""Why a job waits: the answer of every replica, limited to what the caller may know."""
 
 import time
 from collections.abc import Sequence
@@ -22,14 +22,14 @@ _REMEDY_SECONDS: Final = 0.5
 
 
 class Source(StrEnum):
-    """From where it is known how long a job runs. The codes are stable: they are in the API."""
+    """The source of the expected run time of a job. The codes are stable: they are in the API."""
 
     GIVEN = "given"
     """Its caller said so."""
     LEARNED = "learned"
-    """Earlier attempts of its project, algorithm and size ran so long."""
+    """Learned from earlier attempts of its project, algorithm and size."""
     DEADLINE = "deadline"
-    """It may not run longer."""
+    """Its deadline: it may not run longer."""
     UNKNOWN = "unknown"
 
 
@@ -47,7 +47,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job waits. A job that is not queued, also not in the cluster's own queue, has no reasons."""
+    """Why a job waits. A job that waits neither here nor in the cluster's own queue has no reasons."""
 
     job: Job
     position: int = 0
@@ -87,7 +87,7 @@ async def explain(mirror: Mirror, caller: Caller, job: Job, position: int) -> Ex
 
 
 def source_of(job: Job, expected: Expected | None) -> Source:
-    """Return from where it is known how long a job runs."""
+    """Return the source of the expected run time of a job."""
     if job.spec.expected is not None:
         return Source.GIVEN
     if expected is None:

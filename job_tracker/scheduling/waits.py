@@ -81,7 +81,7 @@ class WaitTimes:
     """The factors between waits and work ahead, of the jobs that started last and of some that wait."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        """Keep so many of both."""
+        """Keep at most this many of both."""
         self._kept = kept
         self._waiting: dict[int, _Followed] = {}
         self._last: deque[tuple[float, float]] = deque(maxlen=kept)
@@ -116,7 +116,7 @@ class WaitTimes:
         self._waiting.pop(job_id, None)
 
     def shift(self, seconds: float) -> None:
-        """Move the begin of all waits by this much, since the clock was set by it."""
+        """Move the start of all waits by this much, after the clock was set by as much."""
         for job in self._waiting.values():
             job.begin += seconds
 
@@ -141,7 +141,7 @@ class WaitTimes:
         return json.dumps(learned, separators=(",", ":"))
 
     def restore(self, text: str) -> bool:
-        """Replace what was learned by that of a text. Return False and keep it if it is none."""
+        """Replace the learned state by that in a text. Return False and keep it if the text is invalid."""
         try:
             learned = json.loads(text if len(text) <= _MOST_TEXT else "")
             share = min(max(float(learned["share"]), _SHARES[0]), _SHARES[1])

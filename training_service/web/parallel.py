@@ -9,10 +9,10 @@ from job_tracker.domain.job import Job
 from training_service.web.showing import number
 
 MOST_AXES: Final = 9
-"""Of parameters."""
+"""The largest number of parameters that are shown."""
 _MOST_CATEGORIES: Final = 12
 _LOGARITHMIC_FROM: Final = 20.0
-"""A parameter whose largest value is so many times its smallest one has a logarithmic axis."""
+"""A parameter whose largest value is at least this many times its smallest one has a logarithmic axis."""
 _SHADES: Final = 5
 _USUAL: Final = ("accuracy", "score", "loss", "error")
 _NOT_SET: Final = "not set"
@@ -55,7 +55,7 @@ class Row:
 
     job: Job
     values: Sequence[str]
-    """Of the parameters that differ."""
+    """The values of the parameters that differ."""
     result: float | None
     """The last value of the metric."""
 

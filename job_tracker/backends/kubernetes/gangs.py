@@ -56,7 +56,7 @@ class GroupMarks(Protocol):
     """Labels and annotations by which something in the cluster treats the pods of a group as one."""
 
     def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
-        """Return a pod of a group of so many with what names its group."""
+        """Return the pod with the labels and annotations of its group, which has `size` pods."""
         ...
 
     def pod_group(self, metadata: Mapping[str, Any], size: int) -> dict[str, Any] | None:

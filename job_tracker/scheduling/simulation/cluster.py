@@ -27,7 +27,7 @@ class Cluster:
 
     flavors: Sequence[Flavor]
     queues: Mapping[str, Queue] = field(default_factory=dict)
-    """The declared ones. Jobs may also be in others."""
+    """The declared queues. Jobs may also be in others."""
     usage: Mapping[str, Usage] = field(default_factory=dict)
     """The usage of queues before the simulation begins."""
     options: PlannerOptions = field(default_factory=PlannerOptions)

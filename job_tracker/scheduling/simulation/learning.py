@@ -1,4 +1,4 @@
-"""Judges learned durations: how good the waits are that they let us expect."""
+"""Judges learned durations: how good the expected waits are that follow from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -75,7 +75,7 @@ class Summary:
 
     @property
     def utilisation(self) -> float:
-        """That of the resource that was used most."""
+        """The utilisation of the resource that was used most."""
         return max(self.by_resource.values(), default=0.0)
 
     @property

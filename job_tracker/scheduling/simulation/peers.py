@@ -51,7 +51,7 @@ class FreeOverTime:
             self._free[place] -= size
 
     def earliest(self, size: int, duration: float) -> float:
-        """Return the earliest time from which so many are free for so long; infinity: never."""
+        """Return the earliest time from which enough are free for long enough; infinity: never."""
         times, free = self._times, self._free
         start: float | None = None
         for time, here in zip(times, free, strict=True):

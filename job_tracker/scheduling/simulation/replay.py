@@ -109,7 +109,7 @@ def replay(
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """The stop of a job that is being carried out, or that it has not run since."""
+    """The stop of a job that is under way, or after which the job has not run again."""
 
     decision: Preempt
     preemption: Preemption
@@ -147,9 +147,9 @@ class _Replay:
         self._shares = names if len(names) > 1 else set()
         """The queues whose usage matters: a single one shares with none."""
         self._ends: list[tuple[float, int, int]] = []
-        """When which attempt of which job ends unless it is stopped."""
+        """The ends of attempts, unless they are stopped: times, jobs and attempts."""
         self._leaves: list[tuple[float, int, int]] = []
-        """When the group of which attempt of which job that is being stopped is gone."""
+        """When the groups of stopped attempts are gone: times, jobs and attempts."""
         self._attempts: dict[int, Attempt] = {}
         """The last attempt of each job that has made one."""
         self._given_way: dict[int, _Stop] = {}

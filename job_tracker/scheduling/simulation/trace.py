@@ -15,7 +15,7 @@ from job_tracker.scheduling.model import INSTANCES, Allocation, Expected, Part, 
 from job_tracker.scheduling.simulation.attempts import SAVES_AT_NOTICE, Saving
 
 MOST_BYTES: Final = 512 * 1024 * 1024
-"""Of the uncompressed text."""
+"""The largest size of the uncompressed text."""
 MOST_JOBS: Final = 1_000_000
 MOST_SECONDS: Final = 1e10
 MOST_INSTANCES: Final = 1_000_000
@@ -48,7 +48,7 @@ class TraceJob:
     submitted_at: float
     """Seconds from the start of the trace. Less than 0: it waits already."""
     run: float
-    """Seconds. An elastic job takes so long with the size that it asks for, or that it has at the start."""
+    """Seconds. An elastic job takes this long with the size that it asks for, or that it has at the start."""
     instances: int
     """One for each GPU."""
     queue: str = DEFAULT_QUEUE
@@ -58,7 +58,7 @@ class TraceJob:
     said: Expected | None = None
     """How long it was expected to run."""
     each: tuple[Part, ...] = ()
-    """What it asks for, if that is not `instances` alike ones that count only as such."""
+    """Its parts, if they are not just `instances` equal ones without other resources."""
     least: int = 0
     """The smallest number of trainers with which it starts. 0: all."""
     flavor: str = ""
@@ -72,7 +72,7 @@ class TraceJob:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What it asks for."""
+        """The parts that it asks for."""
         return self.each or (Part(self.instances, {INSTANCES: 1}),)
 
 

@@ -63,7 +63,7 @@ def queued(jobs: Sequence[TraceJob], queues: int, seed: int) -> list[TraceJob]:
 def continued(
     jobs: Sequence[TraceJob], capacity: Mapping[str, int], load: float, seconds: float, seed: int
 ) -> list[TraceJob]:
-    """Return further jobs like these, as they may come at random in so many seconds.
+    """Return further jobs like these, as they may come at random within `seconds`.
 
     The work that they offer is the share `load` of the capacity, on average. Raises TraceError if that would
     be more than half of MOST_JOBS.

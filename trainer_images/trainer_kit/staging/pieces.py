@@ -42,7 +42,7 @@ def size_of(piece: Piece) -> int:
 
 
 def piece_size(total: int, ranks: int) -> int:
-    """Return the bytes of a piece, if so many ranks share `total` bytes."""
+    """Return the bytes of a piece, if this many ranks share `total` bytes."""
     return min(PIECE, max(LEAST, -(-total // (_EACH * ranks))))
 
 

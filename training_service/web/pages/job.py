@@ -26,7 +26,7 @@ from training_service.web.visits import LONGEST_KEY, Visit, see
 _EXPLAINED_SECONDS: Final = 0.04
 """The page does not wait longer for the reasons why a job waits. They follow with its first event."""
 _EXPLANATION_SECONDS: Final = 1.0
-"""An explanation may be so old."""
+"""The largest age of an explanation, in seconds."""
 
 
 async def overview(visit: Visit) -> Response:
@@ -114,7 +114,7 @@ async def _shown(
 ) -> dict[str, Any]:
     """Return the values of the changing part.
 
-    In a long queue, it takes a while to say why a job waits. With `patience`, it is left out after so many
+    In a long queue, it takes a while to say why a job waits. With `patience`, it is left out after that many
     seconds.
     """
     job, waiting, is_late = view.job, None, False

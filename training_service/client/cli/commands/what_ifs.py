@@ -21,7 +21,7 @@ def changes(add: Sequence[str], quota: Sequence[str], preempt: bool = False) -> 
 
 
 def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
-    """Return the changes, also those to so many instances in all. Raises BadParameter."""
+    """Return the changes, with those to a total number of instances. Raises BadParameter."""
     if len(cluster.flavors) != 1:
         names = ", ".join(flavor.name for flavor in cluster.flavors)
         raise typer.BadParameter(
