@@ -48,7 +48,7 @@ def pool_of(
     followed: Collection[str] = (),
     labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Pool:
-    """Return the pool of these capacities by flavor, and of `followed` flavors, whose capacity is unknown yet.
+    """Return the pool of these capacities by flavor, and of `followed` flavors, of unknown capacity.
 
     Without any, it has one flavor with `instances` instances. `labels` are those of machines, by flavor. If
     one flavor has a capacity of a device, flavors without one have none of it: a job for GPUs does not run on
