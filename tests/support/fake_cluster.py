@@ -195,8 +195,11 @@ class FakeCluster:
             if refusal := self.webhook(made):
                 return _status(500, "InternalError", refusal)
         self._objects[kind, name] = made
+        self._version += 1
+        made["metadata"]["resourceVersion"] = str(self._version)
+        answer = web.json_response(made, status=201)  # as it is before controllers see it
         self._publish("ADDED", kind, made)
-        return web.json_response(made, status=201)
+        return answer
 
     def _list(self, kind: str, selector: str) -> web.Response:
         items = [each for (of, _), each in self._objects.items() if of == kind and _selects(selector, each)]

@@ -260,6 +260,13 @@ DISRUPTED = Row(
 )
 
 
+NO_GATES = Diagnosis(
+    category=Category.LAUNCH_FAILED,
+    summary="The cluster does not know scheduling gates, so pods would start without Kueue.",
+    resolution="Use a cluster with Kubernetes 1.27 or later, or remove scheduling.delegate.",
+)
+
+
 def without_service(crash: Diagnosis, service: str) -> Diagnosis:
     """Return the diagnosis of a rank that crashed while the group's Service was missing."""
     row = _SERVICE_DELETED

@@ -14,6 +14,7 @@ from functools import partial
 from job_tracker.backends.kubernetes import diagnosis
 from job_tracker.backends.kubernetes.api_errors import AlreadyExists, ApiError, NotFound
 from job_tracker.backends.kubernetes.client import KubernetesClient, Resource
+from job_tracker.backends.kubernetes.kueue import is_gated
 from job_tracker.backends.kubernetes.labels import (
     Manifest,
     digest_of,
@@ -148,7 +149,7 @@ class Launcher:
     async def _create(self, resource: Resource, wanted: Manifest, plan: KubernetesPlan) -> Manifest | None:
         """Create and return the object; None if the name is taken."""
         try:
-            return await self._client.create(resource, wanted)
+            made = await self._client.create(resource, wanted)
         except AlreadyExists:
             return None
         except ApiError as error:
@@ -156,6 +157,9 @@ class Launcher:
             if refusal is None:
                 raise
             raise LaunchFailed(refusal) from error
+        if is_gated(wanted) and not is_gated(made):  # early API servers drop fields that they do not know
+            raise LaunchFailed(diagnosis.NO_GATES)
+        return made
 
     async def _read(self, resource: Resource, name: str) -> Manifest | None:
         try:

@@ -13,12 +13,12 @@ from job_tracker.backends.kubernetes import stopping
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.backends.kubernetes.client import Patience
 from job_tracker.backends.kubernetes.kueue import KueueMarks
-from job_tracker.domain.errors import BackendUnavailable
+from job_tracker.domain.errors import BackendUnavailable, LaunchFailed
 from job_tracker.domain.eviction import EvictionReason
 from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
 from tests.support.backends import KubernetesGroups
-from tests.support.fake_cluster import FakeCluster, fake_cluster
+from tests.support.fake_cluster import FakeCluster, Object, fake_cluster
 from tests.support.jobs import job
 from tests.support.kueue import Kueue
 
@@ -140,6 +140,20 @@ async def test_without_kueue_no_pod_starts_and_the_note_says_so(
     await backend.launch(PAIR)
     await until(backend, says("Kueue does not manage the pod"))
     assert all(cluster.get(name)["spec"]["schedulingGates"] for name in (MASTER, WORKER))
+    await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()
+
+
+async def test_a_cluster_that_drops_the_gates_is_named(
+    backend: KubernetesBackend, cluster: FakeCluster
+) -> None:
+    def drop(pod: Object) -> str:
+        pod["spec"].pop("schedulingGates", None)
+        return ""
+
+    cluster.webhook = drop
+    with pytest.raises(LaunchFailed, match="does not know scheduling gates"):
+        await backend.launch(PAIR)
     await backend.stop(PAIR.group, SECOND)
     assert left(cluster) == set()
 
