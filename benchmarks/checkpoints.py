@@ -1,4 +1,4 @@
-"""The cost of checkpoints to a training, and the training that a kill loses with them.
+"""The cost of checkpoints to a training run, and the work that a kill loses with them.
 
 **Overhead.** One process trains a model whose state is about 50 MB. Windows of equal length alternate: one
 asynchronous save, no save. The difference in CPU time is the price of a save. It is counted as if the

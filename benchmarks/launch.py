@@ -1,7 +1,7 @@
 """Time of a launch: from Train's answer at the client until every process of the group runs.
 
 A job has three instances; capacity is free and the service is otherwise idle. The program is `date +%s%N`,
-which prints the time at once, so the figure has no start-up of a shell, of Python or of a training in it.
+which prints the time at once, so the figure has no start-up of a shell, of Python or of training in it.
 Client, service and processes read the same clock. The group's log says when each process ran. The next
 job is submitted when the group has ended.
 

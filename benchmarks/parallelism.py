@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="parallelism", description=__doc__.partition("\n")[0])
     parser.add_argument("--dataset", required=True, metavar="ID")
     parser.add_argument("--version", required=True, metavar="HASH")
-    parser.add_argument("--steps", default="20", help="of each training (default: 20)")
+    parser.add_argument("--steps", default="20", help="of each training run (default: 20)")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=STRATEGIES, help="(default: all)")
     options = parser.parse_args()
 

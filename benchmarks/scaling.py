@@ -2,7 +2,7 @@
 
     python -m benchmarks.scaling [--predictions | --plans] [--quick]      (as root)
 
-- the speed of three trainings on three and four instances, predicted from runs on one and two and from
+- the speed of three training runs on three and four instances, predicted from runs on one and two and from
   network-check;
 - the planner's first choice, against the fastest of the layouts that were tried, in several settings.
 
@@ -153,7 +153,7 @@ def _ranks(rate: str) -> Iterator[Ranks]:
 
 
 def measure(quick: bool, parts: Sequence[str] = PARTS) -> list[Row]:
-    """Return the rows of the parts; with `quick`, of one training and two settings, and shorter runs."""
+    """Return the rows of the parts; with `quick`, of one training run and two settings, and shorter runs."""
     if lacking := missing():
         return [Row("scaling", f"not measured: it needs {lacking}")]
     with _ranks(RATE) as ranks:
@@ -249,7 +249,7 @@ def _plans(ranks: Ranks, settings: Sequence[tuple[str, Mapping[str, str], int]],
 
 @dataclass(frozen=True)
 class Device:
-    """What a training takes on one device."""
+    """The costs of a training run on one device."""
 
     seconds: float
     """Of a step, in proportion to its examples."""

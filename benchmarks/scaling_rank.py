@@ -68,7 +68,7 @@ def _serve(order: dict[str, Any], answers: TextIO) -> None:
 
 
 def train(settings: dict[str, Any]) -> dict[str, Any]:
-    """Time steps of a training for about `settings["seconds"]`. Return the median step of this rank."""
+    """Time steps of a training run for about `settings["seconds"]`. Return the median step of this rank."""
     with join() as group:
         model, step = MODELS[settings["model"]](settings, group)
         began = time.perf_counter()

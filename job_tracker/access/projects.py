@@ -49,7 +49,7 @@ class Projects:
         return self._stored.keys()
 
     async def declare(self, declared: Declared, source: str) -> None:
-        """Use other files from now on. Later changes in them are events, with `source` as their detail."""
+        """Take declarations from other files. Later changes in them are events, with `source` as detail."""
         self._source = ""
         self._declared_now = declared
         await self.load()

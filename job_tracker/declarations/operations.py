@@ -191,7 +191,7 @@ class Declarations:
         await self._remove(caller, Kind.QUEUE, name, "")
 
     async def _check_queue(self, name: str, definition: str | None) -> None:
-        """Raise InvalidField or NotPossible unless the queue can be changed so; None: removed."""
+        """Raise InvalidField or NotPossible unless the queue can have this recipe (None: be removed)."""
         recipe = None if definition is None else self._catalog.read_queue(definition)
         if recipe is not None and (unknown := unknown_projects(recipe, self._projects.names())):
             raise InvalidField(

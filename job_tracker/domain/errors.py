@@ -125,7 +125,7 @@ class RateExceeded(LimitExceeded):
 
 
 class TooManyTokens(LimitExceeded):
-    """As many tokens are valid as the service allows, or as it allows a project."""
+    """The service, or the project, already has as many valid tokens as are allowed."""
 
     def __init__(self, most: int, project: str = "") -> None:
         setting = "limits.tokens_of_project" if project else "limits.tokens"

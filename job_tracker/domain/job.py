@@ -21,9 +21,9 @@ from job_tracker.domain.states import TRANSITIONS as TRANSITIONS
 from job_tracker.domain.states import JobState as JobState
 
 _OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
-"""Another attempt follows these in any case, since no attempt was made."""
+"""Failures before an attempt was really made. Another attempt follows in any case."""
 _MOST_UNCOUNTED = 20
-"""After these, others count. So a job that the engine never accepts ends some time."""
+"""Further such failures count, so a job that the engine never accepts ends at some time."""
 MOST_EVICTIONS = 100
 """After these, others count as failures. So a job that is always deleted ends some time."""
 _DETAIL_IN_MOVES = 1000  # characters
@@ -55,8 +55,8 @@ class Job:
     """Sorted. Tags and note may change in every state, without a new version: the tracker ignores them."""
     note: str = ""
     allocation: Allocation | None = None
-    """What the current or last attempt got. None: none yet, as while the job is queued, or by a version
-    without allocations."""
+    """The allocation of the current or last attempt. None: there was no attempt yet, or an earlier version
+    launched it."""
 
     @property
     def group(self) -> GroupRef:
@@ -277,8 +277,9 @@ class Job:
     def decided(self, ending: Ending) -> "Job":
         """Return the job with this decided ending. Raises IllegalMove if another was decided before.
 
-        Only a cancel may replace the decision to make another attempt, and only a failure that of a success:
-        a worker may fail while it has time to end. A preempted or evicted attempt may still end by itself.
+        There are three exceptions. A cancel replaces the decision to make another attempt. A failure replaces
+        a success, since a worker may fail while it has time to end. Any other ending replaces an
+        interruption, since the attempt may still end by itself.
         """
         before = self.ending.state if self.ending is not None else None
         overruled = (
@@ -338,7 +339,7 @@ class Job:
 
     @property
     def _uncounted_attempts(self) -> int:
-        """The number of earlier attempts that do not count, since they have not had what they were given."""
+        """The number of earlier attempts that do not count: interrupted ones, and those of _OF_NO_ATTEMPT."""
         lost = sum(
             move.state is JobState.BACKOFF
             and move.diagnosis is not None

@@ -14,7 +14,7 @@ class Horovod(StartedAsIs):
     traits = Traits()
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """The group variables of `rank`."""
+        """The environment variables by which the instance `rank` joins its group."""
         size = str(layout.size)
         return {
             **group_variables(layout, rank),

@@ -27,7 +27,7 @@ def nothing_more(_job: Job) -> Mapping[str, str]:
 
 
 def job_environment(job: Job) -> dict[str, str]:
-    """The variables of every process of the job's current attempt, for all ranks and frameworks."""
+    """Return the environment variables that all processes of the job's current attempt have in common."""
     spec = job.spec
     return {
         **spec.environment,

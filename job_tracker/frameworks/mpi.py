@@ -17,7 +17,7 @@ class Mpi:
     traits = Traits(starts_processes=True, roles={_LAUNCHER: Role(at_most=1, takes_rank_0=True)})
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """The variables of the instance `rank`."""
+        """The environment variables by which the instance `rank` joins its group."""
         return {
             "MASTER_ADDR": layout.master.host,
             "MASTER_PORT": str(layout.master.port),

@@ -126,7 +126,7 @@ def advanced(
 
 
 def _with_saves(now: Progress, artifacts: Iterable[Artifact]) -> Progress:
-    """`now` with these checkpoints. The step of one is at the end of its location; else that of now."""
+    """Return `now` with these checkpoints. The step is at the end of the location, or else that of now."""
     for artifact in artifacts:
         if artifact.kind == CHECKPOINT:
             found = _STEP_AT_END.search(artifact.uri)

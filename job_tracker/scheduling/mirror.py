@@ -198,7 +198,7 @@ class Mirror:
         await self._read_queued(0, now)
 
     async def _read_queued(self, last: int, now: float) -> None:
-        """Read waiting jobs behind one, as long as there are not too many."""
+        """Read the waiting jobs behind the job `last`, until MOST_QUEUED are known."""
         while page := await self._store.first_queued(_PAGE, last):
             for job in page:
                 self._take_in(job, now)

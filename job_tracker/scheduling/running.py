@@ -172,9 +172,9 @@ def trainers_of(run: Running) -> int:
 
 
 def resized(run: Running, trainers: int) -> Running:
-    """Return a gang with another number of trainers. With fewer, those of the highest ranks are gone.
+    """Return a gang with another number of trainers. With fewer, the highest ranks are left out.
 
-    Where machines are known, those of further trainers are not.
+    With more, its machines are no longer known.
     """
     held, nodes = trainers_of(run), run.allocation.nodes
     kept = nodes[:trainers] + nodes[held:] if trainers <= held else ()

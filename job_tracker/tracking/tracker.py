@@ -452,6 +452,6 @@ class Tracker:
                 )
             for rank in after.ranks:
                 if rank.restarts > before.restarts_of(rank.rank):
-                    self.progress.forgive(after.group)  # its stall was the reason, or is no longer known
+                    self.progress.forgive(after.group)  # the stall led to this restart, or is outdated by it
                     log.warning("job %d: rank %d: %s", after.id, rank.rank, rank.note)
         return saved

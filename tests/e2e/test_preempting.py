@@ -1,4 +1,4 @@
-"""A training with four processes gives way to a job of a higher priority, and loses nothing."""
+"""A training run with four processes gives way to a job of a higher priority, and loses nothing."""
 
 import json
 import re

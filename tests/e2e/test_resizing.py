@@ -1,4 +1,4 @@
-"""A training by torchrun becomes smaller and larger, and reaches the loss of one process."""
+"""A training run by torchrun becomes smaller and larger, and reaches the loss of one process."""
 
 import re
 from datetime import timedelta

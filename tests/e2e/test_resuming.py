@@ -1,4 +1,4 @@
-"""A training whose workers are killed twice resumes each time, and ends with the same model."""
+"""A training run whose workers are killed twice resumes each time, and ends with the same model."""
 
 import json
 from collections.abc import Iterator

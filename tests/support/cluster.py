@@ -159,7 +159,7 @@ class Cluster:
         _run("cont", part)
 
     def slow(self, part: str, percent: float | None) -> None:
-        """Give it so much of one CPU (0.1 or more) and no more; None: as much as it wants."""
+        """Limit it to this share of one CPU (0.1 or more); None: no limit."""
         if percent is None:
             _run("slow", part, "off")
         else:

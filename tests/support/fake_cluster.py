@@ -226,7 +226,7 @@ class FakeCluster:
         return web.json_response(found)
 
     def end_pod(self, name: str) -> None:
-        """Delete a pod with a grace: one that runs exists until its node has ended it."""
+        """Delete a pod with a grace. If it runs, it exists until its node has ended it."""
         if "running" in self._state_of(name) and not self.ends_pods_at_once:
             self.mark_deleted(name)
         else:

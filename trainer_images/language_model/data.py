@@ -1,4 +1,4 @@
-"""Reads the corpus and divides it into the steps of a training.
+"""Reads the corpus and divides it into the steps of a training run.
 
 The examples of a step depend only on the seed and on the number of examples taken before, not on the number
 of processes. So all layouts learn from the same examples.
@@ -59,7 +59,7 @@ class Examples:
 
 
 class Place:
-    """The position of a training in its examples. Each epoch has its own order."""
+    """The position of a training run in its examples. Each epoch has its own order."""
 
     def __init__(self, examples: int, seed: int) -> None:
         self._examples = examples

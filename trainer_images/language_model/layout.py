@@ -34,7 +34,7 @@ LARGEST_CONTEXT = 4095
 
 @dataclass(frozen=True)
 class Layout:
-    """One training: the model, the batch, and their division among WORLD_SIZE processes.
+    """One training run: the model, the batch, and their division among WORLD_SIZE processes.
 
     Each field is set by the environment variable of its name in upper case. Raises ParameterError, with the
     numbers and the rule, for an invalid combination.

@@ -81,7 +81,7 @@ class NetworkCheck:
             self._report_summary()
 
     def result(self) -> dict[str, Any]:
-        """Return the measure in the schema of README.md."""
+        """Return the measurements in the schema of README.md."""
         median = median_of(self.pairs)
         size = self._group.size
         return {

@@ -16,11 +16,11 @@ class Parameters:
     """The measurements to make, and for how long."""
 
     sizes: tuple[int, ...]
-    """Of messages, in bytes, ascending."""
+    """The sizes of messages, in bytes, ascending."""
     repeats: int
     """The most repetitions of a size, after one to warm up. The result is their median."""
     seconds: float
-    """The time for all repetitions of one size. A size of which one message takes longer is left out."""
+    """The time for all repetitions of one size. A size is left out if a single message takes longer."""
     slow_factor: float
     """A link is slow if it is this many times slower than usual."""
     timeout: int

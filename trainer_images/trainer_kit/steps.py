@@ -65,7 +65,7 @@ class Steps:
     def step(self, number: int) -> None:
         """Note that this many steps are done. A number that was noted before changes nothing.
 
-        A step after the end is one of another training in this process.
+        A step after the end is one of another training run in this process.
         """
         if self._phase == DONE:
             self._phase, self._step, self._began = TRAINING, None, None

@@ -1189,7 +1189,7 @@ Global___Diagnosis: _TypeAlias = Diagnosis  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
-    """The progress of a training."""
+    """The progress of a job's training."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -76,7 +76,7 @@ class CallInterceptor:
         self._logged = Rate(_REFUSALS_LOGGED, _REFUSALS_AT_ONCE)
 
     def on(self, server: grpc.aio.Server) -> grpc.aio.Server:
-        """Return what the generated code adds services to, so that `server` gets them wrapped."""
+        """Return a stand-in for `server`. Services that are added to it are wrapped by this interceptor."""
         return cast(grpc.aio.Server, _Wrapping(server, self._wrap))
 
     def _wrap(self, method: str, handler: _Handler) -> _Handler:

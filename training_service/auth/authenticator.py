@@ -88,7 +88,7 @@ def bearer_token(metadata: Pairs) -> str | None:
 
 
 class NotingRefusals:
-    """Passes on the callers that another authenticator identifies, and an event of each that it does not."""
+    """Returns the callers that another authenticator identifies, and notes an event of each refusal."""
 
     def __init__(
         self, proofs: Authenticator, note: EventObserver, clock: Callable[[], datetime] = utc_now

@@ -34,14 +34,14 @@ class AsyncPrograms:
         metadata: Callable[[Metadata], Metadata],
         timeout: float,
     ) -> None:
-        """`metadata` adds the token of the moment to the metadata of a call."""
+        """`metadata` adds the current token to the metadata of a call."""
         self._stub = ProgramServiceStub(channel)
         self._address = address
         self._metadata = metadata
         self._timeout = timeout
 
     async def upload(self, files: WorkingTree, on_progress: OnProgress | None, project: Metadata) -> None:
-        """Send what the service lacks of the files.
+        """Send the files that the service lacks.
 
         If the connection breaks, this connects again, and sends nothing twice that has arrived. It raises
         Unavailable if the service does not answer the first call for about 3 s, or a later one for about

@@ -162,8 +162,8 @@ class Timeline:
     def _counted(self) -> tuple[float, float]:
         """Return the time that counts, in seconds: the whole step, or what is between filling and draining.
 
-        Without flushes, the passes are a piece of a training. At its ends, some ranks have none, since those
-        are in the steps before and after.
+        Without flushes, the passes are a piece of a training run. At its ends, some ranks have none, since
+        theirs are in the steps before and after.
         """
         if not self.measured.flushed:
             ranks = range(self.measured.ranks)

@@ -69,7 +69,7 @@ class Parallel:
     metric: str
     """Empty: no job has a metric."""
     metrics: Sequence[str]
-    """All that may be chosen."""
+    """All metrics that may be chosen."""
     axes: Sequence[Axis]
     lines: Sequence[Line]
     rows: Sequence[Row]

@@ -180,7 +180,7 @@ class _Site:
         message: str,
         seconds: float,
     ) -> None:
-        """Count the request. Log it if it failed or changed something, as calls of the API."""
+        """Count the request. Log it if it failed or changed something, as for calls of the API."""
         self._observe(f"web {page.name}", code, seconds)
         if code is grpc.StatusCode.OK and CHANGING.isdisjoint(page.calls):
             return

@@ -40,7 +40,7 @@ def for_program(diagnosis: Diagnosis, backend: str) -> Diagnosis:
 
 
 def files_damaged(problem: str) -> Diagnosis:
-    """Diagnose that the files of a job's program are not all there."""
+    """Return the diagnosis of a program whose files are incomplete."""
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
         summary="The files of the job's program are not complete on the service's disk.",

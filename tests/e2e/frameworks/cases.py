@@ -21,7 +21,7 @@ GOOD = 0.75
 
 @dataclass(frozen=True)
 class Case:
-    """The request of one training."""
+    """The request of one training run."""
 
     algorithm: str
     instances: int

@@ -1,4 +1,4 @@
-"""On real engines, a training gives way to a job of a higher priority, and goes on from its checkpoint."""
+"""On real engines, a training run gives way to a job of higher priority, and goes on from its checkpoint."""
 
 import re
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ step = SGD.step
 SGD.step = lambda *given, **named: (time.sleep(0.1), step(*given, **named))[1]
 runpy.run_module("pytorch_questions.train", run_name="__main__")
 """
-"""A training that leaves the processors to those for which it waits."""
+"""A training run that leaves the processors to those for which it waits."""
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(1e6)"
 GRACE = 12
 INSTANCE = "test-preempting"

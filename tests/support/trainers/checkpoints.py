@@ -1,4 +1,4 @@
-"""A training small enough to run within a test, and a file system that fails on request."""
+"""A training run small enough to run within a test, and a file system that fails on request."""
 
 import errno
 from collections.abc import Iterator

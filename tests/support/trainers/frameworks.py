@@ -16,7 +16,7 @@ from tests.support.trainers.launcher import Ended, Launcher, end_of
 GROUP_BATCH = 96
 """Examples per step of the whole group, so that groups of 1, 2 and 3 take the same examples."""
 PATIENCE = 240
-"""Seconds until a training counts as stuck.
+"""Seconds until a training run counts as stuck.
 
 It takes 4. At a load of 25 on 2 cores, importing TensorFlow took 95.
 """
@@ -30,7 +30,7 @@ Processes = list[subprocess.Popen[str]]
 
 
 class Trained(NamedTuple):
-    """The result of a training."""
+    """The result of a training run."""
 
     model: Path
     ends: Sequence[Ended]

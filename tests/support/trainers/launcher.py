@@ -32,7 +32,7 @@ class Ended(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The result of a training."""
+    """The result of a training run."""
 
     model: Path
     ends: list[Ended]

@@ -144,7 +144,7 @@ def _read(folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest) 
             arrays = tree.read_arrays(file, count)
     content = tree.decode(values, arrays)
     if not _is_of_training(content):
-        raise DamagedError("its values are malformed: they are not those of a training")
+        raise DamagedError("its values are malformed: they are not those of a training run")
     return cast(dict[str, Any], content)
 
 

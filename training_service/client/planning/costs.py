@@ -1,4 +1,4 @@
-"""Memory and time of one layout of a training.
+"""Memory and time of one layout of a training run.
 
 Sources: Rajbhandari et al., *ZeRO*, SC 2020 (states, traffic); Narayanan et al., SC 2021 (waiting of
 pipelines, traffic of tensor and pipeline ranks); Korthikanti et al., 2022 (activations, sequence
@@ -32,7 +32,7 @@ MOMENTS = {"adam": 2, "adamw": 2, "momentum": 1, "sgd": 0}
 
 @dataclass(frozen=True)
 class Training:
-    """A training: its model, its batch, and how it is computed."""
+    """A training run: its model, its batch, and how it is computed."""
 
     model: Model
     batch: int
@@ -72,7 +72,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a training is divided among devices."""
+    """How a training run is divided among devices."""
 
     data: int = 1
     tensor: int = 1

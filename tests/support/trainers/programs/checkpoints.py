@@ -1,4 +1,4 @@
-"""A training with dropout, momentum and every kind of randomness, which prints each loss exactly.
+"""A training run with dropout, momentum and every kind of randomness, which prints each loss exactly.
 
 With SHARDED, every process holds only its shard of the model. With WAIT, each step waits for its save.
 With URIs of the form hindered://, HINDER=stall stalls the writing of a manifest for ever, HINDER=refuse

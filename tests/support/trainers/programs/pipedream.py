@@ -1,4 +1,4 @@
-"""Two trainings with PipeDream's loop in a group. Returns the reports of one, and the error of the other."""
+"""Two runs of PipeDream's loop in a group. Returns the reports of one, and the error of the other."""
 
 import os
 from typing import Any

@@ -2,7 +2,7 @@
 
 Importing PyTorch takes longer than all trainings together, so one group does them in turn. For each, rank 0
 writes the losses, the cost of a step and the final weights to a file in the folder RESULTS. With SWITCH
-they are parts of one training: each layout resumes from the checkpoint of the one before.
+they are parts of one training run: each layout resumes from the checkpoint of the one before.
 """
 
 import json

@@ -53,7 +53,7 @@ class State:
         of them and its random state. Rank 0 returns the rest.
         """
         tensors = self._tensors()
-        # Refuse an object that could not be loaded again now, rather than when resuming.
+        # Refuse now an object that could not be loaded when resuming.
         self.packing.pack([value for value in _values(tensors) if not isinstance(value, torch.Tensor)])
         others = self.packing.pack({name: other.state_dict() for name, other in self.others.items()})
         common = {"others": others} if self.group.is_master else {}

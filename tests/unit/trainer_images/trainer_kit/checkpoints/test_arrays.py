@@ -1,4 +1,4 @@
-"""A training without PyTorch's checkpoints resumes with its arrays, position and random numbers."""
+"""A training run without PyTorch's checkpoints resumes with its arrays, position and random numbers."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from tests.support.trainers.checkpoints import manifest_of, parts_of
 
 
 class Training:
-    """A training that depends on its weights, its steps, and every kind of randomness."""
+    """A training run that depends on its weights, its steps, and every kind of randomness."""
 
     def __init__(self, run: Kept, state: dict[str, Any]) -> None:
         self.run = run
