@@ -54,7 +54,7 @@ def test_a_killed_service_adopts_its_groups_after_a_restart(server: Server) -> N
         assert client.status(job).status == pb.running
         assert [server.rank(job, rank) for rank in range(3)] == before
         client.cancel(job)
-        ended = client.wait(job, timeout=20)
+        ended = client.wait(job)
         assert ended.status == pb.cancelled
         assert ended.attempt == 1
     assert not any(process.is_running() for process in before)
@@ -71,8 +71,8 @@ def test_a_job_that_ends_during_downtime_keeps_its_outcome(server: Server) -> No
     for process in processes:
         process.wait()
     with server.start() as client:
-        assert client.wait(good, timeout=20).status == pb.succeed
-        failed = client.wait(bad, timeout=20)
+        assert client.wait(good).status == pb.succeed
+        failed = client.wait(bad)
         assert (failed.status, failed.diagnosis.category) == (pb.failure, "crashed")
         assert failed.ranks[0].exit_code == 3
 
@@ -119,7 +119,7 @@ def test_a_rank_killed_by_hand_fails_the_job_and_stops_the_others(server: Server
         reaches(client, job, pb.running)
         others = [server.rank(job, rank) for rank in (0, 2)]
         server.rank(job, 1).kill()
-        failed = client.wait(job, timeout=20)
+        failed = client.wait(job)
         assert (failed.diagnosis.category, failed.diagnosis.rank) == ("killed", 1)
         assert [rank.phase for rank in failed.ranks] == [
             pb.RANK_PHASE_STOPPED,
@@ -142,7 +142,7 @@ def test_a_group_with_a_rank_killed_by_hand_is_restarted_as_a_whole(server: Serv
         assert [process.environ()["JOB_ATTEMPT"] for process in second] == ["2"] * 3
         assert "".join(piece.text for piece in client.logs(job, attempt=1)) == "up\n"
         second[2].kill()
-        failed = client.wait(job, timeout=20)
+        failed = client.wait(job)
         assert (failed.status, failed.attempt, failed.diagnosis.rank) == (pb.failure, 2, 2)
 
 
@@ -161,7 +161,7 @@ def test_a_backoff_is_not_cut_short_by_a_kill(server: Server) -> None:
         assert began >= due
         assert began < possible + timedelta(seconds=20)  # before the next periodic look at all jobs
         client.cancel(job)
-        assert client.wait(job, timeout=20).status == pb.cancelled
+        assert client.wait(job).status == pb.cancelled
 
 
 def test_a_second_sigterm_ends_the_service_at_once(server: Server) -> None:

@@ -68,7 +68,7 @@ def test_a_follower_loses_no_line_and_gets_none_twice_when_the_service_is_killed
             server.start().close()
         following.join(60)
         assert followed == EXPECTED
-        assert client.wait(job, timeout=20).status == pb.succeed
+        assert client.wait(job).status == pb.succeed
 
 
 def test_a_log_is_read_from_storage_when_the_files_of_the_machine_are_gone(server: Server) -> None:

@@ -12,4 +12,4 @@ def test_jobs_start_as_soon_as_their_queue_allows_it(server: Server) -> None:
         )
         assert [reason.code for reason in client.why(job).reasons] == ["max_running"]
         client.catalog.set_queue("closed", {"max_running": 1})
-        client.wait(job, timeout=20)
+        client.wait(job)

@@ -39,7 +39,7 @@ def test_jobs_survive_a_kill_of_the_service(service: Server, redis: RedisServer)
     with service.start("--capacity", "1") as client:
         assert [client.status(job).positionInQueue for job in waiting] == list(range(5))
         client.cancel(running)
-        assert [client.wait(job, timeout=20).status for job in waiting] == [pb.succeed] * 5
+        assert [client.wait(job).status for job in waiting] == [pb.succeed] * 5
         assert submit(client) == waiting[-1] + 1
     assert "s3cret" not in service.log.read_text()
     assert not (service.folder / "jobs.db").exists()
@@ -53,7 +53,7 @@ def test_jobs_survive_a_kill_of_the_server(service: Server, redis: RedisServer) 
         with pytest.raises(Unavailable, match=r"the job store at redis://.* does not answer"):
             client.status(running)
         redis.start("--requirepass", "s3cret")
-        done = [client.wait(job, timeout=20) for job in (running, *waiting)]
+        done = [client.wait(job) for job in (running, *waiting)]
         assert [(job.status, job.attempt) for job in done] == [(pb.succeed, 1)] * 4
 
 

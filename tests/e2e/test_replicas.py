@@ -85,7 +85,7 @@ class Replicas:
                 for job in jobs:
                     client.cancel(job.job_id)
                 for job in jobs:
-                    client.wait(job.job_id, timeout=20)
+                    client.wait(job.job_id)
         for each in alive:
             assert each.end(signal.SIGTERM) == 0
 
@@ -125,7 +125,7 @@ def test_all_serve_and_one_leads(replicas: Replicas) -> None:
         logs = other.logs(job, follow=True)
         assert next(logs).text == "up\n"
         other.cancel(job)
-        assert client.wait(job, timeout=20).status == pb.cancelled
+        assert client.wait(job).status == pb.cancelled
         assert list(logs) == []
     assert "leads now" in first.log.read_text()
     assert "leads now" not in second.log.read_text() + third.log.read_text()
@@ -142,9 +142,9 @@ def test_another_leads_within_ten_seconds_of_a_kill(replicas: Replicas) -> None:
         first.end(signal.SIGKILL)
         assert replicas.leader(within=10, other_than=first) is second
         client.cancel(running)
-        assert client.wait(running, timeout=10).status == pb.cancelled
+        assert client.wait(running).status == pb.cancelled
         assert time.monotonic() - killed_at < 10
-        assert client.wait(waiting, timeout=10).status == pb.succeed
+        assert client.wait(waiting).status == pb.succeed
     assert replicas.ran() == {
         (str(running), "1", "0", "began"): 1,
         (str(waiting), "1", "0", "began"): 1,
@@ -169,7 +169,7 @@ def test_the_last_of_three_leads_when_two_are_killed(replicas: Replicas, hasty: 
         assert client.status(job).status == pb.running
         assert last.rank(job, 0) == before
         client.cancel(job)
-        assert client.wait(job, timeout=20).status == pb.cancelled
+        assert client.wait(job).status == pb.cancelled
 
 
 def test_another_leads_at_once_after_an_orderly_stop(replicas: Replicas) -> None:
@@ -185,7 +185,7 @@ def test_another_leads_at_once_after_an_orderly_stop(replicas: Replicas) -> None
         assert first.process.wait(10) == 0
         assert second.rank(job, 0) == before
         client.cancel(job)
-        ended = client.wait(job, timeout=10)
+        ended = client.wait(job)
         assert (ended.status, ended.attempt) == (pb.cancelled, 1)
 
 
@@ -202,10 +202,10 @@ def test_a_paused_leader_changes_nothing_when_it_continues(replicas: Replicas, h
         paused.process.send_signal(signal.SIGSTOP)
         replicas.leader(within=5, other_than=paused)
         client.cancel(running[0])  # makes the knowledge of the paused leader obsolete
-        assert client.wait(waiting[-1], timeout=20).status == pb.succeed
+        assert client.wait(waiting[-1]).status == pb.succeed
         paused.process.send_signal(signal.SIGCONT)
         late = submit(client, RECORD=record)
-        assert client.wait(late, timeout=20).status == pb.succeed
+        assert client.wait(late).status == pb.succeed
     deadline = time.monotonic() + 5
     while "lost leadership" not in paused.log.read_text() and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -214,7 +214,7 @@ def test_a_paused_leader_changes_nothing_when_it_continues(replicas: Replicas, h
     with replicas.client(paused) as client:
         assert client.status(running[1]).status == pb.running
         client.cancel(running[1])
-        assert client.wait(running[1], timeout=20).status == pb.cancelled
+        assert client.wait(running[1]).status == pb.cancelled
         states = {job.job_id: (job.status, job.attempt) for job in client.list()}
     assert states == {
         **dict.fromkeys([*waiting, late], (pb.succeed, 1)),

@@ -159,7 +159,7 @@ def test_a_second_service_in_the_same_folder_ends_the_first(
     with second.start() as client:
         assert client.status(job).job_id == job
         client.cancel(job)
-        client.wait(job, timeout=20)
+        client.wait(job)
     assert second.end(signal.SIGTERM) == 0
 
 
@@ -177,7 +177,7 @@ def test_a_service_with_an_emptied_store_does_not_touch_running_jobs(service: Se
     # The new store has separate groups.
     with service.start("-s", "storage.start_anew=true") as client:
         again = client.submit("program", "1", "v1")
-        ended = client.wait(again, timeout=20)
+        ended = client.wait(again)
         assert (again, ended.status) == (job, pb.succeed)
         assert "default/" in ended.model_uri
     service.end(signal.SIGTERM)
@@ -188,5 +188,5 @@ def test_a_service_with_an_emptied_store_does_not_touch_running_jobs(service: Se
         assert client.status(job).status == pb.running
         assert client.status(job).model_uri != ended.model_uri
         client.cancel(job)
-        assert client.wait(job, timeout=20).status == pb.cancelled
+        assert client.wait(job).status == pb.cancelled
     assert not rank.is_running()

@@ -37,6 +37,8 @@ IMPORTED = (
 )
 """What services import and compute before they read their settings, what most of them import later, and what
 trainctl imports."""
+PATIENCE = 90.0
+"""Seconds after which a service or job that is to end is stuck. At a load of 34, 2 s of CPU took 30 s."""
 PROGRAM = Path(__file__).with_name("program.py")
 CONFIG = f"""
 [algorithms.program]
@@ -74,7 +76,7 @@ class Server:
     def refused(self, *arguments: str) -> str:
         """Return the log of a service that refuses to start."""
         begin = self.log.stat().st_size if self.log.exists() else 0
-        assert self._spawn(arguments).wait(timeout=20) == 2
+        assert self._spawn(arguments).wait(timeout=PATIENCE) == 2
         return self.log.read_text()[begin:]
 
     def _spawn(self, arguments: tuple[str, ...]) -> subprocess.Popen[Any]:
@@ -90,7 +92,7 @@ class Server:
         """Send the signal and return the exit code."""
         assert self.process is not None
         self.process.send_signal(number)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=PATIENCE)
 
     def rank(self, job_id: int, rank: int) -> psutil.Process:
         """Find the training process of a rank by its environment."""
@@ -125,7 +127,7 @@ def server(tmp_path: Path, storage: Path) -> Iterator[Server]:
         for job in client.list():
             client.cancel(job.job_id)
         for job in client.list():
-            client.wait(job.job_id, timeout=20)
+            client.wait(job.job_id, timeout=PATIENCE)
     assert made.end(signal.SIGTERM) == 0
 
 
@@ -144,12 +146,8 @@ def forked_services(service_forks: ForkServer, monkeypatch: pytest.MonkeyPatch) 
 
 
 def run(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run the command to its end with only PATH and these environment variables.
-
-    The limit is for busy machines: a start that is not forked needs up to 2 s of CPU time, which took 30 s at
-    a load of 34.
-    """
-    return run_within(90, arguments, {"PATH": os.environ["PATH"], **environment})
+    """Run the command to its end with only PATH and these environment variables."""
+    return run_within(PATIENCE, arguments, {"PATH": os.environ["PATH"], **environment})
 
 
 def run_within(
