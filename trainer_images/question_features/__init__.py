@@ -18,14 +18,19 @@ from numpy.typing import NDArray
 TERMS = 16_384
 
 
-def load(uri: str, split: str) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+def load(uri: str, split: str, name: str = "examples.csv") -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
     """Load a split of the data in the folder `uri`: the terms of each question, and its class from 0."""
-    classes = {label_id: number for number, (label_id, _) in enumerate(_rows(f"{uri}/labels.csv"))}
-    chosen = [(text, label_id) for text, label_id, of in _rows(f"{uri}/examples.csv") if of == split]
+    classes = {label_id: number for number, label_id in enumerate(labels(uri))}
+    chosen = [(text, label_id) for text, label_id, of in _rows(f"{uri}/{name}") if of == split]
     features = np.zeros((len(chosen), TERMS), np.bool_)
     for row, (text, _) in zip(features, chosen, strict=True):
         row[numbers_of(text)] = True
     return features, np.array([classes[label_id] for _, label_id in chosen], np.int32)
+
+
+def labels(uri: str) -> list[str]:
+    """Return the ids of the classes in the folder `uri`, in their order."""
+    return [label_id for label_id, _ in _rows(f"{uri}/labels.csv")]
 
 
 def numbers_of(text: str) -> list[int]:

@@ -15,6 +15,7 @@ from language_model.layout import Layout
 from trainer_kit import environment, meeting
 from trainer_kit.averaging import Averaging
 from trainer_kit.checkpoints.settings import Settings as CheckpointSettings
+from trainer_kit.staging.settings import Settings as StagingSettings
 
 from job_tracker.catalog import Algorithm, Parameter
 from job_tracker.frameworks.reserved_names import is_reserved
@@ -50,12 +51,15 @@ NOT_FOLLOWED = {
     ("trainer_kit.process", "trainer_kit.group"),
     ("trainer_kit.checkpoints", "trainer_kit.checkpoints.pytorch.keeping"),
 }
+AVERAGING = {"BUCKET_MB", "GRADIENT_COMPRESSION", "POWERSGD_RANK", "POWERSGD_START"}
+NOT_USED = {"federated": AVERAGING}
+"""What the kit would read for a program that averages gradients; by the algorithm that does not."""
 # These have no default, or one that depends on the group.
 WITHOUT_DEFAULT = {"BUCKET_MB", "REFERENCE_BATCH_SIZE", "GROW_AT", "LARGEST_BATCH_SIZE", "NODE_SIZE"}
 # The caller passes the names of these variables.
 READERS = "trainer_kit.environment"
-# A setting of the configuration: the service gives each rank its share of the cores.
-OF_THE_OPERATOR = {"OMP_NUM_THREADS"}
+# Settings of the configuration: a rank's share of the cores, and the disk for staged data.
+OF_THE_OPERATOR = {"OMP_NUM_THREADS", "STAGING_FOLDER", "STAGING_GB"}
 
 
 def file_of(module: str) -> Path | None:
@@ -144,7 +148,8 @@ def test_a_program_reads_the_parameters_that_its_algorithm_declares(shipped: tup
     entries |= LAUNCHERS.get(algorithm.framework, set())
     modules = set[str]().union(*map(modules_of, entries)) - {READERS}
     read = {name for module in modules for name in names_in(module)}
-    assert {name for name in read if not is_reserved(name)} - OF_THE_OPERATOR == set(algorithm.parameters)
+    read -= OF_THE_OPERATOR | NOT_USED.get(shipped[1], set())
+    assert {name for name in read if not is_reserved(name)} == set(algorithm.parameters)
 
 
 def test_all_declarations_of_a_program_have_the_same_parameters() -> None:
@@ -205,6 +210,9 @@ def test_the_built_in_declarations_have_the_bounds_and_defaults_of_the_programs(
     Averaging.from_environment()
     read()
     CheckpointSettings.from_environment()
+    StagingSettings.from_environment()
+    for each in OF_THE_OPERATOR:
+        recorder.asked.pop(each, None)
     meeting.patience()
     bare = {
         key: each.model_copy(update={"default": None, "description": ""}) for key, each in declared.items()
