@@ -7,8 +7,8 @@ which each counts by its number of examples.
 
 import logging
 import os
-import random
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from question_features import TERMS, labels, load
@@ -98,7 +98,7 @@ def serve_rounds(group: Group, model: nn.Module, data: tuple[Tensor, Tensor]) ->
 def learned(model: nn.Module, data: tuple[Tensor, Tensor], number: int, client: int) -> Tensor:
     """Learn from the client's own data. Return its weights, its mean loss, and its number of examples."""
     x, y = data
-    order = torch.Generator().manual_seed(random.Random(f"{SEED} {number} {client}").randrange(2**63))
+    order = torch.Generator().manual_seed(int(np.random.default_rng([SEED, number, client]).integers(2**63)))
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     losses = []
     for _ in range(LOCAL_EPOCHS):
@@ -115,7 +115,8 @@ def learned(model: nn.Module, data: tuple[Tensor, Tensor], number: int, client: 
 
 def sample(number: int, clients: int) -> set[int]:
     """Return the clients of a round, the same on all ranks."""
-    return set(random.Random(f"{SEED} {number}").sample(range(clients), max(1, round(SHARE * clients))))
+    count = max(1, round(SHARE * clients))
+    return set(np.random.default_rng([SEED, number]).choice(clients, count, replace=False).tolist())
 
 
 def accuracy_on(data: tuple[Tensor, Tensor], model: nn.Module) -> float:
