@@ -39,9 +39,9 @@ def divided(asked: Sequence[Question], clients: int, skew: float, seed: int = 1)
         borders = np.rint(np.cumsum(shares) * len(of_class)).astype(int)[:-1]
         for client, places in enumerate(np.split(order, borders)):
             found[client] += [of_class[place] for place in places]
-    for client in found:
-        if not client:
-            client.append(max(found, key=len).pop())
+    for own in found:
+        if not own:
+            own.append(max(found, key=len).pop())
     return found
 
 

@@ -102,7 +102,8 @@ def learned(model: nn.Module, data: tuple[Tensor, Tensor], number: int, client: 
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     losses = []
     for _ in range(LOCAL_EPOCHS):
-        for batch in torch.randperm(len(y), generator=order).split(BATCH_SIZE or len(y)):
+        shuffled = torch.randperm(len(y), generator=order)
+        for batch in torch.split(shuffled, BATCH_SIZE or len(y)):
             optimizer.zero_grad()
             loss = cross_entropy(model(x[batch].float()), y[batch])
             torch.autograd.backward(loss)
