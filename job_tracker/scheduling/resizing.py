@@ -39,8 +39,8 @@ _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
     """Return the elastic gangs that are stopped to go on in another size, and when the next ones may be.
 
-    While others are being stopped there are none: what becomes free has to be used first. Infinite: none that is
-    too young now may be later.
+    While others are being stopped there are none: what becomes free has to be used first. Infinite: no gang
+    becomes old enough later.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
