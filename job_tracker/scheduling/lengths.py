@@ -29,5 +29,8 @@ def planned_end(run: Running, now: float) -> float:
 def remaining(run: Running, now: float) -> float:
     """Return how long a gang is expected to run on. Of unknown length, as long as it has run."""
     ran, expected = max(0.0, now - run.started_at), run.gang.expected
-    bounds = () if expected is None else (expected.median, expected.high)
-    return next((bound - ran for bound in bounds if bound > ran), ran)
+    if expected is not None and expected.median > ran:
+        return expected.median - ran
+    if expected is not None and expected.high > ran:
+        return expected.high - ran
+    return ran

@@ -74,7 +74,7 @@ def preemptions(
     for gang in wanted:
         if gang.queue in closed or gang.job_id in standing.started:
             continue
-        victims = _victims(snapshot, standing, stoppable, gang, now, orders)
+        victims = _victims(snapshot, standing, stoppable, gang, orders)
         if victims is None:
             closed.add(gang.queue)
             continue
@@ -128,6 +128,8 @@ class _Stoppable:
         self._runs: dict[str, dict[str, dict[int, Running]]] = {each.name: {} for each in snapshot.flavors}
         rules = {name: rules_of(snapshot, name) for name in snapshot.queues}
         self._number = 0
+        self._stakes, self._now = snapshot.stakes, now
+        self._prices: dict[int, float] = {}
         for job_id, run in snapshot.running.items():
             queue, stake = run.gang.queue, snapshot.stakes.get(job_id)
             on_flavor = self._runs.get(run.allocation.flavor)
@@ -146,6 +148,14 @@ class _Stoppable:
             for queue, runs in self._runs[flavor].items():
                 yield flavor, queue, runs.values()
 
+    def price(self, run: Running) -> float:
+        """Return the price of a job. It is worked out once, for all that it may be stopped for."""
+        job_id = run.gang.job_id
+        known = self._prices.get(job_id)
+        if known is None:
+            known = self._prices[job_id] = price(run, self._stakes[job_id], self._now)
+        return known
+
     def remove(self, run: Running) -> None:
         """Leave out a job that is stopped now."""
         del self._runs[run.allocation.flavor][run.gang.queue][run.gang.job_id]
@@ -156,7 +166,6 @@ def _victims(
     standing: Standing,
     stoppable: _Stoppable,
     gang: Gang,
-    now: float,
     orders: Sequence[Order],
 ) -> list[Preempt] | None:
     """Return whom to stop for a gang, and count it as started; None: all together are not enough."""
@@ -169,7 +178,7 @@ def _victims(
         return []
     found: list[tuple[float, int, list[tuple[Victim, int]]]] = []
     for flavor in flavors:
-        candidates = _candidates(snapshot, standing, stoppable, gang, flavor, now)
+        candidates = _candidates(snapshot, standing, stoppable, gang, flavor)
         search = Search(standing, gang, flavors, parts)
         for order in orders if search.may_succeed(candidates) else ():
             chosen = search.run(sorted(candidates, key=order))
@@ -199,7 +208,7 @@ def _victims(
 
 
 def _candidates(
-    snapshot: Snapshot, standing: Standing, stoppable: _Stoppable, gang: Gang, flavor: str, now: float
+    snapshot: Snapshot, standing: Standing, stoppable: _Stoppable, gang: Gang, flavor: str
 ) -> list[Victim]:
     rules = rules_of(snapshot, gang.queue)
     needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
@@ -223,7 +232,7 @@ def _candidates(
                 Victim(
                     run=run,
                     attempt=stake.attempt,
-                    cost=price(run, stake, now),
+                    cost=stoppable.price(run),
                     why=why,
                     least=least if 0 < least < held else 0,
                 )

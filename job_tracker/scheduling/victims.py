@@ -30,10 +30,10 @@ def price(run: Running, stake: Stake, now: float) -> float:
     expected to run on, of a day at most, is deducted: it is rather stopped while it is young. The price may
     be below 0. benchmarks.preemption measures the rule; its two numbers were chosen on other draws.
     """
-    again = stake.preemptions * stake.startup
-    is_unsaved = stake.saved_at <= run.started_at
-    avoided = _RISK * min(remaining(run, now), _LOOKS_AHEAD) if is_unsaved else 0.0
-    return cost(run, stake, now) + instances_of(run) * (again - avoided)
+    lost = max(0.0, now - stake.saved_at) + stake.startup * (1 + stake.preemptions)
+    if stake.saved_at <= run.started_at:
+        lost -= _RISK * min(remaining(run, now), _LOOKS_AHEAD)
+    return instances_of(run) * lost
 
 
 @dataclass(frozen=True, slots=True)
