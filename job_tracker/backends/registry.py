@@ -89,7 +89,7 @@ class Opened:
 class BackendPlugin(Protocol):
     """A kind of backend: its settings, its part in admission, and how to open it.
 
-    Plugins inherit from this class: what they do not define they have from here, also in later versions.
+    Plugins inherit from this class, which has defaults for what they do not define, even in later versions.
     """
 
     settings_model: ClassVar[type[Config]]

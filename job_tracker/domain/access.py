@@ -53,7 +53,7 @@ class Token:
 
     @property
     def caller_name(self) -> str:
-        """The name of callers with this token. Of a token of a project it is PROJECT/NAME."""
+        """The name of callers with this token. A token of a project has PROJECT/NAME."""
         return f"{self.project}/{self.name}" if self.project else self.name
 
     @property

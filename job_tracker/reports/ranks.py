@@ -279,9 +279,9 @@ class RankBoard:
         return sum(len(watched.signs) for watched in self._watched.values())
 
     def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False, ago: float = 0.0) -> None:
-        """Note that the attempt had news: progress, a metric or an artifact, and if its steps are done.
+        """Note that the attempt reported progress, a metric or an artifact, and whether its steps are done.
 
-        `ago` says how many seconds before its report.
+        `ago` is how many seconds before the report that happened.
         """
         if watched := self._watched.get(attempt):
             watched.moved = max(watched.moved, self.clock() - ago)
@@ -289,7 +289,7 @@ class RankBoard:
             watched.has_all_steps = has_all_steps
 
     def take(self, attempt: Attempt, report: RankReport) -> Orders:
-        """Note the report of a process, and return what it shall do. Of a wrong process, nothing is noted."""
+        """Note the report of a process, and return its orders. Ignore processes that do not exist."""
         watched = self._watched.get(attempt)
         if watched is None:
             return Orders(_SHORTEST_PAUSE, reconnect=not self._leads)

@@ -87,7 +87,7 @@ def kind_of(spec: JobSpec) -> Kind:
     """Return what makes attempts alike: the project, the algorithm or the program, and the size."""
     algorithm = spec.algorithm
     if spec.program is not None:
-        # All programs have one algorithm. Those of other projects say nothing, also with the same command.
+        # All programs have one algorithm. Programs of other projects say nothing, even with the same command.
         command = spec.group.trainers.command[:_PROGRAM_WORDS]
         algorithm = " ".join((algorithm, spec.project, *command))
     return Kind(spec.project, algorithm, spec.instances)

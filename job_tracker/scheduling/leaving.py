@@ -35,9 +35,9 @@ def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, 
 
 
 def soon_gone(snapshot: Snapshot, now: float) -> Mapping[int, Running]:
-    """Return the running gangs, of which those that are being stopped are planned to end at once.
+    """Return the running gangs, with an end at once for those that are being stopped.
 
-    Without claims, these are only those that go on in another size.
+    Without claims, only those that go on in another size end at once.
     """
     leaving = [
         run for run in leaving_of(snapshot) if snapshot.claims or snapshot.stakes[run.gang.job_id].goes_on

@@ -49,7 +49,7 @@ class Flavor:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all its machines have."""
     is_followed: bool = False
-    """Whether the capacity is what the machines have. It may change at any time, also to nothing."""
+    """Whether the capacity is what the machines have. It may change at any time, even to nothing."""
     is_known: bool = True
     """False: its machines have not been read yet. Nothing starts on it, and no job is refused."""
 

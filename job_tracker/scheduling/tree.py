@@ -98,7 +98,7 @@ class Tree:
         return frozenset(self.queues) - self.cohorts
 
     def covering(self, names: Iterable[str]) -> Mapping[str, Queue]:
-        """Return the queues for the planner, also for jobs in queues of these names that are not declared.
+        """Return the queues for the planner, with queues of these names that have jobs but are not declared.
 
         Such a queue is at the top, with weight 1 and without limits. It exists if a file was changed while
         the service was not running, or if a queue was removed just as a job was submitted to it.

@@ -28,7 +28,7 @@ class TreeContents:
     """The open folder with the contents."""
 
     def check_room(self, folder: Path) -> None:
-        """Raise OSError, as for a full disk, if that of the folder has no room for all files."""
+        """Raise the OSError of a full disk if the disk of the folder has no room for all files."""
         if sum(file.size for file in self.manifest.files) > shutil.disk_usage(folder).free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -67,8 +67,8 @@ def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) ->
 
     Folders that contain `folder` are those of the engine's machine or image, and may be changed by root only.
 
-    An engine unpacks it as root before it is known as which user the program runs, into a place that only
-    the program sees. So the modes do not protect anything.
+    An engine unpacks it as root, before the user of the program is known, into a place that only the program
+    sees. So the modes do not protect anything.
     """
     made = set()
     for file in contents.manifest.files:

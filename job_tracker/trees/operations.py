@@ -187,7 +187,7 @@ class Programs:
 
 
 class _Uploads:
-    """The turns of uploads. One ends after its time, and when it keeps others waiting for too long.
+    """The turns of uploads. A turn ends after a time, or sooner if it keeps others waiting for too long.
 
     So callers that fill all turns with slow uploads do not keep others out. An upload that was ended
     continues with another call, which waits for its turn.

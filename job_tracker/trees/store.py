@@ -333,7 +333,7 @@ class ProjectTrees:
 
     @contextmanager
     def _locked(self, *, exclusive: bool = False) -> Iterator[None]:
-        """Keep removals away from all other access, also in other processes."""
+        """Keep removals away from all other access, even in other processes."""
         try:
             lock = (self._place / "lock").append()
         except FileNotFoundError:  # the project has no trees yet

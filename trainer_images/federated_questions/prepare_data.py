@@ -46,7 +46,7 @@ def divided(asked: Sequence[Question], clients: int, skew: float, seed: int = 1)
 
 
 def prepare(clients: int, skew: float, storage_uri: str, dataset_id: str) -> dataset_versions.DatasetVersion:
-    """Write the data of these clients as a version of a data set, unless it exists."""
+    """Write the data of these clients as a version of a dataset, unless it exists."""
     asked = questions.load()
     ids = {name: number for number, name in enumerate(sorted({each.coarse for each in asked}), start=1)}
     of_split = {split: [each for each in asked if split_of(each.text) is split] for split in Split}
@@ -80,7 +80,7 @@ def main() -> None:
         help="how much the classes of clients differ; 0: evenly (default: 0.5)",
     )
     parser.add_argument(
-        "--dataset-id", default="clients", metavar="ID", help="the data set to write (default: clients)"
+        "--dataset-id", default="clients", metavar="ID", help="the dataset to write (default: clients)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()

@@ -163,7 +163,7 @@ class AsyncJobReader:
 
         `rank` 0 is the master. With `all_ranks`, lines are ordered by time, and each chunk names its rank.
         `attempt` 0 is the last attempt, and with `follow` also the attempts after it; each chunk names its
-        attempt. `follow` waits for further output, also of a job that has not started, until the job or the
+        attempt. `follow` waits for further output, even of a job that has not started, until the job or the
         given attempt ends. `tail_lines` starts with that many last lines of each rank. `since` starts with
         the output after that time. `timestamps` puts the time before each line.
 

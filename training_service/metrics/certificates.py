@@ -26,6 +26,6 @@ class CertificateState(Collector):
         yield expiry
         yield GaugeMetricFamily(
             "training_service_certificate_problems",
-            "Settings whose files have changed and cannot be used; what they had before stays in use",
+            "Settings whose files have changed and cannot be used; their previous content stays in use",
             value=self._problems(),
         )

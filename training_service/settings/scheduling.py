@@ -53,8 +53,8 @@ class SchedulingSettings(Config):
         max_length=100,
         description="Kinds of machines by name. Each has its capacity by resource, such as `instances = 16` "
         '(required), `cpu = "512"`, `memory = "2Ti"` and `"nvidia.com/gpu" = 128`. A resource without a '
-        "capacity is not limited; of devices such as GPUs that others have, a flavor without a capacity has "
-        "none. Unset: one flavor, `default`, with `capacity` instances.",
+        "capacity is not limited, except devices such as GPUs: if another flavor has a capacity of them, a "
+        "flavor without one has none. Unset: one flavor, `default`, with `capacity` instances.",
     )
     queues: dict[PoolName, QueueRecipe] = Field(
         default={},
@@ -88,7 +88,7 @@ class SchedulingSettings(Config):
         default=HALF_LIFE,
         ge=timedelta(minutes=1),
         le=timedelta(days=3650),
-        description="Time after which what a queue has used counts half as much for the order of queues.",
+        description="Time after which the past usage of a queue counts half as much for the order of queues.",
     )
     max_queued: int = Field(
         default=1_000_000,
@@ -116,7 +116,7 @@ class SchedulingSettings(Config):
         followed: Collection[str] = (),
         labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> Pool:
-        """Return the flavors, also the `followed` ones, and the classes of priorities, for the planner.
+        """Return the flavors, including the `followed` ones, and the classes of priorities, for the planner.
 
         `labels` are those of machines, by flavor.
         """

@@ -77,7 +77,7 @@ class Parallel:
 
 
 def parallel_of(jobs: Sequence[Job], metric: str = "") -> Parallel:
-    """Return the picture of some jobs. Without a metric, a usual one, or one that most have, is taken."""
+    """Return the picture of some jobs. Without a metric, use a common one, or one that most jobs have."""
     parameters = {job.id: _parameters(job) for job in jobs}
     names = _differing(parameters.values())
     metrics = _metrics(jobs)

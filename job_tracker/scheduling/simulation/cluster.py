@@ -38,7 +38,7 @@ class Cluster:
         return cls((Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: instances}),))
 
     def with_queues(self, names: Iterable[str]) -> "Cluster":
-        """Return the cluster, also with queues of these names."""
+        """Return the cluster with queues of these names in addition."""
         return replace(self, queues={**{name: Queue(name=name) for name in names}, **self.queues})
 
     @property

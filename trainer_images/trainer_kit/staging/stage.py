@@ -74,7 +74,7 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
     with kept.used(key) as entry:
         folder = entry / _DATA
         own = peers.of_each(_digest_of_kept(entry, files))
-        if _NONE in own or len(set(own)) > 1:  # all ranks stage it again, also those that have it
+        if _NONE in own or len(set(own)) > 1:  # all ranks stage it again, even those that have it
             kept.forget(key)
             kept.make_room(sum(file.size for file in files))
             with kept.filling(key) as partial:

@@ -40,7 +40,7 @@ Arrived = Callable[[Piece, Tensor], None]
 
 
 class Route(NamedTuple):
-    """Where a rank has its pieces from, and to whom it sends them."""
+    """The rank from which a rank receives its pieces, and those to which it sends them."""
 
     parent: int | None
     """None: from storage."""

@@ -73,7 +73,7 @@ class Trainctl(TyperGroup):
 
 
 def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
-    """Add options of the group to its commands, also to those of groups in it; and let their help wrap."""
+    """Add options of the group to its commands, and to those of groups in it. Let their help wrap."""
     for command in commands.values():
         command.help = _unwrapped(command.help or "")
         command.params += [_repeated(option) for option in options]

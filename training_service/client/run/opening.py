@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def open_content(place: Path) -> Iterator[BufferedReader]:
-    """Open a file to read it. Raises OSError, also for a pipe or a device: it would block."""
+    """Open a file to read it. Raises OSError, for example for a pipe or a device, which would block."""
     with open(place, "rb", opener=_without_waiting) as content:
         if not stat.S_ISREG(os.fstat(content.fileno()).st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")
