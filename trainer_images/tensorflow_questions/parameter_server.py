@@ -23,10 +23,8 @@ def main() -> None:
     if set(cluster.jobs) != {"chief", "worker", "ps"}:
         raise SystemExit("PARALLEL_INSTANCES must be 2 or more, and PS_INSTANCES 1 or more")
     if task.task_type == "chief":
-        # Each server holds an equal part of the rows of a variable.
-        parts = tf.distribute.experimental.partitioners.FixedShardsPartitioner(len(cluster.job_tasks("ps")))
-        strategy = tf.distribute.ParameterServerStrategy(task, parts)
-        train(tf.distribute.coordinator.ClusterCoordinator(strategy))
+        cut = tf.distribute.experimental.partitioners.FixedShardsPartitioner(len(cluster.job_tasks("ps")))
+        train(tf.distribute.coordinator.ClusterCoordinator(tf.distribute.ParameterServerStrategy(task, cut)))
     else:  # a server never ends; in a thread, it does not block SIGTERM
         background.start(tf.distribute.Server(cluster, task.task_type, task.task_id).join).result()
 
@@ -37,8 +35,7 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
     features, classes = load(job.data_uri, "train")
     with coordinator.strategy.scope():  # variables created here are on the parameter servers
         weights = tf.Variable(tf.zeros((TERMS, int(classes.max()) + 1)))
-    parts = getattr(weights, "variables", [weights])  # one for each server
-    print("rows of the weights on each server:", *(part.shape[0] for part in parts))
+    parts = getattr(weights, "variables", [weights])  # each server has an equal share of the rows
 
     @tf.function
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:  # runs on a worker
@@ -56,19 +53,16 @@ def train(coordinator: tf.distribute.coordinator.ClusterCoordinator) -> None:
         state["losses"] = coordinator.fetch(state["losses"])
 
     per_epoch = len(classes) // BATCH_SIZE
-    # The chief saves alone, and a restarted group resumes from a checkpoint.
-    with arrays.kept(groups.alone(), state, before_save=complete) as run:
+    with arrays.kept(groups.alone(), state, before_save=complete) as run:  # the chief saves alone
         for epoch in range(run.steps // per_epoch + 1, EPOCHS + 1):
             done = run.steps % per_epoch
             state["losses"] = state["losses"][:done]
             for batch in shares(len(classes), BATCH_SIZE, 1, SEED, epoch)[done:, 0]:
-                loss = coordinator.schedule(step, (features[batch], classes[batch]))
-                state["losses"].append(loss)
+                state["losses"].append(coordinator.schedule(step, (features[batch], classes[batch])))
                 run.step()  # completes the steps and saves a checkpoint if one is due
             complete()
-            counts = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
-            metrics = {"loss": float(np.mean(state["losses"]))}
-            print("::progress::", json.dumps({**counts, "metrics": metrics}))
+            now = {"step": run.steps, "epoch": epoch, "total_epochs": EPOCHS}
+            print("::progress::", json.dumps({**now, "metrics": {"loss": np.mean(state["losses"]).item()}}))
     x, y = load(job.data_uri, "test")
     learned = np.concatenate([part.numpy() for part in parts])
     accuracy = float(np.mean(np.argmax(x @ learned, axis=1) == y))

@@ -74,8 +74,8 @@ def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sig
     variables = {**places, **saving(saved, 2), "EPOCHS": str(epochs)}
     tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(**sizes), **variables)
     trained = Trained(tmp_path / "model", all_succeed(tasks["chief"]))
-    half = TERMS // 2
-    assert f"rows of the weights on each server: {half} {half}\n" in trained.ends[0].stdout
+    arrays = b"".join(file.read_bytes() for file in saved.rglob("*") if file.is_file())
+    assert arrays.count(b"'shape': (%d, 6)" % (TERMS // 2)) >= 2  # one of each server
     assert f"resuming from step {step}, saved by attempt 1\n" in trained.ends[0].stdout
     # Only with one worker, steps follow one another.
     assert trained.losses == pytest.approx(sequential_losses(questions_uri, epochs)[-2:], abs=1e-4)
