@@ -50,6 +50,7 @@ resolvConf: $S/resolv.conf
 volumePluginDir: $S/kubelet/volume-plugins
 featureGates: {$(sed 's/=/: /g; s/,/, /g' <<<"$GATES"), DevicePlugins: false}
 nodeStatusUpdateFrequency: 1s # the first report is never Ready, and the default for the next is 10 s
+nodeStatusReportFrequency: 5s # of a status without changes, which cost all parts CPU each second
 kubeAPIQPS: 50 # the defaults of later versions
 kubeAPIBurst: 100
 eventRecordQPS: 50
