@@ -155,7 +155,8 @@ class Pass:
     def _look_at(self, gang: Gang) -> None:
         self._to_keep.discard(gang.job_id)
         shape = self._shape(gang)
-        if (gang.queue, shape) in self._failed:
+        goes_on = self._kept.starts(gang)
+        if goes_on is None and (gang.queue, shape) in self._failed:
             self._waits_in.add(gang.queue)
             return
         full = self._full_node(gang.queue)
@@ -171,7 +172,6 @@ class Pass:
         reason = Reason.CAPACITY
         scopes: dict[str, str] = {}
         best, best_flavor = NEVER, ""
-        goes_on = self._kept.starts(gang)
         least = with_trainers(gang.parts, fewest_trainers(gang))
         names = gang.flavors or tuple(self._flavors)
         gone_at = self._kept.gone_at(gang.job_id)

@@ -29,25 +29,32 @@ class GroupBatchNorm(_BatchNorm):
         """Return the normalized examples. Raises ValueError in training if a channel has one value only."""
         if not self.training or not dist.is_initialized() or dist.get_world_size() == 1:
             return super().forward(input)
-        channels, values = input.shape[1], input.numel() // input.shape[1]
+        channels = input.shape[1]
         axes = [axis for axis in range(input.dim()) if axis != 1]
         shape = [1, channels, *[1] * (input.dim() - 2)]
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-        # Sums around a value near the mean, the same in all ranks: squares of large numbers cancel badly.
-        about = self.running_mean if self.running_mean is not None else wide.new_zeros(channels)
-        shifted = wide - about.to(wide.dtype).view(shape)
-        own = torch.cat([shifted.sum(axes), shifted.square().sum(axes), wide.new_full((1,), values)])
-        sums = functional.all_reduce(own)
-        count = sums[-1].detach()
+        # Sums around the mean, which is exchanged first: squares of large numbers cancel badly.
+        count, about = self._count_and_mean(wide, axes)
         if count < 2:
             raise ValueError(f"{type(self).__name__} needs at least two values of each channel in training")
-        mean, square = sums[:channels] / count, sums[channels:-1] / count
+        shifted = wide - about.view(shape)
+        sums = functional.all_reduce(torch.cat([shifted.sum(axes), shifted.square().sum(axes)]))
+        mean, square = sums[:channels] / count, sums[channels:] / count
         variance = (square - mean.square()).clamp(min=0)
         self._follow(mean.detach() + about, variance.detach() * count / (count - 1))
         normal = (shifted - mean.view(shape)) * torch.rsqrt(variance + self.eps).view(shape)
         if self.weight is not None:
             normal = normal * self.weight.view(shape) + self.bias.view(shape)
         return normal.to(input.dtype)
+
+    @torch.no_grad()
+    def _count_and_mean(self, values: Tensor, axes: list[int]) -> tuple[float, Tensor]:
+        """Return the number of values of a channel in all ranks, and the mean of each channel."""
+        own = values.sum(axes, dtype=torch.float64)
+        together = torch.cat([own, own.new_full((1,), values.numel() // values.shape[1])])
+        dist.all_reduce(together)
+        count = together[-1].item()
+        return count, (together[:-1] / count).to(values.dtype)
 
     def _follow(self, mean: Tensor, variance: Tensor) -> None:
         """Update the running statistics, as nn.BatchNorm does."""
@@ -69,8 +76,15 @@ def over_group(model: nn.Module) -> nn.Module:
 
     Parameters, statistics and their names stay. Call it before `group.wrap`.
     """
+    return _replaced(model, {})
+
+
+def _replaced(model: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
+    """`known` has what was replaced, since a layer may have several names."""
     if _is_local(model):
         assert isinstance(model, _BatchNorm)
+        if model in known:
+            return known[model]
         grouped = GroupBatchNorm(
             model.num_features, model.eps, model.momentum, model.affine, model.track_running_stats
         )
@@ -79,9 +93,11 @@ def over_group(model: nn.Module) -> nn.Module:
             setattr(grouped, name, getattr(model, name))
         for name in ("running_mean", "running_var", "num_batches_tracked"):
             setattr(grouped, name, getattr(model, name))
+        known[model] = grouped
         return grouped
-    for name, child in model.named_children():
-        setattr(model, name, over_group(child))
+    for name, child in list(model._modules.items()):  # named_children() leaves out a second name of a layer
+        if child is not None:
+            setattr(model, name, _replaced(child, known))
     return model
 
 

@@ -86,7 +86,7 @@ class KubernetesBackend:
         spool.lives = lambda ref: self._groups.get(ref) is not None
         self._log_ends = LogEnds(self.client, self._groups)
         self._logs = PodLogs(self.client, self._groups, spool)
-        self._workloads = Workloads(self.client, self._groups, seconds=workload_seconds) if marks else None
+        self._workloads = Workloads(self.client, self._groups, seconds=workload_seconds)
         self._keeper = Keeper(self.client, self._cache, instance=instance)
         pod_groups = PodGroups(self.client, settings.gang.resource)
         self._stopper = Stopper(
@@ -200,8 +200,7 @@ class KubernetesBackend:
 
     async def close(self) -> None:
         await self._log_ends.close()
-        if self._workloads is not None:
-            await self._workloads.close()
+        await self._workloads.close()
         await self.events.close()
         await self._services.close()
         await self._stopper.close()

@@ -13,9 +13,16 @@ import logging
 from collections.abc import Collection
 from datetime import UTC, datetime
 
-from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, Invalid, NotFound
+from job_tracker.backends.kubernetes.api_errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unreachable,
+)
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
+from job_tracker.backends.kubernetes.kueue import is_managed
 from job_tracker.backends.kubernetes.labels import (
     KEPT,
     Manifest,
@@ -52,7 +59,9 @@ class Keeper:
             await self._client.change("pods", metadata["name"], metadata["uid"], change)
         except (NotFound, Conflict):
             return False
-        except (Forbidden, Invalid) as error:
+        except (Forbidden, Invalid, Unreachable) as error:  # a webhook may be away, and the stop goes on
+            if type(error) is Unreachable and not is_managed(pod):
+                raise
             log.warning("pod %s cannot be kept for inspection; deleting it: %s", metadata["name"], error)
             return False
         self._cache.remove(pod)  # before the watch reports it

@@ -36,7 +36,18 @@ GATE: Final = "kueue.x-k8s.io/admission"
 EVICTED: Final = "TerminationTarget"
 """The condition of pods that Kueue stops."""
 # The conditions of a Workload that say where it stands, the ones that explain most first.
-_CONDITIONS: Final = ("Evicted", "Preempted", "QuotaReserved", "Admitted", "DeactivationTarget")
+_CONDITIONS: Final = (
+    "Finished",
+    "Evicted",
+    "Preempted",
+    "QuotaReserved",
+    "Admitted",
+    "DeactivationTarget",
+)
+_IF_TRUE: Final = _CONDITIONS[:3]
+_PREFIX: Final = "kueue.x-k8s.io/"
+_TOPOLOGY: Final = f"{_PREFIX}podset-"
+"""Annotations of a request that Kueue may heed: where the pods are to be, relative to each other."""
 
 LocalQueueName = Annotated[ObjectName, Field(max_length=63)]
 
@@ -71,12 +82,15 @@ class KueueMarks:
 
         The service sets the gate itself, too. So no pod starts without Kueue where its webhook does not look.
         A group is not retriable: the service begins another attempt with a group of its own. So Kueue
-        finishes the group when all its pods have ended.
+        finishes the group when all its pods have ended. Other keys of Kueue, of a request or a template, are
+        left out: they would name other groups, or get around quotas.
         """
         priority = self.priority_classes.get(job.spec.priority)
         gates = [each for each in pod["spec"].get("schedulingGates") or () if each["name"] != GATE]
+        metadata = pod["metadata"]
+        own = {kind: _without_keys(metadata[kind]) for kind in ("labels", "annotations")}
         return with_more(
-            pod,
+            {**pod, "metadata": {**metadata, **own}},
             labels={
                 QUEUE: self.queues.get(job.spec.queue, job.spec.queue),
                 GROUP: job.group.name,
@@ -89,6 +103,21 @@ class KueueMarks:
     def pod_group(self, metadata: Mapping[str, Any], size: int) -> None:  # noqa: ARG002
         """See GroupMarks: Kueue itself creates the object."""
         return
+
+
+def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels or annotations without those of Kueue, but for wishes about the topology."""
+    return {
+        key: value
+        for key, value in values.items()
+        if not key.startswith(_PREFIX) or key.startswith(_TOPOLOGY)
+    }
+
+
+def is_managed(pod: Manifest) -> bool:
+    """Return whether Kueue's webhook has to agree to changes of the pod."""
+    metadata = pod["metadata"]
+    return QUEUE in (metadata.get("labels") or {}) or MANAGED in (metadata.get("finalizers") or ())
 
 
 def is_gated(pod: Manifest) -> bool:
@@ -132,7 +161,7 @@ def _conditions(workload: Manifest) -> Iterator[str]:
     found = {each["type"]: each for each in (workload.get("status") or {}).get("conditions") or ()}
     for kind in _CONDITIONS:
         condition = found.get(kind)
-        if condition is None or (kind in _CONDITIONS[:2] and condition["status"] != "True"):
+        if condition is None or (kind in _IF_TRUE and condition["status"] != "True"):
             continue
         reason, message = condition.get("reason") or "unknown", condition.get("message") or ""
         is_true = "" if condition["status"] == "True" else "not "

@@ -9,7 +9,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from job_tracker.backends.base import Observation
-from job_tracker.backends.kubernetes.api_errors import Conflict, Forbidden, NotFound, WebhookAway
+from job_tracker.backends.kubernetes.api_errors import (
+    Conflict,
+    Forbidden,
+    NotFound,
+    Unreachable,
+    WebhookAway,
+)
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import (
@@ -22,7 +28,7 @@ from job_tracker.backends.kubernetes.groups import (
     is_running,
 )
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.kueue import MANAGED, is_held
+from job_tracker.backends.kubernetes.kueue import MANAGED, is_held, is_managed
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of
 from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.backends.kubernetes.pod_groups import PodGroups
@@ -56,7 +62,7 @@ class Stopper:
         logs: PodLogs,
         keeper: Keeper,
         pod_groups: PodGroups,
-        workloads: Workloads | None = None,
+        workloads: Workloads,
         *,
         instance: str,
         margin: float,
@@ -126,8 +132,7 @@ class Stopper:
             async with self._keeping_logs(group):
                 await self._delete(group, grace, keep_until)
                 await self._groups.wait(group, _has_stopped, grace + self._margin)
-            if self._workloads is not None:
-                await self._workloads.release(group)
+            await self._workloads.release(group)
             await self._remove_leftovers(group)
             if group.instances > 1:
                 await self.remove_service(ref)
@@ -162,7 +167,9 @@ class Stopper:
             self._cache.put(await self._client.change("pods", metadata["name"], metadata["uid"], mark))
         except (NotFound, Conflict):
             pass  # the master is gone
-        except (Forbidden, WebhookAway) as error:  # a deletion needs neither
+        except (Forbidden, Unreachable) as error:  # a deletion needs neither the right nor a webhook
+            if not isinstance(error, Forbidden | WebhookAway) and not is_managed(master):
+                raise  # the API server is away. A webhook that hangs looks the same
             log.warning(
                 "%s: not marked as stopping; if the service restarts now, the stop will count as a "
                 "failure: %s",
@@ -212,10 +219,13 @@ class Stopper:
         if await self._groups.wait(group, _is_gone, _KUBELET_SECONDS):
             return
         await self._cache.catch_up()  # in case the watch missed an event
-        lost = [pod["metadata"]["name"] for pod in group.living.values() if not has_stopped(pod)]
+        lost = [pod for pod in group.living.values() if not (has_stopped(pod) or is_held(pod))]
         if lost:
-            log.warning("removing pods that their node does not stop: %s", ", ".join(lost))
+            names = ", ".join(pod["metadata"]["name"] for pod in lost)
+            log.warning("removing pods that their node does not stop: %s", names)
         await self._delete(group, 0)
+        if any(map(is_managed, lost)):  # no node will tell Kueue that they have ended
+            await self._workloads.release(group, has_lost=True)
         if not await self._groups.wait(group, _is_gone, _FORCED_SECONDS):
             await self._cache.catch_up()
         if group.living:

@@ -32,13 +32,13 @@ class Workloads:
         self._reading: dict[GroupRef, asyncio.Task[None]] = {}
         groups.read_gate = self._begin
 
-    async def release(self, group: PodGroup) -> None:
-        """Let Kueue give up a group that is being stopped, if some of its pods never ran.
+    async def release(self, group: PodGroup, *, has_lost: bool = False) -> None:
+        """Let Kueue give up a group that is being stopped, if some of its pods never ran, or are lost.
 
         Kueue finishes a group when all its pods have ended. These never end, and it holds them by a
         finalizer. Pods that are kept go, too.
         """
-        if not any(is_held(pod) for pod in group.living.values()):
+        if not has_lost and not any(is_held(pod) for pod in group.living.values()):
             return
         try:
             found = await self._find(group)
@@ -69,12 +69,14 @@ class Workloads:
         if master is None or not is_gated(master):
             return
         try:
-            note = waiting_note(master, await self._find(group))
+            with self._client.giving_way():  # launches and stops are more urgent
+                note = waiting_note(master, await self._find(group))
         except Forbidden:
             note = _NO_RIGHT
         except ApiError:
-            return  # the next look reads it again
-        group.gate_read_at = time.monotonic()
+            return  # a later look reads it again
+        finally:
+            group.gate_read_at = time.monotonic()
         self._groups.gate_was_read(group, note)
 
     async def _find(self, group: PodGroup) -> Manifest | None:

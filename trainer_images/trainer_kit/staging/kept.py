@@ -1,7 +1,8 @@
 """Staged datasets that stay on the disk of a machine, up to a size, for all processes and jobs there.
 
-A dataset is a folder, named by a key. It is filled under another name and renamed, so it is complete. A
-process that uses it holds a shared lock on its lock file, and it is removed only under an exclusive one.
+A dataset is a folder, named by a key. A process that uses it holds a shared lock on its lock file, and it is
+removed only under an exclusive one. It is filled under another name and renamed, so it is complete. Until
+then, the process that fills it holds a lock on that folder; one without a lock is what a killed one has left.
 """
 
 import fcntl
@@ -9,39 +10,46 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import Final
 
 from trainer_kit.errors import DataError, StorageError
 from trainer_kit.staging.pieces import files_in
 
-_LOCK, _PARTIAL = ".lock", ".partial"
+_NAME: Final = "trainer-kit-staging"
+"""The folder of the datasets within the given one, which may have other files."""
+_LOCK: Final = ".lock"
+_PARTIAL: Final = ".partial"
 
 
 class Kept:
     """The datasets in a folder."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        self._folder = folder
+        """Raises StorageError if the folder cannot be made."""
+        self.folder = folder / _NAME
         self._most = most_bytes
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"STAGING_FOLDER: cannot make {folder}: {error}") from error
+            raise StorageError(f"STAGING_FOLDER: cannot make {self.folder}: {error}") from error
 
     @contextmanager
     def used(self, key: str) -> Iterator[Path]:
         """Yield the folder of a dataset, which may not exist yet. It stays during the `with` block."""
-        with self._locked(key, fcntl.LOCK_SH):
-            folder = self._folder / key
-            if folder.exists():
+        lock = self._lock_of(key)
+        lock.touch()
+        with _held(lock, fcntl.LOCK_SH):
+            folder = self.folder / key
+            with suppress(FileNotFoundError):
                 os.utime(folder)  # when it was last used
             yield folder
 
-    def make_room(self, size: int) -> None:
-        """Remove datasets that are not in use until one of this size fits, the least recently used first.
+    def make_room(self, size: int, key: str) -> None:
+        """Remove datasets that are not in use until this one fits, the least recently used first.
 
+        What other processes of this machine bring of the same dataset does not count: one copy stays.
         Raises DataError if it does not fit.
         """
         if size > self._most:
@@ -49,52 +57,72 @@ class Kept:
                 f"the dataset has {size:,} bytes, but STAGING_GB allows {self._most:,}: raise it, or use "
                 "DATA_STAGING=none"
             )
-        kept = {path: _size_of(path) for path in self._folder.iterdir() if path.is_dir()}
-        for path in sorted(kept, key=_last_used):
-            if sum(kept.values()) + size <= self._most:
-                return
-            if self._removed(path):
-                del kept[path]
+        with _held(self.folder, fcntl.LOCK_EX):
+            kept = {path: _size_of(path) for path in self.folder.iterdir() if path.is_dir()}
+            for path in sorted(kept, key=lambda path: (not _is_partial(path), _last_used(path))):
+                if not _is_partial(path) and sum(kept.values()) + size <= self._most:
+                    break
+                if self._removed(path) or (_is_partial(path) and path.name.startswith(f"{key}.")):
+                    del kept[path]
         if sum(kept.values()) + size > self._most:
             raise DataError(
-                f"{self._folder} has datasets of {sum(kept.values()):,} bytes in use, and STAGING_GB allows "
+                f"{self.folder} has datasets of {sum(kept.values()):,} bytes in use, and STAGING_GB allows "
                 f"{self._most:,}: this dataset of {size:,} does not fit. Raise STAGING_GB"
             )
 
     @contextmanager
     def filling(self, key: str) -> Iterator[Path]:
-        """Yield a new folder, which becomes the dataset at the end of the `with` block if that succeeds."""
-        partial = self._folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
-        partial.mkdir()
-        try:
+        """Yield a new folder, which becomes the dataset at the end of the `with` block if that succeeds.
+
+        It does not if another process has filled the dataset meanwhile: then that stays.
+        """
+        partial = self.folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
+        with ExitStack() as filled:
+            filled.callback(shutil.rmtree, partial, ignore_errors=True)
+            with _held(self.folder, fcntl.LOCK_EX):  # no process looks for what is left meanwhile
+                partial.mkdir()
+                filled.enter_context(_held(partial, fcntl.LOCK_EX))
             yield partial
-            with suppress(OSError):  # another process has filled it meanwhile
-                partial.rename(self._folder / key)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+            with suppress(OSError):  # there is one
+                partial.rename(self.folder / key)
 
     def forget(self, key: str) -> None:
-        """Remove a damaged dataset from those that are found. Who uses it keeps its files."""
-        aside = self._folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
+        """Remove a damaged dataset, even if it is in use."""
+        aside = self.folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
         with suppress(OSError):
-            (self._folder / key).rename(aside)
+            (self.folder / key).rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
     def _removed(self, path: Path) -> bool:
         """Remove a dataset, or what a killed process has left of one, unless it is in use."""
+        lock = path if _is_partial(path) else self._lock_of(path.name)
         try:
-            with self._locked(path.name.split(".")[0], fcntl.LOCK_EX | fcntl.LOCK_NB):
+            with _held(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
                 shutil.rmtree(path, ignore_errors=True)
-                return True
+        except FileNotFoundError:
+            return not path.exists()
         except BlockingIOError:
             return False
+        return not path.exists()
 
-    @contextmanager
-    def _locked(self, key: str, how: int) -> Iterator[IO[bytes]]:
+    def _lock_of(self, key: str) -> Path:
         # The file stays: a lock on a file that another process has removed would protect nothing.
-        with (self._folder / f"{key}{_LOCK}").open("ab") as file:
-            fcntl.flock(file, how)
-            yield file
+        return self.folder / f"{key}{_LOCK}"
+
+
+@contextmanager
+def _held(path: Path, how: int) -> Iterator[None]:
+    """Hold a lock on a file or a folder. With LOCK_NB, raises BlockingIOError if another process does."""
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(opened, how)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _is_partial(path: Path) -> bool:
+    return path.name.endswith(_PARTIAL)
 
 
 def _last_used(path: Path) -> float:

@@ -121,15 +121,18 @@ def _naming(path: str) -> Iterator[None]:
 def make(folder: Path, files: Sequence[File]) -> None:
     """Make the files in a local folder, with their sizes and without their content.
 
-    Raises DataError for a name that leads out of the folder.
+    Raises DataError for a name that leads out of the folder, and StorageError.
     """
     for name, size in files:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise DataError(f"the file {name!r} is not below the dataset's folder")
         path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            file.truncate(size)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.truncate(size)
+        except OSError as error:  # for example, a store may have both a file a and a file a/b
+            raise StorageError(f"cannot make {path}: {error}") from error
 
 
 def write(folder: Path, piece: Piece, content: memoryview) -> None:

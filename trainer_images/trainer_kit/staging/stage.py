@@ -71,27 +71,34 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
     kept = Kept(settings.folder, settings.most_bytes)
     # The files of a version do not change, and another version has another URI.
     key = hashlib.sha256(json.dumps([uri, *files]).encode()).hexdigest()[:32]
+    size = sum(file.size for file in files)
     with kept.used(key) as entry:
-        folder = entry / _DATA
-        own = peers.of_each(_digest_of_kept(entry, files))
-        if _NONE in own or len(set(own)) > 1:  # all ranks stage it again, even those that have it
-            kept.forget(key)
-            kept.make_room(sum(file.size for file in files))
+        was_there, here = entry.exists(), _digest_of_kept(entry, files)
+        if was_there and here == _NONE:
+            kept.forget(key)  # at once: another job may bring it while these ranks wait for each other
+        of_each = peers.of_each(here)
+        if _NONE in of_each or len(set(of_each)) > 1:  # all ranks take part, even those that have it
+            if here == _NONE:
+                kept.make_room(size, key)
             with kept.filling(key) as partial:
                 (partial / _DATA).mkdir()
-                of_files = _fill(partial / _DATA, files, uri, settings.way, source, peers)
-                (partial / sums.NAME).write_text(sums.written(of_files))
-        yield folder
+                of_files = sums.written(_fill(partial / _DATA, files, uri, settings.way, source, peers))
+                (partial / sums.NAME).write_text(of_files)
+                if here not in (_NONE, hashlib.sha256(of_files.encode()).digest()):
+                    kept.forget(key)  # it differs from what is in storage
+        yield entry / _DATA
 
 
 def _digest_of_kept(entry: Path, files: list[File]) -> bytes:
     """Return a digest of the files that an earlier job has staged here, or _NONE if any differs."""
-    if not (entry / sums.NAME).exists() or sorted(pieces.files_in(entry / _DATA)) != sorted(files):
+    try:
+        noted = (entry / sums.NAME).read_text()
+        if sorted(pieces.files_in(entry / _DATA)) != sorted(files):
+            return _NONE
+        computed = sums.written(sums.computed(entry / _DATA, [file.name for file in files]))
+    except FileNotFoundError:  # there is none, or another process has found it damaged
         return _NONE
-    computed = sums.written(sums.computed(entry / _DATA, [file.name for file in files]))
-    return (
-        hashlib.sha256(computed.encode()).digest() if computed == (entry / sums.NAME).read_text() else _NONE
-    )
+    return hashlib.sha256(computed.encode()).digest() if computed == noted else _NONE
 
 
 def _fill(

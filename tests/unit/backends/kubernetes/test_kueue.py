@@ -51,6 +51,13 @@ def workload(*conditions: tuple[str, str, str, str]) -> dict[str, Any]:
             "to accommodate a workload; not QuotaReserved (Pending): Preempted to accommodate a workload",
         ),
         ((("Evicted", "False", "QuotaReserved", "Earlier"), ("PodsReady", "False", "a", "b")), "not looked"),
+        (
+            (
+                ("Admitted", "True", "Admitted", "It is"),
+                ("Finished", "True", "FailedToStart", "error: a check"),
+            ),
+            "Finished (FailedToStart): error: a check; Admitted",
+        ),
     ],
 )
 def test_the_conditions_are_passed_on(conditions: Any, expected: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from job_tracker.backends.base import Mark, Observation
 from job_tracker.backends.kubernetes import stopping
+from job_tracker.backends.kubernetes.api_errors import Unreachable
 from job_tracker.backends.kubernetes.backend import KubernetesBackend
 from job_tracker.backends.kubernetes.client import Patience
 from job_tracker.backends.kubernetes.kueue import KueueMarks
@@ -270,3 +271,32 @@ async def test_a_repeated_launch_adopts_the_pods_that_wait(
     assert kueue.conditions(GROUP)
     await backend.launch(PAIR)
     assert {name: cluster.get(name)["metadata"]["uid"] for name in cluster.names()} == uids
+
+
+async def test_a_lost_node_does_not_hold_a_group_for_ever(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kueue waits until the pods have ended, which no node reports any more."""
+    monkeypatch.setattr(stopping, "_KUBELET_SECONDS", 0.1)
+    kueue.admit("default", 2)
+    await backend.launch(PAIR)
+    cluster.run(MASTER, WORKER)
+    cluster.ends_pods_at_once = False
+    await backend.stop(PAIR.group, timedelta(0))
+    assert left(cluster) == set()
+
+
+async def test_while_its_webhook_hangs_processes_are_stopped(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service gives up before the API server does, so it does not see that a webhook is the cause."""
+    kueue.admit("default", 2)
+    await backend.launch(PAIR)
+    cluster.run(MASTER, WORKER)
+
+    async def unanswered(*_: object) -> None:
+        raise Unreachable(0, "Timeout", "no answer")
+
+    monkeypatch.setattr(backend.client, "change", unanswered)
+    await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()

@@ -54,3 +54,11 @@ def test_a_replaced_layer_keeps_its_weights_and_statistics() -> None:
     assert isinstance(layer, batch_norm.GroupBatchNorm)
     assert (layer.weight is local.weight, layer.eps, layer.momentum) == (True, 0.1, None)
     assert all(torch.equal(value, state[name]) for name, value in same.state_dict().items())
+
+
+def test_a_layer_with_two_names_stays_one() -> None:
+    shared = nn.BatchNorm1d(3)
+    model = nn.Sequential(shared, nn.ReLU(), shared, nn.Sequential(shared))
+    same: Any = batch_norm.over_group(model)
+    assert isinstance(same[0], batch_norm.GroupBatchNorm)
+    assert same[0] is same[2] is same[3][0]

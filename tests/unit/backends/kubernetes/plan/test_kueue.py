@@ -60,8 +60,17 @@ def test_a_priority_is_a_workload_priority_class_if_configured() -> None:
 
 
 def test_a_template_cannot_name_another_queue_or_group() -> None:
-    template = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}}}
-    assert planned(template=template).pods[0]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "default"
+    """It wins over labels in Kueue if it is an annotation; other keys get around quotas and priorities."""
+    others = {
+        f"kueue.x-k8s.io/{name}": "other"
+        for name in ("queue-name", "pod-group-name", "pod-group-serving", "role-hash", "priority-class")
+    }
+    wish = {"kueue.x-k8s.io/podset-preferred-topology": "rack"}
+    template = {"metadata": {"labels": others, "annotations": {**others, **wish}}}
+    metadata = planned(template=template).pods[0]["metadata"]
+    assert "other" not in {*metadata["labels"].values(), *metadata["annotations"].values()}
+    assert metadata["labels"]["kueue.x-k8s.io/queue-name"] == "default"
+    assert metadata["annotations"].items() >= wish.items()
 
 
 def test_the_pods_are_valid_by_the_published_schemas() -> None:

@@ -5,12 +5,15 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from trainer_kit.errors import DataError, StorageError
 from trainer_kit.group import Group
 from trainer_kit.staging import staged
+from trainer_kit.staging.peers import Peers
+from trainer_kit.staging.pieces import File, Source
 from trainer_kit.staging.settings import Settings
 from trainer_kit.staging.ways import Way
 
@@ -144,11 +147,34 @@ def test_a_kept_file_that_is_damaged_is_staged_again(tmp_path: Path) -> None:
     assert [staged_small(), staged_small()] == [(expected["small"], TOTAL)] * 2
 
 
+def test_a_job_that_stages_again_leaves_a_good_copy_to_its_readers(tmp_path: Path) -> None:
+    """As if another machine of the group lacked the dataset."""
+    write_dataset(tmp_path / "data")
+    settings = Settings(Way.SHARDS, tmp_path / "kept", 100_000)
+    with staged(ALONE, str(tmp_path / "data"), Reports(), settings) as first:
+        inode = (Path(first) / "small").stat().st_ino
+        lacking = mock.patch.object(Peers, "of_each", lambda _, own: [own, bytes(len(own))])
+        with lacking, pytest.raises(DataError, match="ranks 1 differ"):
+            staged(ALONE, str(tmp_path / "data"), Reports(), settings).__enter__()
+        assert (Path(first) / "small").stat().st_ino == inode
+
+
+def test_files_that_cannot_be_made_are_named(tmp_path: Path) -> None:
+    write_dataset(tmp_path / "data")
+    both = [File("a", 1), File("a/b", 1)]
+    with (
+        mock.patch.object(Source, "files", return_value=both),
+        pytest.raises(StorageError, match=r"cannot make .*/a/b"),
+        staged(ALONE, str(tmp_path / "data"), Reports(), Settings(Way.DIRECT)),
+    ):
+        pytest.fail("it was staged")
+
+
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     write_dataset(tmp_path / "data")
     (tmp_path / "file").touch()
     with (
-        pytest.raises(StorageError, match=f"STAGING_FOLDER: cannot make {tmp_path}/file/kept"),
+        pytest.raises(StorageError, match=f"STAGING_FOLDER: cannot make {tmp_path}/file/kept/"),
         staged(ALONE, str(tmp_path / "data"), Reports(), Settings(Way.SHARDS, tmp_path / "file/kept")),
     ):
         pytest.fail("it was staged")
