@@ -16,7 +16,7 @@ STOPPING: Final = 60.0
 """Seconds from the decision within which the next attempt may begin; even then it must delay no promise."""
 
 _PATIENCE: Final = 3600.0
-"""Seconds from the decision after which a stop may never end: nobody waits for its capacity any more."""
+"""Seconds from the decision after which a stop may never end: no job waits for its capacity any more."""
 
 
 class Kept:
