@@ -46,7 +46,11 @@ def check_jobs(
         name = f"{plan.name} (job {job.job_id})"
         if not as_planned and not is_excused:
             yield f"{name} ended as {pb.TrainingStatus.Name(job.status)} after {failures}: {job.message}"
-        if job.status == pb.succeed and {rank.phase for rank in job.ranks} != {pb.RANK_PHASE_SUCCEEDED}:
+        # A cancel that comes when the master has just succeeded stops the workers.
+        stopped = {pb.RANK_PHASE_STOPPED} if pb.cancelled in plan.ends else set()
+        if job.status == pb.succeed and {rank.phase for rank in job.ranks} - stopped != {
+            pb.RANK_PHASE_SUCCEEDED
+        }:
             yield f"{name} succeeded, but its ranks did not: {job.ranks}"
         stops = [move.preempted for move in job.moves if move.preempted]
         if not failures and not is_excused and [each.partition(":")[0] for each in stops] != [*plan.stops]:

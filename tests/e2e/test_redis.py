@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.redis_server import RedisServer
+from tests.support.watching import comes
 from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 from training_service.client.errors import Unavailable
@@ -34,6 +35,7 @@ def test_jobs_survive_a_kill_of_the_service(service: Server, redis: RedisServer)
     with service.start("--capacity", "1") as client:
         running = submit(client, RUN_SECONDS="forever")
         waiting = [submit(client) for _ in range(5)]
+        comes(client, running, lambda found: found.status == pb.running)
     assert service.end(signal.SIGKILL) == -signal.SIGKILL
     assert redis.ask("ZRANGE", "{training-service}:queued", "0", "-1") == [str(job) for job in waiting]
     with service.start("--capacity", "1") as client:

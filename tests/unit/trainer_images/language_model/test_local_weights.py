@@ -14,7 +14,7 @@ from tests.support.trainers.layouts import STEPS, TINY, Result, greatest_differe
 
 SGD = {"OPTIMIZER": "sgd", "LR": "0.1"}
 AVERAGING = {"STRATEGY": "averaging"}
-ROUND = {**AVERAGING, "LOCAL_STEPS": "5"}
+ROUND = {**AVERAGING, "LOCAL_STEPS": "2"}
 LAYOUTS = {"each step, sgd": {**AVERAGING, **SGD}, "rounds": ROUND, "rounds, sgd": {**ROUND, **SGD}}
 
 
@@ -27,7 +27,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, forks: Sequence[ForkServer
 def test_averages_after_each_step_of_sgd_are_one_process_with_the_whole_batch(
     results: dict[str, Result],
 ) -> None:
-    assert results["alone, sgd"]["losses"][STEPS] < 0.95 * results["alone, sgd"]["losses"][1]
+    assert results["alone, sgd"]["losses"][STEPS] < 0.97 * results["alone, sgd"]["losses"][1]
     for of, tolerance in (("losses", 1e-5), ("weights", 1e-4)):
         assert greatest_difference(results["each step, sgd"], results["alone, sgd"], of) < tolerance
 
