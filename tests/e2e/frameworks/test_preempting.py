@@ -77,7 +77,7 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
     # The training begins anew while the grace of the other job passes.
     another, asked_at = client.submit("urgent", DATASET, "v1", priority="high"), time.monotonic()
     comes(client, deaf, lambda found: found.preemptions == 1)
-    # By the time, since a cluster that removes a killed pod may do so before it has told its exit code.
+    # By the time, since a cluster may remove a killed pod before it reports the exit code.
     assert time.monotonic() > asked_at + GRACE - 1, (
         "it has ignored the notice, and was killed after the grace"
     )
