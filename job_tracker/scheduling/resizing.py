@@ -39,8 +39,9 @@ _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
     """Return the elastic gangs that are stopped to go on in another size, and when the next ones may be.
 
-    While others are being stopped there are none: what becomes free has to be used first. Infinite: no gang
-    becomes old enough later.
+    While others are being stopped there are none: what becomes free has to be used first. A job for which
+    others were stopped counts no more once there is too little capacity for it. Infinite: no gang becomes old
+    enough later.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
@@ -49,8 +50,9 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, 
         return (), later
     if any(stake.leaves_for is not None for stake in snapshot.stakes.values()):
         return (), later
-    admitted = {each.job_id for each in plan.admitted}
-    if any(job_id not in admitted and snapshot.waiting.get(job_id) for job_id in snapshot.claims):
+    settled = {each.job_id for each in plan.admitted}
+    settled |= {each.job_id for each in plan.reserved if Reason.LOST_CAPACITY in each.reasons}
+    if any(job_id not in settled and snapshot.waiting.get(job_id) for job_id in snapshot.claims):
         return (), later
     if not plan.reserved and all(trainers_of(run) == run.gang.parts[0].count for run in due):
         return (), later

@@ -261,6 +261,47 @@ def test_a_job_grows_on_the_flavor_on_which_more_is_free() -> None:
     assert (admit.allocation.flavor, sizes(world)[2]) == ("y", 8)
 
 
+def test_a_job_grows_although_another_that_is_to_go_on_can_never_start() -> None:
+    """The flavor on which job 1 ran is gone, and no other one is large enough for it."""
+    small = Flavor(name="small", capacity={"instances": 4})
+    world = World(queue(), flavors=[Flavor(name="large", capacity={"instances": 8}), small])
+    world.run(elastic(1, count=8, least=5))
+    world.running[1] = replace(world.running[1], allocation=Allocation(flavor="large", trainers=6))
+    assert [each.trainers for each in world.turn().preempted] == [8]
+    world.leave()
+    world.flavors = (small,)
+    world.run(elastic(2, count=4))
+    world.running[2] = replace(world.running[2], allocation=Allocation(flavor="small", trainers=2))
+    decided = world.turn()
+    assert [(each.job_id, each.reasons[0]) for each in decided.reserved] == [(1, Reason.LOST_CAPACITY)]
+    assert [(each.job_id, each.trainers) for each in decided.preempted] == [(2, 4)]
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(3599.0, True), (3600.0, False)])
+def test_an_hour_after_the_notice_nothing_is_kept_that_a_job_would_grow_into(
+    seconds: float, kept: bool
+) -> None:
+    world = one_queue()
+    world.run(elastic(1), trainers=3)
+    assert [each.trainers for each in world.turn().preempted] == [8]
+    world.submit(gang(2, count=5))
+    world.now += seconds
+    assert [each.job_id for each in world.turn().admitted] == ([] if kept else [2])
+
+
+def test_a_job_that_shrinks_keeps_its_machines_until_it_has_left_however_long_that_takes() -> None:
+    world = one_queue()
+    world.run(elastic(1), trainers=8)
+    world.submit(gang(2, count=3))
+    assert [each.trainers for each in world.turn().preempted] == [5]
+    for _ in range(3):
+        world.now += 3600.0
+        assert world.turn().admitted == (), "all is in use"
+    world.leave()
+    world.turn()
+    assert sizes(world) == {1: 5, 2: 3}
+
+
 def test_promises_that_are_made_while_a_job_stops_hold_when_it_has_gone_on() -> None:
     world = one_queue()
     world.run(elastic(1), trainers=3)
