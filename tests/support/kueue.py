@@ -231,7 +231,7 @@ class Kueue:
                 continue
             if conditions.get("Admitted") == "True":
                 used[queue] = used.get(queue, 0) + size
-            elif conditions.get("Evicted") != "True" and workload["spec"]["active"]:
+            elif conditions.get("QuotaReserved") != "True" and workload["spec"]["active"]:
                 waiting.append((group, queue, size))
         for group, queue, size in waiting:
             lacking = used.get(queue, 0) + size - self.quotas.get(queue, 0)
@@ -246,6 +246,8 @@ class Kueue:
             else:
                 used[queue] = used.get(queue, 0) + size
                 self._set(group, "QuotaReserved", "True", "QuotaReserved", f"Quota reserved in {queue}")
+                if conditions.get("Evicted") == "True":  # its pods may be replaced
+                    self._set(group, "Evicted", "False", "QuotaReserved", "Previously: evicted")
                 said = ("Admitted", "True", "Admitted", "The workload is admitted")
             changed |= self._set(group, *said)
         return changed

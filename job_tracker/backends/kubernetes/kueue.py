@@ -3,7 +3,8 @@
 Kueue's webhook adds to each pod that names a LocalQueue the label `managed`, a finalizer, and a gate. When
 all pods of a group exist, Kueue makes a Workload of the group's name. It removes the gates when it admits the
 Workload. To evict the group, it sets the condition TerminationTarget and deletes the pods. It removes the
-finalizers when the group has finished, or when its Workload is deleted.
+finalizers when all pods have succeeded; when all have ended, and one says that none will be replaced; and
+when the Workload is deleted.
 
 Sources: kubernetes-sigs/kueue, pkg/controller/jobs/pod/constants/constants.go, and pod_webhook.go and
 pod_controller.go beside it; apis/kueue/v1beta2/workload_types.go.
@@ -81,9 +82,8 @@ class KueueMarks:
         """See GroupMarks.
 
         The service sets the gate itself, too. So no pod starts without Kueue where its webhook does not look.
-        A group is not retriable: the service begins another attempt with a group of its own. So Kueue
-        finishes the group when all its pods have ended. Other keys of Kueue, of a request or a template, are
-        left out: they would name other groups, or get around quotas.
+        Other keys of Kueue, of a request or a template, are left out: they would name other groups, or get
+        around quotas.
         """
         priority = self.priority_classes.get(job.spec.priority)
         gates = [each for each in pod["spec"].get("schedulingGates") or () if each["name"] != GATE]
@@ -96,7 +96,7 @@ class KueueMarks:
                 GROUP: job.group.name,
                 **({PRIORITY: priority} if priority else {}),
             },
-            annotations={SIZE: str(size), RETRIABLE: "false"},
+            annotations={SIZE: str(size)},
             spec={"schedulingGates": [*gates, {"name": GATE}]},
         )
 
@@ -112,6 +112,15 @@ def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
         for key, value in values.items()
         if not key.startswith(_PREFIX) or key.startswith(_TOPOLOGY)
     }
+
+
+def of_stop(pod: Manifest) -> dict[str, str]:
+    """Return the annotations that let Kueue finish a group that is being stopped.
+
+    Before, its pods could be replaced. So Kueue holds those that have ended, and the service learns how they
+    ended, even if it was away meanwhile.
+    """
+    return {RETRIABLE: "false"} if is_managed(pod) else {}
 
 
 def is_managed(pod: Manifest) -> bool:

@@ -28,7 +28,7 @@ from job_tracker.backends.kubernetes.groups import (
     is_running,
 )
 from job_tracker.backends.kubernetes.keeping import Keeper
-from job_tracker.backends.kubernetes.kueue import MANAGED, is_held, is_managed
+from job_tracker.backends.kubernetes.kueue import MANAGED, is_held, is_managed, of_stop
 from job_tracker.backends.kubernetes.labels import Manifest, group_of, group_selector, rank_of
 from job_tracker.backends.kubernetes.logs import PodLogs
 from job_tracker.backends.kubernetes.pod_groups import PodGroups
@@ -128,11 +128,11 @@ class Stopper:
         self._groups.observe(group)  # records the results of ranks that have ended
         group.held = group.stopping = True
         try:
-            await self._mark_stopping(group)
+            is_marked = await self._mark_stopping(group)
             async with self._keeping_logs(group):
                 await self._delete(group, grace, keep_until)
                 await self._groups.wait(group, _has_stopped, grace + self._margin)
-            await self._workloads.release(group)
+            await self._workloads.release(group, is_marked=is_marked)
             await self._remove_leftovers(group)
             if group.instances > 1:
                 await self.remove_service(ref)
@@ -153,22 +153,24 @@ class Stopper:
             group = self._groups.get(ref)
         return group
 
-    async def _mark_stopping(self, group: PodGroup) -> None:
-        """Mark on the master that the group is being stopped, for a service that finds only some of its pods.
+    async def _mark_stopping(self, group: PodGroup) -> bool:
+        """Mark on a pod that the group is being stopped, for a service that finds only some of its pods.
 
-        Marking the master is enough: it is deleted last, so it exists as long as any other pod.
+        Marking the master is enough: it is deleted last, so it exists as long as any other pod. Another pod
+        is marked only if the master is gone. False: a pod could not be marked.
         """
-        master = group.living.get(MASTER_RANK)
-        if master is None or STOPPING in (master["metadata"].get("annotations") or {}):
-            return
-        metadata, ref = master["metadata"], group.ref.name
-        mark = {"annotations": {STOPPING: datetime.now(UTC).isoformat(timespec="seconds")}}
+        _, pod = min(group.living.items(), default=(MASTER_RANK, None))
+        if pod is None or STOPPING in (pod["metadata"].get("annotations") or {}):
+            return True
+        metadata, ref = pod["metadata"], group.ref.name
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        mark = {"annotations": {STOPPING: now, **of_stop(pod)}}
         try:
             self._cache.put(await self._client.change("pods", metadata["name"], metadata["uid"], mark))
         except (NotFound, Conflict):
-            pass  # the master is gone
+            pass  # the pod is gone
         except (Forbidden, Unreachable) as error:  # a deletion needs neither the right nor a webhook
-            if not isinstance(error, Forbidden | WebhookAway) and not is_managed(master):
+            if not isinstance(error, Forbidden | WebhookAway) and not is_managed(pod):
                 raise  # the API server is away. A webhook that hangs looks the same
             log.warning(
                 "%s: not marked as stopping; if the service restarts now, the stop will count as a "
@@ -176,6 +178,8 @@ class Stopper:
                 ref,
                 error,
             )
+            return False
+        return True
 
     @asynccontextmanager
     async def _keeping_logs(self, group: PodGroup) -> AsyncIterator[None]:

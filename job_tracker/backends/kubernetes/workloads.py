@@ -32,13 +32,13 @@ class Workloads:
         self._reading: dict[GroupRef, asyncio.Task[None]] = {}
         groups.read_gate = self._begin
 
-    async def release(self, group: PodGroup, *, has_lost: bool = False) -> None:
-        """Let Kueue give up a group that is being stopped, if some of its pods never ran, or are lost.
+    async def release(self, group: PodGroup, *, is_marked: bool = True, has_lost: bool = False) -> None:
+        """Let Kueue give up a group that is being stopped, if it would not finish the group by itself.
 
-        Kueue finishes a group when all its pods have ended. These never end, and it holds them by a
-        finalizer. Pods that are kept go, too.
+        Kueue holds the pods by a finalizer until all of them have ended, and one of them `is_marked`. Pods
+        that never ran, or are lost, never end. Pods that are kept go, too.
         """
-        if not has_lost and not any(is_held(pod) for pod in group.living.values()):
+        if is_marked and not has_lost and not any(is_held(pod) for pod in group.living.values()):
             return
         try:
             found = await self._find(group)

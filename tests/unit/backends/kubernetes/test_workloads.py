@@ -40,10 +40,19 @@ def kueue(cluster: FakeCluster) -> Kueue:
 
 
 @pytest.fixture
-async def backend(cluster: FakeCluster, tmp_path: Path) -> AsyncIterator[KubernetesBackend]:
-    world = KubernetesGroups(cluster.kubeconfig, "here", "image:1", tmp_path / "logs")
-    yield world.open(marks=KueueMarks(), workload_seconds=0.05, image_pull_grace=1)
-    await world.end()
+async def world(cluster: FakeCluster, tmp_path: Path) -> AsyncIterator[KubernetesGroups]:
+    made = KubernetesGroups(cluster.kubeconfig, "here", "image:1", tmp_path / "logs")
+    yield made
+    await made.end()
+
+
+@pytest.fixture
+async def backend(world: KubernetesGroups) -> KubernetesBackend:
+    return opened(world)
+
+
+def opened(world: KubernetesGroups) -> KubernetesBackend:
+    return world.open(marks=KueueMarks(), workload_seconds=0.05, image_pull_grace=1)
 
 
 async def until(
@@ -191,6 +200,23 @@ async def test_what_kueue_stops_is_evicted_whether_it_runs_or_not(
     if MASTER in cluster.names():
         cluster.end(MASTER, 143)
     await backend.stop(PAIR.group, SECOND)
+    assert left(cluster) == set()
+
+
+async def test_what_kueue_stops_while_the_service_is_away_is_evicted(
+    world: KubernetesGroups, backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
+) -> None:
+    kueue.admit("default", 2)
+    await backend.launch(PAIR)
+    cluster.run(MASTER, WORKER)
+    await backend.close()
+    kueue.evict(GROUP)
+    for name in (MASTER, WORKER):
+        cluster.end(name, 143)
+    another = opened(world)
+    seen = await until(another, lambda seen: seen.eviction is not None)
+    assert [rank.exit_code for rank in seen.statuses] == [143, 143]
+    await another.stop(PAIR.group, SECOND)
     assert left(cluster) == set()
 
 

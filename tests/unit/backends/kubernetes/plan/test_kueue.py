@@ -32,7 +32,7 @@ def test_each_attempt_is_a_pod_group_of_its_own() -> None:
         for pod in found.pods:
             assert pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] == name
             assert pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "3"
-            assert pod["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] == "false"
+            assert "kueue.x-k8s.io/retriable-in-group" not in pod["metadata"]["annotations"]
             assert "schedulerName" not in pod["spec"]
 
 
