@@ -233,6 +233,7 @@ class Kueue:
                 used[queue] = used.get(queue, 0) + size
             elif conditions.get("QuotaReserved") != "True" and workload["spec"]["active"]:
                 waiting.append((group, queue, size))
+        self._show([(group, queue) for group, queue, _ in waiting])
         for group, queue, size in waiting:
             lacking = used.get(queue, 0) + size - self.quotas.get(queue, 0)
             if queue not in self.quotas:
@@ -251,6 +252,22 @@ class Kueue:
                 said = ("Admitted", "True", "Admitted", "The workload is admitted")
             changed |= self._set(group, *said)
         return changed
+
+    def _show(self, waiting: list[tuple[str, str]]) -> None:
+        """Publish what the visibility API says, as if all LocalQueues belonged to one ClusterQueue."""
+        for queue in {*self.quotas, *(queue for _, queue in waiting)}:
+            places = [(place, group) for place, (group, of) in enumerate(waiting) if of == queue]
+            items = [
+                {
+                    "metadata": {"name": group},
+                    "localQueueName": queue,
+                    "priority": 0,
+                    "positionInClusterQueue": place,
+                    "positionInLocalQueue": number,
+                }
+                for number, (place, group) in enumerate(places)
+            ]
+            self.cluster.put("localqueues", {"metadata": {"name": queue}, "items": items})
 
     def _has_finished(self, pods: list[Object], size: int) -> bool:
         phases = [pod["status"]["phase"] for pod in pods]

@@ -28,15 +28,15 @@ from job_tracker.backends.kubernetes.api_errors import (
 )
 from job_tracker.backends.kubernetes.connection import Connection, Query
 from job_tracker.backends.kubernetes.gangs import API_OF, PodGroupResource
-from job_tracker.backends.kubernetes.kueue import API as KUEUE_API
-from job_tracker.backends.kubernetes.kueue import WORKLOADS, WorkloadResource
+from job_tracker.backends.kubernetes.kueue import APIS as KUEUE_APIS
+from job_tracker.backends.kubernetes.kueue import LOCAL_QUEUES, KueueResource
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.common.backoff import Backoff
 from job_tracker.domain.observers import RequestObserver, ignore_request
 
-Resource = Literal["pods", "services", "secrets", "events", "nodes"] | PodGroupResource | WorkloadResource
+Resource = Literal["pods", "services", "secrets", "events", "nodes"] | PodGroupResource | KueueResource
 
-_APIS = {**API_OF, WORKLOADS: KUEUE_API}
+_APIS: dict[str, str] = {**API_OF, **KUEUE_APIS}
 """The paths of the APIs of resources that are not in the core."""
 
 _LOG_STREAMS = 1024
@@ -135,6 +135,10 @@ class KubernetesClient:
     async def read(self, resource: Resource, name: str) -> Manifest:
         """Read the object."""
         return await self._call("GET", resource, name)
+
+    async def pending_workloads(self, local_queue: str) -> Manifest:
+        """Read which Workloads wait in a LocalQueue of Kueue: a PendingWorkloadsSummary of at most 1000."""
+        return await self._call("GET", LOCAL_QUEUES, f"{local_queue}/pendingworkloads")
 
     async def list(self, resource: Resource, selector: str, fields: str = "") -> Listing:
         """List all objects that the label and field selectors match, page by page."""

@@ -7,7 +7,7 @@ finalizers when all pods have succeeded; when all have ended, and one says that 
 when the Workload is deleted.
 
 Sources: kubernetes-sigs/kueue, pkg/controller/jobs/pod/constants/constants.go, and pod_webhook.go and
-pod_controller.go beside it; apis/kueue/v1beta2/workload_types.go.
+pod_controller.go beside it; apis/kueue/v1beta2/workload_types.go; apis/visibility/v1beta2/types.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,9 +22,13 @@ from job_tracker.catalog.syntax import ObjectName
 from job_tracker.common.config import Config
 from job_tracker.domain.job import Job
 
-WorkloadResource = Literal["workloads.kueue.x-k8s.io"]
-WORKLOADS: Final[WorkloadResource] = "workloads.kueue.x-k8s.io"
-API: Final = "/apis/kueue.x-k8s.io/v1beta2"
+KueueResource = Literal["workloads.kueue.x-k8s.io", "localqueues.visibility.kueue.x-k8s.io"]
+WORKLOADS: Final[KueueResource] = "workloads.kueue.x-k8s.io"
+LOCAL_QUEUES: Final[KueueResource] = "localqueues.visibility.kueue.x-k8s.io"
+APIS: Final[Mapping[KueueResource, str]] = {
+    WORKLOADS: "/apis/kueue.x-k8s.io/v1beta2",
+    LOCAL_QUEUES: "/apis/visibility.kueue.x-k8s.io/v1beta2",
+}
 
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY: Final = "kueue.x-k8s.io/priority-class"
@@ -150,11 +154,44 @@ def is_of(workload: Manifest, pods: Iterable[Manifest]) -> bool:
     return any(pod["metadata"]["uid"] in owners for pod in pods)
 
 
-def waiting_note(pod: Manifest, workload: Manifest | None) -> str:
-    """Return what a gated group waits for, in Kueue's words. `workload` is None if there is none."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The number of waiting Workloads that come before a group, in both queues in which it waits."""
+
+    in_cluster_queue: int
+    in_local_queue: int
+
+    def sentence_part(self) -> str:
+        """Return the place, for a sentence that names the LocalQueue."""
+        before, same = self.in_cluster_queue, self.in_local_queue
+        if not before:
+            return "first in its ClusterQueue"
+        others = f"{before} other{'s' if before > 1 else ''} in its ClusterQueue"
+        return f"after {others}, {same} of them in this LocalQueue"
+
+
+def places_in(summary: Manifest) -> dict[str, Place]:
+    """Return the places of Workloads by name, from the summary of those that wait in a LocalQueue."""
+    return {
+        each["metadata"]["name"]: Place(each["positionInClusterQueue"], each["positionInLocalQueue"])
+        for each in summary.get("items") or ()
+    }
+
+
+def queue_of(pod: Manifest) -> str:
+    """Return the LocalQueue of a pod."""
+    return str((pod["metadata"].get("labels") or {}).get(QUEUE, ""))
+
+
+def waiting_note(pod: Manifest, workload: Manifest | None, place: Place | None = None) -> str:
+    """Return what a gated group waits for, in Kueue's words.
+
+    `workload` is None if there is none, `place` if it is unknown.
+    """
     labels = pod["metadata"].get("labels") or {}
-    queue = labels.get(QUEUE, "")
-    waits = f"Waits for Kueue in the LocalQueue {queue}"
+    waits = f"Waits for Kueue in the LocalQueue {queue_of(pod)}"
+    if place is not None:
+        waits += f", {place.sentence_part()}"
     if workload is not None:
         said = "; ".join(_conditions(workload)) or "Kueue has not looked at it yet"
         return f"{waits}: {said}"

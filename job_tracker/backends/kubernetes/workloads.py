@@ -12,7 +12,15 @@ from typing import Final
 from job_tracker.backends.kubernetes.api_errors import ApiError, Forbidden, NotFound
 from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.groups import Groups, PodGroup
-from job_tracker.backends.kubernetes.kueue import WORKLOADS, is_gated, is_held, is_of, waiting_note
+from job_tracker.backends.kubernetes.kueue import (
+    WORKLOADS,
+    is_gated,
+    is_held,
+    is_of,
+    queue_of,
+    waiting_note,
+)
+from job_tracker.backends.kubernetes.kueue_places import Places
 from job_tracker.backends.kubernetes.labels import Manifest
 from job_tracker.common.tasks import background
 from job_tracker.domain.group import MASTER_RANK, GroupRef
@@ -28,6 +36,7 @@ class Workloads:
     def __init__(self, client: KubernetesClient, groups: Groups, *, seconds: float = 10.0) -> None:
         self._client = client
         self._groups = groups
+        self._places = Places(client, seconds)
         self._seconds = seconds
         self._reading: dict[GroupRef, asyncio.Task[None]] = {}
         groups.read_gate = self._begin
@@ -70,7 +79,9 @@ class Workloads:
             return
         try:
             with self._client.giving_way():  # launches and stops are more urgent
-                note = waiting_note(master, await self._find(group))
+                workload = await self._find(group)
+                place = await self._places.of(queue_of(master), group.ref.name) if workload else None
+                note = waiting_note(master, workload, place)
         except Forbidden:
             note = _NO_RIGHT
         except ApiError:

@@ -348,10 +348,15 @@ def test_a_gang_scheduler_needs_only_rights_about_pod_groups(objects: list[Manif
     assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]
 
 
-def test_kueue_needs_only_to_read_and_give_up_workloads(objects: list[Manifest]) -> None:
+def test_kueue_needs_only_to_read_its_queues_and_to_give_up_workloads(objects: list[Manifest]) -> None:
     more = kustomized("optional/kueue")
     assert only(more, "Role")["rules"] == [
-        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["delete", "get"]}
+        {"apiGroups": ["kueue.x-k8s.io"], "resources": ["workloads"], "verbs": ["delete", "get"]},
+        {
+            "apiGroups": ["visibility.kueue.x-k8s.io"],
+            "resources": ["localqueues/pendingworkloads"],
+            "verbs": ["get"],
+        },
     ]
     (subject,) = only(more, "RoleBinding")["subjects"]
     assert subject["name"] == one(objects, "ServiceAccount")["metadata"]["name"]

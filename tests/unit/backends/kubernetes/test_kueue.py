@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from job_tracker.backends.kubernetes.kueue import is_gated, is_held, waiting_note
+from job_tracker.backends.kubernetes.kueue import Place, is_gated, is_held, waiting_note
 from job_tracker.backends.kubernetes.status import observe_rank
 from job_tracker.domain.group import Phase
 from tests.support.pods import LATE, pod
@@ -64,6 +64,19 @@ def test_the_conditions_are_passed_on(conditions: Any, expected: str) -> None:
     note = waiting_note(gated(), workload(*conditions))
     assert note.startswith("Waits for Kueue in the LocalQueue vision: ")
     assert expected in note
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (Place(0, 0), "first in its ClusterQueue"),
+        (Place(1, 0), "after 1 other in its ClusterQueue, 0 of them in this LocalQueue"),
+        (Place(7, 2), "after 7 others in its ClusterQueue, 2 of them in this LocalQueue"),
+    ],
+)
+def test_the_place_is_said_if_it_is_known(place: Place, expected: str) -> None:
+    waits = "Waits for Kueue in the LocalQueue vision"
+    assert waiting_note(gated(), workload(), place) == f"{waits}, {expected}: Kueue has not looked at it yet"
 
 
 def test_pods_that_kueue_does_not_manage_are_said() -> None:

@@ -168,6 +168,30 @@ async def test_a_cluster_that_drops_the_gates_is_named(
     assert left(cluster) == set()
 
 
+@pytest.mark.usefixtures("kueue")
+async def test_a_group_shows_how_many_wait_before_it(backend: KubernetesBackend) -> None:
+    second = job(job_id=2, instances=2)
+    await backend.launch(PAIR)
+    await until(backend, says("LocalQueue default, first in its ClusterQueue: not QuotaReserved"))
+    await backend.launch(second)
+    note = "LocalQueue default, after 1 other in its ClusterQueue, 1 of them in this LocalQueue: not Quota"
+    await until(backend, says(note), second)
+
+
+@pytest.mark.usefixtures("kueue")
+async def test_where_places_may_not_be_read_they_are_left_out(
+    backend: KubernetesBackend, cluster: FakeCluster
+) -> None:
+    cluster.forbidden.add("GET pendingworkloads")
+    await backend.launch(PAIR)
+    await until(backend, says("LocalQueue default: not QuotaReserved"))
+    for _ in range(3):
+        before = cluster.asked["GET workloads"]
+        while cluster.asked["GET workloads"] == before:
+            await asyncio.sleep(0.01)
+    assert cluster.asked["GET pendingworkloads"] == 1
+
+
 async def test_a_missing_right_to_read_workloads_is_named(
     backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
 ) -> None:
