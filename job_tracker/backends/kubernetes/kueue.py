@@ -25,7 +25,7 @@ from job_tracker.domain.job import Job
 KueueResource = Literal["workloads.kueue.x-k8s.io", "localqueues.visibility.kueue.x-k8s.io"]
 WORKLOADS: Final[KueueResource] = "workloads.kueue.x-k8s.io"
 LOCAL_QUEUES: Final[KueueResource] = "localqueues.visibility.kueue.x-k8s.io"
-APIS: Final[Mapping[KueueResource, str]] = {
+APIS: Final[Mapping[str, str]] = {
     WORKLOADS: "/apis/kueue.x-k8s.io/v1beta2",
     LOCAL_QUEUES: "/apis/visibility.kueue.x-k8s.io/v1beta2",
 }
