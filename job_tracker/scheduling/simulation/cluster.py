@@ -16,6 +16,7 @@ from job_tracker.scheduling.model import (
     Usage,
 )
 from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.simulation.spot import Spot
 
 BEGIN: Final = 1_000_000_000.0
 """The Unix time at which simulations begin, in seconds."""
@@ -31,6 +32,8 @@ class Cluster:
     usage: Mapping[str, Usage] = field(default_factory=dict)
     """The usage of queues before the simulation begins."""
     options: PlannerOptions = field(default_factory=PlannerOptions)
+    spot: Spot | None = None
+    """None: no machine is taken away."""
 
     @classmethod
     def of(cls, instances: int) -> "Cluster":
@@ -83,13 +86,18 @@ class Changes:
     quota: Sequence[Quota] = ()
     by_priority: bool = False
     """Whether waiting jobs stop running ones of their queue that have a lower priority, in all queues."""
+    spot: Spot | None = None
+    """Whether machines are spot machines."""
 
     def __bool__(self) -> bool:
-        return bool(self.add or self.quota or self.by_priority)
+        return bool(self.add or self.quota or self.by_priority or self.spot)
 
     def __str__(self) -> str:
         parts = [f"{flavor}{count:+d}" for flavor, count in self.add.items()]
-        return ", ".join([*parts, *map(_shown, self.quota), *(["preempt"] if self.by_priority else [])])
+        kinds = {"preempt": self.by_priority, "spot": self.spot}
+        return ", ".join(
+            [*parts, *map(_shown, self.quota), *(name for name, is_so in kinds.items() if is_so)]
+        )
 
     def applied(self, cluster: Cluster) -> Cluster:
         """Return the changed cluster. Raises ValueError if no such cluster can be."""
@@ -111,7 +119,7 @@ class Changes:
                 name: replace(queue, preemption=replace(queue.preemption, by_priority=True))
                 for name, queue in queues.items()
             }
-        return replace(cluster, flavors=kept, queues=queues)
+        return replace(cluster, flavors=kept, queues=queues, spot=self.spot or cluster.spot)
 
 
 def _shown(quota: Quota) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TypeVar
 
-from job_tracker.scheduling.simulation.replay import Record
+from job_tracker.scheduling.simulation.record import Record
 
 Key = TypeVar("Key", str, int)
 
@@ -70,6 +70,8 @@ class Summary:
     """How many attempts were stopped for other jobs."""
     resized: int = 0
     """How many attempts were stopped to go on with more instances, or with fewer."""
+    evicted: int = 0
+    """How many attempts were stopped since a machine was taken away."""
     lost: float = 0.0
     """The instance-seconds that all these stops have cost."""
 
@@ -110,6 +112,7 @@ def summary(records: Sequence[Record], capacity: Mapping[str, int]) -> Summary:
         unstarted=sum(not record.is_done for record in records),
         stopped=sum(not stop.why.is_resize for record in records for stop in record.stops),
         resized=sum(stop.why.is_resize for record in records for stop in record.stops),
+        evicted=sum(record.evictions for record in records),
         lost=sum(record.lost for record in records),
     )
 

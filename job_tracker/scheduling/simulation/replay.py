@@ -1,7 +1,7 @@
 """Replays jobs through a policy, from event to event. Nothing waits, and no clock is read."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Final, Protocol, TypeAlias
 
@@ -26,53 +26,13 @@ from job_tracker.scheduling.running import RunningGangs, used_by
 from job_tracker.scheduling.simulation.attempts import STOP_SECONDS, Attempt, Span
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.durations import Durations, ExactDurations
+from job_tracker.scheduling.simulation.record import Record
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 from job_tracker.scheduling.waiting import WaitingGangs
 
 Policy: TypeAlias = Callable[[Snapshot, float], Plan]
 
 DAY: Final = 86_400.0
-
-
-@dataclass(slots=True)
-class Record:
-    """The outcome of a job. Times are seconds from the beginning of the simulation."""
-
-    job: TraceJob
-    started_at: float | None = None
-    """When it first started."""
-    spans: list[Span] = field(default_factory=list)
-    """Its attempts that are over."""
-    stops: list[Preempt] = field(default_factory=list)
-    """The decisions to stop it for others, or to let it go on in another size, that were carried out."""
-    is_done: bool = False
-    refused: str = ""
-    first_promise: float | None = None
-    """The start that the first reservation of the job promised."""
-    moves: list[str] = field(default_factory=list)
-    """Why its reservation was moved later, each time."""
-
-    @property
-    def has_waited(self) -> bool:
-        """Return whether it started in the simulation, and not before."""
-        return self.started_at is not None and self.job.begun is None
-
-    @property
-    def waited(self) -> float:
-        """How long it waited, in seconds. Raises AssertionError if it never started."""
-        assert self.started_at is not None
-        return self.started_at - self.job.submitted_at
-
-    @property
-    def ended_at(self) -> float:
-        """When its last attempt ended. Raises AssertionError if it never started."""
-        assert self.spans
-        return self.spans[-1].end
-
-    @property
-    def lost(self) -> float:
-        """The instance-seconds that stops have cost: work that was repeated, and getting going again."""
-        return sum(span.lost * span.held.get(INSTANCES, 0) for span in self.spans)
 
 
 class Watcher(Protocol):
@@ -111,9 +71,10 @@ def replay(
 class _Stop:
     """The stop of a job that is under way, or after which the job has not run again."""
 
-    decision: Preempt
-    preemption: Preemption
     noticed_at: float
+    decision: Preempt | None = None
+    """None: its machines were taken away."""
+    preemption: Preemption | None = None
 
 
 class _Replay:
@@ -137,7 +98,7 @@ class _Replay:
         }
         names = {job.queue for job in ordered}
         self._queues = {name: Queue(name=name) for name in sorted(names)} | dict(cluster.queues)
-        self._half_life = cluster.options.half_life
+        self._half_life, self._spot = cluster.options.half_life, cluster.spot
         self._waiting = WaitingGangs()
         self._running = RunningGangs()
         self._promises: dict[int, Promise] = {}
@@ -148,6 +109,8 @@ class _Replay:
         """The queues whose usage matters: a single one shares with none."""
         self._ends: list[tuple[float, int, int]] = []
         """The ends of attempts, unless they are stopped: times, jobs and attempts."""
+        self._evictions: list[tuple[float, int, int]] = []
+        """When attempts lose a machine: times, jobs and attempts."""
         self._leaves: list[tuple[float, int, int]] = []
         """When the groups of stopped attempts are gone: times, jobs and attempts."""
         self._attempts: dict[int, Attempt] = {}
@@ -156,8 +119,8 @@ class _Replay:
         """Why jobs are being stopped, or have been since they ran last."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
-        ) or any(job.least for job in ordered)
-        """Whether a policy may stop jobs. If not, it need not know what they would lose."""
+        ) or bool(self._spot or any(job.least for job in ordered))
+        """Whether jobs may be stopped. If not, a policy need not know what they would lose."""
         self._coming = 0
         """The place of the next job to submit; its id is one more."""
 
@@ -186,7 +149,7 @@ class _Replay:
 
     def _next(self, wake: float | None) -> float | None:
         """Return the time of the next event; None: nothing can happen any more."""
-        times = [each[0][0] for each in (self._ends, self._leaves) if each]
+        times = [each[0][0] for each in (self._ends, self._evictions, self._leaves) if each]
         if self._coming < len(self._records):
             times.append(max(BEGIN, BEGIN + self._records[self._coming].job.submitted_at))
         if wake is not None and (len(self._waiting) or self._running):
@@ -203,6 +166,10 @@ class _Replay:
             self._release(job_id, at, attempt.startup)
             record.is_done = True
             self._durations.ended(record.job)
+        while self._evictions and self._evictions[0][0] <= now:
+            at, job_id, number = heappop(self._evictions)
+            if self._is_running(job_id, number) and job_id not in self._given_way:
+                self._begin_to_leave(job_id, _Stop(at))
         while self._leaves and self._leaves[0][0] <= now:
             at, job_id, number = heappop(self._leaves)
             if self._is_running(job_id, number):
@@ -213,7 +180,11 @@ class _Replay:
         attempt = self._attempts[job_id]
         stop = self._given_way[job_id]
         self._release(job_id, at, attempt.lost(stop.noticed_at, at))
-        self._records[job_id - 1].stops.append(stop.decision)
+        record = self._records[job_id - 1]
+        if stop.decision is not None:
+            record.stops.append(stop.decision)
+        else:
+            record.evictions += 1
         attempt.done = attempt.kept(stop.noticed_at)
         self._waiting.add(self._gang_of(job_id))
 
@@ -291,7 +262,7 @@ class _Replay:
             stakes=self._stakes(now) if self._may_stop else {},
             claims=self._claims(),
             going_on=going_on_of(self._preemptions(), self._waiting),
-            preempted={job_id for job_id in self._given_way if self._waiting.get(job_id) is not None},
+            preempted={job_id for job_id in self._preemptions() if self._waiting.get(job_id) is not None},
         )
 
     def _stakes(self, now: float) -> dict[int, Stake]:
@@ -300,14 +271,15 @@ class _Replay:
     def _stake(self, job_id: int, now: float) -> Stake:
         attempt, record = self._attempts[job_id], self._records[job_id - 1]
         stop = self._given_way.get(job_id)
+        decision = stop.decision if stop is not None else None
         return Stake(
             attempt=attempt.number,
             saved_at=attempt.saved_at(now),
             startup=attempt.saving.startup,
             preemptions=record.job.preemptions + sum(not each.why.is_resize for each in record.stops),
             is_leaving=stop is not None,
-            leaves_for=stop.decision.by_job if stop is not None else None,
-            goes_on=stop.decision.trainers if stop is not None else 0,
+            leaves_for=decision.by_job if decision is not None else None,
+            goes_on=decision.trainers if decision is not None else 0,
             noticed_at=stop.noticed_at if stop is not None else 0.0,
         )
 
@@ -320,7 +292,7 @@ class _Replay:
         )
 
     def _preemptions(self) -> dict[int, Preemption]:
-        return {job_id: stop.preemption for job_id, stop in self._given_way.items()}
+        return {job_id: stop.preemption for job_id, stop in self._given_way.items() if stop.preemption}
 
     def _number(self, job_id: int) -> int:
         """Return how many attempts a job has made."""
@@ -338,8 +310,11 @@ class _Replay:
             trainers=decision.trainers,
             flavor=self._running[job_id].allocation.flavor if decision.trainers else "",
         )
-        self._given_way[job_id] = _Stop(decision, preemption, now)
-        heappush(self._leaves, (now + STOP_SECONDS, job_id, self._attempts[job_id].number))
+        self._begin_to_leave(job_id, _Stop(now, decision, preemption))
+
+    def _begin_to_leave(self, job_id: int, stop: _Stop) -> None:
+        self._given_way[job_id] = stop
+        heappush(self._leaves, (stop.noticed_at + STOP_SECONDS, job_id, self._attempts[job_id].number))
 
     def _start(self, job_id: int, allocation: Allocation, now: float) -> None:
         record = self._records[job_id - 1]
@@ -372,7 +347,13 @@ class _Replay:
         self._attempts[job_id] = attempt
         self._running.add(running)
         self._count(running, 1, now)
-        heappush(self._ends, (max(BEGIN, attempt.begun_at + attempt.length), job_id, attempt.number))
+        end = max(BEGIN, attempt.begun_at + attempt.length)
+        heappush(self._ends, (end, job_id, attempt.number))
+        machines = used_by(running).get(INSTANCES, 0)
+        if self._spot is not None and machines:
+            lost_at = now + self._spot.first_of(job_id, attempt.number, machines)
+            if lost_at < end:
+                heappush(self._evictions, (lost_at, job_id, attempt.number))
 
     def _count(self, running: Running, sign: int, now: float) -> None:
         """Take what a gang uses, or give it back."""

@@ -7,7 +7,8 @@ from typing import Final
 from job_tracker.scheduling.simulation.cluster import Changes, Cluster
 from job_tracker.scheduling.simulation.metrics import Fairness, Summary, over_time, summary
 from job_tracker.scheduling.simulation.policies import DURATIONS, Knowledge, PolicyName, policy_of
-from job_tracker.scheduling.simulation.replay import Record, replay
+from job_tracker.scheduling.simulation.record import Record
+from job_tracker.scheduling.simulation.replay import replay
 from job_tracker.scheduling.simulation.trace import TraceJob
 
 SPANS: Final = 100

@@ -9,7 +9,8 @@ from job_tracker.scheduling.simulation.attempts import Saving
 from job_tracker.scheduling.simulation.cluster import Changes, Cluster
 from job_tracker.scheduling.simulation.metrics import summary
 from job_tracker.scheduling.simulation.policies import PolicyName, policy_of
-from job_tracker.scheduling.simulation.replay import Record, replay
+from job_tracker.scheduling.simulation.record import Record
+from job_tracker.scheduling.simulation.replay import replay
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 
 NOTICE, NEVER = Saving(), Saving(on_notice=False)

@@ -7,7 +7,7 @@ import pytest
 from job_tracker.scheduling.model import Allocation
 from job_tracker.scheduling.simulation.attempts import Span
 from job_tracker.scheduling.simulation.metrics import Waits, is_kept, jain, over_time, summary
-from job_tracker.scheduling.simulation.replay import Record
+from job_tracker.scheduling.simulation.record import Record
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 
 FOUR = {"instances": 4}

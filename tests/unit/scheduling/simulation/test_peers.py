@@ -11,7 +11,8 @@ from job_tracker.scheduling.simulation.cluster import Cluster
 from job_tracker.scheduling.simulation.durations import UnknownDurations
 from job_tracker.scheduling.simulation.metrics import Summary, summary
 from job_tracker.scheduling.simulation.peers import FreeOverTime, conservative, easy, fifo
-from job_tracker.scheduling.simulation.replay import DAY, Policy, Record, replay
+from job_tracker.scheduling.simulation.record import Record
+from job_tracker.scheduling.simulation.replay import DAY, Policy, replay
 from job_tracker.scheduling.simulation.trace import TraceJob
 
 TRACES = Path(os.environ.get("SCHEDULING_TRACES", "no-such-folder"))

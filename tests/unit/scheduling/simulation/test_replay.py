@@ -19,10 +19,13 @@ from job_tracker.scheduling.model import (
     Waiting,
 )
 from job_tracker.scheduling.options import PlannerOptions
+from job_tracker.scheduling.simulation.attempts import STOP_SECONDS, Saving
 from job_tracker.scheduling.simulation.cluster import BEGIN, Cluster
 from job_tracker.scheduling.simulation.durations import ExactDurations, SaidDurations, UnknownDurations
 from job_tracker.scheduling.simulation.peers import fifo
+from job_tracker.scheduling.simulation.policies import PolicyName, policy_of
 from job_tracker.scheduling.simulation.replay import PolicyError, replay
+from job_tracker.scheduling.simulation.spot import Spot
 from job_tracker.scheduling.simulation.trace import Begun, TraceJob
 
 
@@ -175,3 +178,39 @@ def test_an_earlier_promise_is_the_first_and_is_seen_by_the_policy() -> None:
     (record,) = replay([TraceJob(-5, 1, 1, promise=Promise(7, "default"))], watching, Cluster.of(1))
     assert seen[0] == {1: Promise(BEGIN + 7, "default")}
     assert record.first_promise == 7
+
+
+def test_a_job_whose_machine_is_taken_away_waits_again_and_goes_on_from_what_it_saved() -> None:
+    cluster = replace(Cluster.of(2), spot=Spot(mean=1000.0, seed=3))
+    (record,) = replay([TraceJob(0, 5000.0, 2)], policy_of(PolicyName.PLANNER, cluster), cluster)
+    assert record.is_done
+    assert record.evictions == len(record.spans) - 1 > 3
+    assert record.stops == [], "nothing was stopped for another job"
+    assert record.waited == 0.0, "its place is free again at once"
+    trained = sum(span.end - span.begin - span.lost for span in record.spans)
+    assert trained == pytest.approx(5000.0)
+    assert 0 < record.lost <= 2 * record.evictions * (STOP_SECONDS + record.job.saving.startup)
+
+
+def test_a_job_that_never_saves_begins_anew_whenever_a_machine_is_taken_away() -> None:
+    cluster = replace(Cluster.of(1), spot=Spot(mean=800.0, seed=2))
+    never = Saving(on_notice=False)
+    (record,) = replay([TraceJob(0, 1000.0, 1, saving=never)], fifo, cluster)
+    assert record.is_done
+    assert record.evictions > 0
+    assert record.lost == pytest.approx(sum(span.end - span.begin for span in record.spans) - 1000.0)
+
+
+def test_all_policies_have_the_same_luck() -> None:
+    jobs = [TraceJob(0, 400.0, 1), TraceJob(0, 900.0, 2), TraceJob(5, 300.0, 1)]
+    cluster = replace(Cluster.of(4), spot=Spot(mean=500.0))
+    found = [replay(jobs, policy_of(name, cluster), cluster) for name in (PolicyName.FIFO, PolicyName.EASY)]
+    assert found[0] == found[1]
+    assert sum(record.evictions for record in found[0]) > 0
+
+
+def test_a_larger_group_loses_a_machine_sooner() -> None:
+    spot = Spot(mean=3600.0)
+    after = {count: sum(spot.first_of(job, 1, count) for job in range(2000)) / 2000 for count in (1, 8)}
+    assert after[1] == pytest.approx(3600.0, rel=0.1)
+    assert after[8] == pytest.approx(450.0, rel=0.1)

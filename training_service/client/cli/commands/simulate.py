@@ -12,6 +12,7 @@ from job_tracker.scheduling.simulation import trace, workload
 from job_tracker.scheduling.simulation.cluster import Changes, Cluster
 from job_tracker.scheduling.simulation.policies import Knowledge, PolicyName
 from job_tracker.scheduling.simulation.scenario import NO_CHANGES, Result, Scenario
+from job_tracker.scheduling.simulation.spot import Spot
 from job_tracker.scheduling.simulation.trace import TraceJob
 from training_service.client.cli.commands import what_ifs
 from training_service.client.cli.commands.policy_options import duration
@@ -71,7 +72,7 @@ def simulate(
         int | None,
         typer.Option(min=1, max=MOST_QUEUES, help="Spread the jobs over queues q1, q2 … by a seeded hash."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of --queues and --load.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of --queues, --load and --spot.")] = 0,
     add: Annotated[
         list[str] | None,
         typer.Option(metavar="FLAVOR=N", help="What if there were N more instances? Repeatable."),
@@ -90,6 +91,14 @@ def simulate(
             "--preempt", help="What if waiting jobs stopped those of their queue with a lower priority?"
         ),
     ] = False,
+    spot: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=duration,
+            metavar="TIME",
+            help="What if each machine were taken away after TIME on average, and replaced at once?",
+        ),
+    ] = None,
     durations: Annotated[
         Knowledge | None,
         typer.Option(help="What the policy knows of run times; by default exact, or what was said."),
@@ -124,13 +133,14 @@ def simulate(
 ) -> None:
     """Simulate how a cluster would run the jobs of a trace, or how the service will run those of its queue.
 
-    With --add, --quota or --preempt, the base is shown beside the what-if. A trace needs no service. Nothing
-    is changed in the service. In a pipe, each scenario is one line: its name, and utilisation, mean, P50 and
-    P90 of waiting in seconds, separated by tabs. --json has all figures.
+    With --add, --quota, --preempt or --spot, the base is shown beside the what-if. A trace needs no service.
+    Nothing is changed in the service. In a pipe, each scenario is one line: its name, and utilisation, mean,
+    P50 and P90 of waiting in seconds, separated by tabs. --json has all figures.
     """
     session = session_of(context)
     _refuse_options(context, _OF_SERVICES if file is not None else _OF_TRACES, is_trace=file is not None)
-    made = what_ifs.changes(add or (), quota or (), preempt)
+    taken = Spot(spot.total_seconds(), seed) if spot is not None else None
+    made = what_ifs.changes(add or (), quota or (), preempt, taken)
     if plot is not None:
         simulations.check_picture(plot)
     try:

@@ -9,15 +9,18 @@ from job_tracker.scheduling.gangs import units
 from job_tracker.scheduling.model import INSTANCES
 from job_tracker.scheduling.simulation import trace
 from job_tracker.scheduling.simulation.cluster import Changes, Cluster, Quota
+from job_tracker.scheduling.simulation.spot import Spot
 from training_service.client.cli.commands.assignments import parsed
 
 
-def changes(add: Sequence[str], quota: Sequence[str], preempt: bool = False) -> Changes:
+def changes(
+    add: Sequence[str], quota: Sequence[str], preempt: bool = False, spot: Spot | None = None
+) -> Changes:
     """Parse what is different. Raises BadParameter."""
     most = trace.MOST_INSTANCES
     added = {flavor: _whole(flavor, text, -most, "--add") for flavor, text in parsed(add, "--add").items()}
     quotas = [_quota(queue, text) for queue, text in parsed(quota, "--quota").items()]
-    return Changes(added, quotas, preempt)
+    return Changes(added, quotas, preempt, spot)
 
 
 def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:

@@ -54,6 +54,7 @@ class Shown:
                 "not_started": summary.unstarted,
                 "stopped": summary.stopped,
                 "resized": summary.resized,
+                "evicted": summary.evicted,
                 "lost_instance_s": summary.lost,
                 "fairness": self.mean_fairness,
                 "over_time": [asdict(each) for each in self.result.over_time],
@@ -125,11 +126,13 @@ def _rows(shown: Sequence[Shown]) -> list[tuple[str, list[str]]]:
         ("ends after", [duration(each.result.summary.end) for each in shown]),
         ("first promise kept", [_kept(each) for each in shown]),
     ]
-    if any(each.result.summary.stopped or each.result.summary.resized for each in shown):
+    summaries = [each.result.summary for each in shown]
+    if any(each.stopped or each.resized or each.evicted for each in summaries):
         rows += [
-            ("stopped for others", [str(each.result.summary.stopped) for each in shown]),
-            ("resized", [str(each.result.summary.resized) for each in shown]),
-            ("lost by stops", [f"{each.result.summary.lost / 3600:.3g} instance h" for each in shown]),
+            ("stopped for others", [str(each.stopped) for each in summaries]),
+            ("resized", [str(each.resized) for each in summaries]),
+            ("evicted", [str(each.evicted) for each in summaries]),
+            ("lost by stops", [f"{each.lost / 3600:.3g} instance h" for each in summaries]),
         ]
     if any(len(each.result.summary.by_queue) > 1 for each in shown):
         rows.append(("fairness", [f"{each.mean_fairness:.3f}" for each in shown]))

@@ -1,0 +1,51 @@
+"""The outcome of a simulated job."""
+
+from dataclasses import dataclass, field
+
+from job_tracker.scheduling.model import INSTANCES, Preempt
+from job_tracker.scheduling.simulation.attempts import Span
+from job_tracker.scheduling.simulation.trace import TraceJob
+
+
+@dataclass(slots=True)
+class Record:
+    """The outcome of a job. Times are seconds from the beginning of the simulation."""
+
+    job: TraceJob
+    started_at: float | None = None
+    """When it first started."""
+    spans: list[Span] = field(default_factory=list)
+    """Its attempts that are over."""
+    stops: list[Preempt] = field(default_factory=list)
+    """The decisions to stop it for others, or to let it go on in another size, that were carried out."""
+    evictions: int = 0
+    """How often its machines were taken away."""
+    is_done: bool = False
+    refused: str = ""
+    first_promise: float | None = None
+    """The start that the first reservation of the job promised."""
+    moves: list[str] = field(default_factory=list)
+    """Why its reservation was moved later, each time."""
+
+    @property
+    def has_waited(self) -> bool:
+        """Return whether it started in the simulation, and not before."""
+        return self.started_at is not None and self.job.begun is None
+
+    @property
+    def waited(self) -> float:
+        """How long it waited for its attempts, in seconds. Raises AssertionError if it never started."""
+        assert self.spans
+        ends = (self.job.submitted_at, *(span.end for span in self.spans))
+        return sum(span.begin - end for span, end in zip(self.spans, ends, strict=False))
+
+    @property
+    def ended_at(self) -> float:
+        """When its last attempt ended. Raises AssertionError if it never started."""
+        assert self.spans
+        return self.spans[-1].end
+
+    @property
+    def lost(self) -> float:
+        """The instance-seconds that stops have cost: work that was repeated, and getting going again."""
+        return sum(span.lost * span.held.get(INSTANCES, 0) for span in self.spans)

@@ -1,0 +1,22 @@
+"""Spot machines: others take them away at random, with a notice."""
+
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """When machines are taken away. Each is replaced at once, so the capacity remains.
+
+    The times are exponentially distributed, and those of an attempt depend on the seed, the job and its
+    number alone. So policies are compared with the same luck.
+    """
+
+    mean: float
+    """For how many seconds a machine stays, on average."""
+    seed: int = 0
+
+    def first_of(self, job_id: int, attempt: int, machines: int) -> float:
+        """Return after how many seconds an attempt loses the first of its machines."""
+        draws = random.Random(f"{self.seed}/{job_id}/{attempt}")  # noqa: S311  # no secret
+        return draws.expovariate(machines / self.mean)
