@@ -29,12 +29,12 @@ class Kept:
         self.values: dict[str, Any] = {}
         """Further values to restore after a restart, the same in all processes."""
 
-    def step(self) -> None:
+    def step(self, *, save: bool = False) -> None:  # noqa: ARG002  # here, nothing is saved
         """Count a step, after the optimizer's step. Every process must call this.
 
-        This saves a checkpoint if one is due. Raises Terminated after the last checkpoint if the group
-        received SIGTERM, SupersededError if a later attempt has started, and UntrustedTypeError if the state
-        contains an object that could not be loaded again.
+        This saves a checkpoint if one is due, or with `save`, such as at the end of an epoch. Raises
+        Terminated after the last checkpoint if the group received SIGTERM, SupersededError if a later attempt
+        has started, and UntrustedTypeError if the state contains an object that could not be loaded again.
         """
         self.steps += 1
 
@@ -100,10 +100,12 @@ class _KeptInFolder(Kept):
         self._saver = saver(own_form, folder, run, settings.keep, damaged, of_threads or exchange)
         self._pace = Pace(settings, self.steps)
 
-    def step(self) -> None:
+    def step(self, *, save: bool = False) -> None:
         super().step()
-        if self._pace.wants_look(self.steps):
-            self._look()
+        if save:
+            self._saver.wait()  # only one is saved at a time
+        if save or self._pace.wants_look(self.steps):
+            self._look(save=save)
 
     def wait(self) -> None:
         self._saver.wait()
@@ -113,14 +115,14 @@ class _KeptInFolder(Kept):
         self._look()
         self._saver.wait()
 
-    def _look(self) -> None:
+    def _look(self, *, save: bool = False) -> None:
         """Agree with all processes on the next action, and do it."""
         saver, pace, step = self._saver, self._pace, self.steps
         terminating, superseded, busy, due, slowest = self._exchange.highest(
             self._is_terminating(),
             saver.superseded is not None,
             saver.is_busy,
-            pace.is_due(step),
+            save or pace.is_due(step),
             pace.seconds_per_step(step),
         )
         if superseded:

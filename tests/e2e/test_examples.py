@@ -1,0 +1,38 @@
+"""The examples with data of their own train through the service: images, and clients that share no data."""
+
+from typing import TYPE_CHECKING, Any
+
+import federated_questions.prepare_data
+import image_classification.prepare_data
+import pytest
+
+from tests.e2e.frameworks.cases import ALGORITHMS
+from training_service._generated import training_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tests.support.server import Server
+    from tests.support.trainers.forked_python import ForkedPython
+else:
+    Server = ForkedPython = Any
+
+
+@pytest.mark.timeout(300)
+def test_images_and_clients_are_learned_from(forked_python: ForkedPython, server: Server) -> None:
+    path = f'[process]\npath = "{forked_python.path}"\n[scheduling]\ncapacity = 3\n'
+    (server.folder / "config.toml").write_text(f"{ALGORITHMS.read_text()}\n{path}")
+    storage = str(server.folder / "storage")
+    digits = image_classification.prepare_data.prepare(storage, "digits")
+    clients = federated_questions.prepare_data.prepare(3, 0.5, storage, "clients")
+    with server.start() as client:
+        small = {"WIDTH": "8", "EPOCHS": "4", "DATA_STAGING": "shards"}
+        images = client.submit("images", "digits", digits.version, instances=2, parameters=small)
+        rounds = {"ROUNDS": "8"}
+        federated = client.submit("federated", "clients", clients.version, instances=3, parameters=rounds)
+        for job, least in ((images, 0.6), (federated, 0.7)):
+            ended = client.wait(job, timeout=250)
+            log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
+            assert ended.status == pb.succeed, (ended.diagnosis, log)
+            metrics = ended.progress.metrics
+            assert metrics["test_accuracy"] > least, metrics
+        top = client.status(images).progress.metrics
+        assert 1 >= top["top_k_accuracy"] > top["test_accuracy"]

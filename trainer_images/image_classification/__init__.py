@@ -1,0 +1,1 @@
+"""Classifies images with a residual network, under data parallelism."""

@@ -1,0 +1,36 @@
+"""Random crops and mirror images, which depend on the seed, the epoch and the example alone.
+
+So a run repeats, a resumed run goes on with the same images, and a group of any size sees what one process
+sees.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+class Augmentation:
+    """The augmentation of one epoch."""
+
+    def __init__(self, examples: int, *, seed: int, epoch: int, padding: int, flip: bool) -> None:
+        """Shift each image by at most `padding` pixels in both directions, and mirror half of them."""
+        chance = np.random.default_rng([seed, epoch])
+        self._padding = padding
+        self._shifts = torch.from_numpy(chance.integers(0, 2 * padding + 1, (examples, 2)))
+        self._mirrored = torch.from_numpy(chance.random(examples) < (0.5 if flip else 0.0))
+
+    def __call__(self, images: Tensor, examples: Tensor) -> Tensor:
+        """Return changed copies of N x C x H x W images, which are the examples of these numbers."""
+        height, width = images.shape[-2:]
+        mirrored = self._mirrored[examples].to(images.device)
+        images = torch.where(mirrored.view(-1, 1, 1, 1), images.flip(-1), images)
+        if not self._padding:
+            return images
+        shifts = self._shifts[examples].to(images.device)
+        rows = shifts[:, :1] + torch.arange(height, device=images.device)
+        columns = shifts[:, 1:] + torch.arange(width, device=images.device)
+        place = torch.arange(len(images), device=images.device).view(-1, 1, 1)
+        # The channels come last while rows and columns are chosen together.
+        padded = pad(images, (self._padding,) * 4).permute(0, 2, 3, 1)
+        return padded[place, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
