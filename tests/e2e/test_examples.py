@@ -21,11 +21,11 @@ def test_images_and_clients_are_learned_from(forked_python: ForkedPython, server
     path = f'[process]\npath = "{forked_python.path}"\n[scheduling]\ncapacity = 3\n'
     (server.folder / "config.toml").write_text(f"{ALGORITHMS.read_text()}\n{path}")
     storage = str(server.folder / "storage")
-    digits = image_classification.prepare_data.prepare(storage, "digits")
+    digits = image_classification.prepare_data.prepare(storage, "digit-images")
     clients = federated_questions.prepare_data.prepare(3, 0.5, storage, "clients")
     with server.start() as client:
         small = {"WIDTH": "8", "EPOCHS": "4", "DATA_STAGING": "shards"}
-        images = client.submit("images", "digits", digits.version, instances=2, parameters=small)
+        images = client.submit("images", "digit-images", digits.version, instances=2, parameters=small)
         rounds = {"ROUNDS": "8"}
         federated = client.submit("federated", "clients", clients.version, instances=3, parameters=rounds)
         for job, least in ((images, 0.6), (federated, 0.7)):

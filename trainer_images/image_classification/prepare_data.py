@@ -1,6 +1,6 @@
 """Writes real images of handwritten digits to storage: 1,797 of 8 x 8 pixels in 10 classes.
 
-    python -m image_classification.prepare_data --storage DIR_OR_URI [--dataset-id digits] [--json]
+    python -m image_classification.prepare_data --storage DIR_OR_URI [--dataset-id digit-images] [--json]
 
 E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
 The file is part of the package scikit-learn on PyPI, which is downloaded for it, and not imported or
@@ -67,7 +67,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="prepare_data", description="Write images of digits to storage.")
     parser.add_argument("--storage", required=True, metavar="DIR_OR_URI", help="a folder, or any fsspec URI")
     parser.add_argument(
-        "--dataset-id", default="digits", metavar="ID", help="the dataset to write (default: digits)"
+        "--dataset-id",
+        default="digit-images",
+        metavar="ID",
+        help="the dataset to write (default: digit-images)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()

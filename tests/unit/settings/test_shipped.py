@@ -68,7 +68,7 @@ OWN = algorithm_of(process={"command": ["train"]})
 
 def test_configured_entries_add_to_the_built_in_ones() -> None:
     made = SETTINGS(datasets={"mine": MINE, "*": MINE}, algorithms={"own": OWN, "language-model": OWN})
-    assert made.datasets.keys() == {"*", "dialog", "digits", "mine"}
+    assert made.datasets.keys() == {"*", "dialog", "digit-images", "mine"}
     assert made.datasets["*"] == MINE
     assert made.algorithms.keys() == {"intent-classification", "language-model", "network-check", "own"}
     assert made.algorithms["language-model"] == OWN

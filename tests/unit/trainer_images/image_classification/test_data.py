@@ -24,7 +24,7 @@ def write(folder: Path, split: str, images: np.ndarray, labels: np.ndarray) -> N
 
 
 def test_the_digits_are_real_and_no_image_is_in_both_splits(tmp_path: Path) -> None:
-    version = prepare_data.prepare(str(tmp_path), "digits")
+    version = prepare_data.prepare(str(tmp_path), "digit-images")
     found = load(version.uri)
     assert (found.classes, found.train.pixels.shape[1:]) == (10, (1, 8, 8))
     assert len(found.train) + len(found.test) == 1797
@@ -32,7 +32,7 @@ def test_the_digits_are_real_and_no_image_is_in_both_splits(tmp_path: Path) -> N
     both = {image.numpy().tobytes() for image in found.train.pixels}
     assert not both & {image.numpy().tobytes() for image in found.test.pixels}
     assert found.train.pixels.mean().abs() < 1e-5
-    assert prepare_data.prepare(str(tmp_path), "digits") == version
+    assert prepare_data.prepare(str(tmp_path), "digit-images") == version
 
 
 def test_images_are_normalized_by_those_for_training(folder: Path) -> None:

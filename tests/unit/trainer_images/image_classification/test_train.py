@@ -23,7 +23,7 @@ SMALL = {"WIDTH": "4", "EPOCHS": "3", "LR": "0.02", "PADDING": "1", "FLIP": "tru
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """130 images: two steps of 64, and two that are left over."""
-    folder = tmp_path_factory.mktemp("digits")
+    folder = tmp_path_factory.mktemp("digit-images")
     images, labels = digits()
     np.savez(folder / "train.npz", images=images[:130], labels=labels[:130])
     np.savez(folder / "test.npz", images=images[130:171], labels=labels[130:171])
