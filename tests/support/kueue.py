@@ -14,6 +14,7 @@ from jsonschema import Draft202012Validator
 
 from tests.support.fake_cluster import FakeCluster, Object
 
+_MOST_ROUNDS = 1000
 _PREFIX = "kueue.x-k8s.io/"
 MANAGED, GATE, GROUP = f"{_PREFIX}managed", f"{_PREFIX}admission", f"{_PREFIX}pod-group-name"
 QUEUE, SIZE, RETRIABLE = (
@@ -139,8 +140,10 @@ class Kueue:
             return
         self._is_busy = True
         try:
-            while any([self._reconcile(group) for group in self._groups()] + [self._admit()]):
-                pass
+            for _ in range(_MOST_ROUNDS):
+                if not any([self._reconcile(group) for group in self._groups()] + [self._admit()]):
+                    return
+            raise AssertionError("the stand-in for Kueue does not come to rest")
         finally:
             self._is_busy = False
 
@@ -247,7 +250,7 @@ class Kueue:
             else:
                 used[queue] = used.get(queue, 0) + size
                 self._set(group, "QuotaReserved", "True", "QuotaReserved", f"Quota reserved in {queue}")
-                if conditions.get("Evicted") == "True":  # its pods may be replaced
+                if self.conditions(group).get("Evicted") == "True":  # its pods may be replaced
                     self._set(group, "Evicted", "False", "QuotaReserved", "Previously: evicted")
                 said = ("Admitted", "True", "Admitted", "The workload is admitted")
             changed |= self._set(group, *said)
