@@ -57,6 +57,12 @@ class Learner:
             self._local_weights.stepped(step)
         return self._share(loss)
 
+    def step_alone(self, learning_rate: float) -> None:
+        """Step with the gradients of this process. `flush` makes the weights of all equal again."""
+        self._stepper.step(learning_rate)
+        if self._local_weights is not None:
+            self._local_weights.changed()
+
     def flush(self) -> None:
         """Take all steps of an asynchronous layout, and average local weights.
 

@@ -20,6 +20,8 @@ class Strategy(StrEnum):
     """Also parameters (fully_shard; gathered layer by layer, twice)."""
     AVERAGING = "averaging"
     """Nothing: each rank takes LOCAL_STEPS steps with its own gradients, then all average their weights."""
+    GOSSIP = "gossip"
+    """Nothing: each rank steps with its own gradients, and averages its weights with one other at a time."""
     PARAMETER_SERVER = "parameter_server"
     """Nothing: rank 0 holds the weights and computes no gradients. The other ranks send it theirs."""
 

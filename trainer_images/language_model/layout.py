@@ -47,7 +47,7 @@ class Layout:
     tensor: int = 1
     """The number of ranks among which each layer is divided."""
     local_steps: int = 1
-    """The steps of a rank between two averages of the weights, for STRATEGY=averaging."""
+    """The steps of a rank between two averages of all weights, for STRATEGY=averaging and gossip."""
     optimizer: Stepping = Stepping.ADAMW
     schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
     stages_per_rank: int = 2
@@ -200,7 +200,12 @@ class Layout:
     @property
     def averages_weights(self) -> bool:
         """Whether ranks step by themselves and average their weights."""
-        return self.strategy is Strategy.AVERAGING and self.data > 1
+        return self.strategy in (Strategy.AVERAGING, Strategy.GOSSIP) and self.data > 1
+
+    @property
+    def averages_in_pairs(self) -> bool:
+        """Whether ranks average their weights with one other at a time, too."""
+        return self.strategy is Strategy.GOSSIP and self.data > 1
 
     @property
     def stages(self) -> int:
@@ -338,15 +343,16 @@ def _data_parallel_fits(layout: Layout) -> None:
 
 
 def _averaging_fits(layout: Layout) -> None:
-    averages = layout.strategy is Strategy.AVERAGING
+    averages = layout.strategy in (Strategy.AVERAGING, Strategy.GOSSIP)
     if averages and layout.pipeline * layout.tensor > 1:
         raise ParameterError(
-            "STRATEGY=averaging needs whole models, PIPELINE 1 and TENSOR 1, but they are "
+            f"STRATEGY={layout.strategy} needs whole models, PIPELINE 1 and TENSOR 1, but they are "
             f"{layout.pipeline} and {layout.tensor}"
         )
     if layout.local_steps > 1 and not averages:
         raise ParameterError(
-            f"LOCAL_STEPS={layout.local_steps} needs STRATEGY=averaging, but STRATEGY is {layout.strategy}"
+            f"LOCAL_STEPS={layout.local_steps} needs STRATEGY=averaging or gossip, but STRATEGY is "
+            f"{layout.strategy}"
         )
     if layout.steps % layout.local_steps:
         raise ParameterError(
@@ -355,7 +361,7 @@ def _averaging_fits(layout: Layout) -> None:
         )
     if layout.optimizer is not Stepping.ADAMW and not (averages or layout.strategy is Strategy.DDP):
         raise ParameterError(
-            f"OPTIMIZER={layout.optimizer} needs STRATEGY=ddp or averaging, but STRATEGY is "
+            f"OPTIMIZER={layout.optimizer} needs STRATEGY=ddp, averaging or gossip, but STRATEGY is "
             f"{layout.strategy}, which divides or serves the state of AdamW"
         )
 

@@ -28,9 +28,13 @@ class LocalWeights:
 
     def stepped(self, step: int) -> None:
         """Average after the step with this number, from 1, if it is the last one of its round."""
-        self._differ = True
+        self.changed()
         if step % self._every == 0:
             self.average()
+
+    def changed(self) -> None:
+        """Note that this rank's weights may differ from those of others."""
+        self._differ = True
 
     def average(self) -> None:
         """Make the weights and moments of all ranks equal, unless they are. Every rank must call this."""

@@ -93,6 +93,9 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 2 * share * own
         case Strategy.AVERAGING:  # weights and moments, once in LOCAL_STEPS
             return 2 * share * own * (1 + moments(layout)) / layout.local_steps
+        case Strategy.GOSSIP:  # weights both ways for each share of an active rank, and such an average
+            in_pairs = 2 * -(-layout.data // 2) / layout.data if layout.data > 1 else 0
+            return own * (in_pairs + 2 * share * (1 + moments(layout)) / layout.local_steps)
         case Strategy.ZERO1 | Strategy.ZERO2:  # a sum of gradients, each on one rank, then all parameters
             return 2 * share * own
         case Strategy.ZERO_REDUNDANCY_OPTIMIZER:  # an all-reduce of gradients, then the stepped parameters

@@ -21,7 +21,15 @@ from trainer_kit.progress import Reporter, reporting
 from trainer_kit.staging import staged
 from trainer_kit.staging.settings import Settings as Staging
 
-from language_model import batch_size, counting, data, parameter_server_loop, pass_times, pipedream_loop
+from language_model import (
+    batch_size,
+    counting,
+    data,
+    gossip_loop,
+    parameter_server_loop,
+    pass_times,
+    pipedream_loop,
+)
 from language_model.assembly import Learner, assemble
 from language_model.counting import counted
 from language_model.layout import Layout
@@ -57,6 +65,8 @@ def train(group: Group) -> None:
         take_steps = fit
         if layout.is_served or layout.is_asynchronous:
             take_steps = parameter_server_loop.fit if layout.is_served else pipedream_loop.fit
+        elif layout.averages_in_pairs:
+            take_steps = gossip_loop.fit
         history = take_steps(learner, layout, blocks, group, reporter)
         validation_loss = judge(learner, layout, unseen, group)
         reporter.report(validation_loss=validation_loss)

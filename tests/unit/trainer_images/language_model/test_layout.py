@@ -37,14 +37,14 @@ from trainer_kit.errors import ParameterError
             {"world_size": 2, "pipeline": 2, "micro_batches": 2, "strategy": Strategy.AVERAGING},
             "STRATEGY=averaging needs whole models, PIPELINE 1 and TENSOR 1, but they are 2 and 1",
         ),
-        ({"local_steps": 4}, "LOCAL_STEPS=4 needs STRATEGY=averaging, but STRATEGY is ddp"),
+        ({"local_steps": 4}, "LOCAL_STEPS=4 needs STRATEGY=averaging or gossip, but STRATEGY is ddp"),
         (
             {"strategy": Strategy.AVERAGING, "local_steps": 3},
             "STEPS 200 is not a multiple of LOCAL_STEPS 3: the last average would be missing",
         ),
         (
             {"strategy": Strategy.ZERO1, "optimizer": Stepping.SGD},
-            "OPTIMIZER=sgd needs STRATEGY=ddp or averaging, but STRATEGY is zero1",
+            "OPTIMIZER=sgd needs STRATEGY=ddp, averaging or gossip, but STRATEGY is zero1",
         ),
         (
             {"world_size": 4, "strategy": Strategy.PARAMETER_SERVER},
@@ -93,7 +93,7 @@ def test_the_remaining_ranks_are_data_ranks() -> None:
             "STRATEGY",
             "zero4",
             "STRATEGY must be one of ddp, zero1, zero2, zero_redundancy_optimizer, shard_grad_op, zero3, "
-            "averaging, parameter_server, but is 'zero4'",
+            "averaging, gossip, parameter_server, but is 'zero4'",
         ),
         ("LOSS_PARALLEL", "yes", "LOSS_PARALLEL must be true, false, 1 or 0, but is 'yes'"),
         ("WORLD_SIZE", "0", "WORLD_SIZE must be a whole number"),

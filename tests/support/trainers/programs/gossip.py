@@ -1,0 +1,87 @@
+"""Ranks that average in pairs: without steps, as a training, and with a rank that is as slow as can be."""
+
+import os
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from language_model import gossip_loop
+from language_model.assembly import Learner, assemble
+from language_model.data import Batch
+from language_model.dropout import Position
+from language_model.gossip import Gossip
+from language_model.layout import Layout
+from language_model.parameter_server import flat
+from torch import nn
+from trainer_kit.group import Group
+from trainer_kit.progress import Reporter
+
+from tests.support.trainers.layouts import TINY
+from tests.support.trainers.programs.parameter_server import Losses
+from tests.support.trainers.programs.strategies import blocks
+
+STEPS, ROUND, EXCHANGES = 12, 4, 20
+SLOW = 1
+
+
+def main(group: Group) -> dict[str, Any]:
+    os.environ |= {
+        **TINY,
+        "BATCH_SIZE": "12",
+        "STRATEGY": "gossip",
+        "STEPS": str(STEPS),
+        "LOCAL_STEPS": str(ROUND),
+    }
+    return {"pairs": without_steps(group), "trained": trained(group), "with a slow rank": with_slow(group)}
+
+
+def without_steps(group: Group) -> dict[str, Any]:
+    model = nn.Linear(5, 3).double()
+    torch.nn.init.normal_(model.weight, generator=torch.Generator().manual_seed(group.rank))
+    before = flat.weights_of(model)
+    gossip = Gossip(model, dist.new_group(backend="gloo"), seed=1)
+    with gossip.answering():
+        for _ in range(EXCHANGES):
+            gossip.exchange()
+    after = flat.weights_of(model)
+    return {
+        "before": before.tolist(),
+        "after": after.tolist(),
+        "asked": gossip.asked,
+        "sent": gossip.sent_bytes,
+        "size": before.nbytes,
+    }
+
+
+def trained(group: Group) -> dict[str, Any]:
+    sink = Losses()
+    layout = Layout.from_environment()
+    learner = assemble(layout, group)
+    returned = gossip_loop.fit(learner, layout, blocks(), group, Reporter(sink))
+    return {
+        "losses": sink.losses,
+        "returned": returned,
+        "weights": flat.weights_of(learner.model).double().sum().item(),
+    }
+
+
+def with_slow(group: Group) -> dict[str, Any]:
+    """Rank SLOW computes no gradient before the others have taken all shares of the round."""
+    find, made = Learner.find_gradients, list[gossip_loop.Shares]()
+
+    class Noted(gossip_loop.Shares):
+        def __init__(self, first_step: int, count: int) -> None:
+            super().__init__(first_step, count)
+            made.append(self)
+
+    def find_gradients(learner: Learner, share: Batch, position: Position) -> float | None:
+        while group.rank == SLOW and made[-1].taken < made[-1]._count + group.size - 1:
+            pass
+        return find(learner, share, position)
+
+    with (
+        mock.patch.object(Learner, "find_gradients", find_gradients),
+        mock.patch.object(gossip_loop, "Shares", Noted),
+    ):
+        return trained(group)

@@ -1,0 +1,114 @@
+"""The training loop of ranks that average their weights in pairs: STRATEGY=gossip.
+
+Within a round of LOCAL_STEPS steps, each rank takes the next share of a batch as soon as it is free. So a
+slow rank takes fewer shares, and each share is taken once. After a round, all average their weights and
+moments: there a checkpoint may be saved.
+"""
+
+import logging
+import math
+from collections.abc import Iterator, Sequence
+
+import torch.distributed as dist
+from torch import Tensor
+from trainer_kit import checkpoints, gradient_hooks
+from trainer_kit.errors import TrainingError
+from trainer_kit.group import Group
+from trainer_kit.progress import Reporter
+
+from language_model import batch_size, data
+from language_model.assembly import Learner
+from language_model.dropout import Position
+from language_model.gossip import Gossip
+from language_model.layout import Layout
+
+log = logging.getLogger(__name__)
+
+
+def fit(
+    learner: Learner, layout: Layout, blocks: Tensor, group: Group, reporter: Reporter
+) -> dict[str, float]:
+    """Take the remaining steps, and return the last reported metrics."""
+    examples = data.Examples(blocks, layout.context)
+    place = data.Place(len(examples), layout.seed)
+    peers = dist.new_group(backend="gloo")
+    metrics: dict[str, float] = {}
+    with checkpoints.kept(group, learner.model, learner.optimizer, place=place) as run:
+        while run.steps < layout.steps:
+            steps = range(run.steps + 1, run.steps + layout.local_steps + 1)
+            metrics = _round(learner, layout, steps, examples, place, group, peers)
+            if not math.isfinite(metrics["loss"]):
+                raise TrainingError(f"the loss is not finite in step {steps[-1]}: try a smaller LR")
+            run.steps += len(steps) - 1
+            run.step()
+            taken = sum(batch_size.at_step(step, layout).batch_size for step in steps)
+            reporter.report(step=run.steps, total_steps=layout.steps, examples=taken)
+            reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
+    log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)
+    return metrics
+
+
+def _round(
+    learner: Learner,
+    layout: Layout,
+    steps: Sequence[int],
+    examples: data.Examples,
+    place: data.Place,
+    group: Group,
+    peers: dist.ProcessGroup,
+) -> dict[str, float]:
+    """Take the steps of a round. Return the mean loss, and how the ranks have shared the work."""
+    first, losses = place.taken, list[float]()
+    gossip = Gossip(learner.model, peers, layout.seed + steps[0])
+    sizes = [batch_size.at_step(step, layout) for step in steps]
+    begins = [first + sum(size.batch_size for size in sizes[:index]) for index in range(len(sizes))]
+    shares = Shares(steps[0], len(steps) * group.size)
+    with gossip.answering():
+        for number in shares:
+            index, part = divmod(number, group.size)
+            share = sizes[index].batch_size // group.size
+            place.taken = begins[index] + part * share
+            batch = examples.batch(place.take(share), group.device)
+            gossip.read()
+            loss = learner.find_gradients(batch, Position(steps[index], part * share))
+            assert loss is not None  # it is None only in a pipeline
+            gossip.exchange()
+            rate = sizes[index].learning_rate
+            gossip.step(lambda rate=rate: learner.step_alone(rate))  # type: ignore[misc]
+            losses.append(loss)
+    gradient_hooks.count(gossip.sent_bytes)
+    learner.flush()
+    if group.is_master:  # all ranks have asked for the last time
+        shares.forget()
+    place.taken = first + sum(size.batch_size for size in sizes)
+    of_ranks = group.total(*(len(losses) if rank == group.rank else 0 for rank in range(group.size)))
+    loss, asked = group.total(sum(losses), gossip.asked)
+    return {
+        "loss": loss / sum(of_ranks),
+        "averages_in_pairs": asked,
+        "shares_of_fastest": max(of_ranks),
+        "shares_of_slowest": min(of_ranks),
+    }
+
+
+class Shares:
+    """The shares of a round. Each is taken by one rank: iterate to take them."""
+
+    def __init__(self, first_step: int, count: int) -> None:
+        # The store with which the group met counts for all ranks, and needs no port of its own.
+        self._store = dist.distributed_c10d._get_default_store()
+        self._key = f"language_model/gossip/{first_step}"
+        self._count = count
+
+    @property
+    def taken(self) -> int:
+        """The number of shares for which ranks have asked."""
+        return self._store.add(self._key, 0)
+
+    def __iter__(self) -> Iterator[int]:
+        while (number := self._store.add(self._key, 1) - 1) < self._count:
+            yield number
+
+    def forget(self) -> None:
+        """Forget the count, after all ranks have taken theirs."""
+        self._store.delete_key(self._key)
