@@ -7,15 +7,11 @@ time is the slowest rank's median, as a ratio to gloo's all-reduce, measured in 
 cores than processes, the ratio depends more on the scheduler than on the algorithm.
 """
 
-import json
-import os
-import socket
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from fractions import Fraction
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,9 +21,9 @@ from language_model.all_reduce.choosing import by_hand
 from language_model.all_reduce.theory import Traffic
 from language_model.all_reduce.topology import BY_HAND
 from language_model.all_reduce.wire import Wire
-from torch.multiprocessing.spawn import start_processes
-from trainer_kit.group import Group, join
+from trainer_kit.group import Group
 
+from benchmarks import forked_group
 from benchmarks.support import Row, run_alone
 
 MEGABYTES = 4
@@ -36,7 +32,9 @@ NODE_SIZE = 2
 
 def measure(quick: bool) -> list[Row]:
     sizes, rounds = ([2, 3, 4], 3) if quick else ([2, 3, 4, 6, 8], 15)
-    return [row for size in sizes for row in _rows_of(size, _measured(size, rounds))]
+    return [
+        row for size in sizes for row in _rows_of(size, forked_group.run(partial(_sums, rounds=rounds), size))
+    ]
 
 
 def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
@@ -63,30 +61,6 @@ def _rows_of(size: int, ranks: list[dict[str, Any]]) -> list[Row]:
 
 def _text_of(traffic: Traffic) -> str:
     return f"{float(traffic.share):.3f} S in {traffic.messages} messages"
-
-
-def _measured(size: int, rounds: int) -> list[dict[str, Any]]:
-    """Run a group and return each rank's result. Ranks are forked: importing PyTorch would take longest."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        start_processes(  # type: ignore[no-untyped-call]
-            _be_a_rank, (size, rounds, folder, _free_port()), nprocs=size, start_method="fork"
-        )
-        return [json.loads((Path(folder) / str(rank)).read_text()) for rank in range(size)]
-
-
-def _be_a_rank(rank: int, size: int, rounds: int, folder: str, port: int) -> None:
-    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
-    os.environ |= {name: str(value) for name, value in places.items()}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    with join() as group:
-        (Path(folder) / str(rank)).write_text(json.dumps(_sums(group, rounds)))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _sums(group: Group, rounds: int) -> dict[str, Any]:

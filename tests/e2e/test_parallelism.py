@@ -31,7 +31,7 @@ OTHER_UPDATES = ("PipeDream", "averaging")
 """Strategies whose updates are others than those of one process, on purpose."""
 ALL = {
     **STRATEGIES,
-    "parameter server": (3, {"STRATEGY": "parameter_server"}),
+    "parameter servers": (6, {"STRATEGY": "parameter_server", "SERVERS": "2", "STANDBY": "true"}),
     "averaging": (2, {"STRATEGY": "averaging"}),
     "all-reduce by hand, a star": (2, {"ALL_REDUCE": "star"}),
     "all-reduce by hand, a tree": (4, {"ALL_REDUCE": "tree"}),
@@ -50,7 +50,7 @@ TRAINED = (
     "1F1B x ZeRO-1",
     "averaging",
     "all-reduce by hand, rings of nodes",
-    "parameter server",
+    "parameter servers",
     "all-reduce by hand, a ring",
 )
 

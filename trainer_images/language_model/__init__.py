@@ -5,7 +5,8 @@ refuses invalid combinations, `theory` computes the costs of each; * `model` is 
 training loop, and `assembly` builds both for a layout; * each strategy is a module on the `mesh` of
 processes: `data_parallel`, `zero`, `pipeline` and `tensor`; `memory`
   saves memory in all of them;
-* `all_reduce` implements collectives with single messages; `parameter_server`, with its training loop
-  `parameter_server_loop`, is data parallel without collectives; `batch_size` computes the size of each step;
+* `all_reduce` implements collectives with single messages; `parameter_server`, with the loops of
+  workers (`parameter_server_loop`) and servers (`serving_loop`), is data parallel without collectives;
+  `batch_size` computes the size of each step;
 * `counting` measures traffic and memory.
 """

@@ -18,7 +18,7 @@ from language_model.group_scaler import GroupScaler
 from language_model.host import Host
 from language_model.layout import Layout, uses_ddp
 from language_model.local_weights import LocalWeights
-from language_model.mesh import DATA, PIPELINE, Mesh
+from language_model.mesh import DATA, PIPELINE, TENSOR, Mesh
 from language_model.model import LanguageModel, build
 from language_model.passes import Passes, WholeDepth
 from language_model.pipedream import PipeDream
@@ -35,7 +35,6 @@ class Learner:
     optimizer: Optimizer
     _passes: Passes | PipeDream
     _stepper: Stepper
-    _layout: Layout
     _mesh: Mesh
     host: Host
     _local_weights: LocalWeights | None
@@ -110,7 +109,7 @@ class Learner:
 
         All tensor ranks of a data rank know the same loss.
         """
-        return 0.0 if loss is None else loss / (self._layout.data * self._layout.tensor)
+        return 0.0 if loss is None else loss / (self._mesh.size(DATA) * self._mesh.size(TENSOR))
 
 
 def assemble(layout: Layout, group: Group) -> Learner:
@@ -134,7 +133,7 @@ def assemble(layout: Layout, group: Group) -> Learner:
     stepper = Stepper(model, optimizer, scaler, layout, mesh)
     passes = _passes(parts, stepper, group, host)
     local = LocalWeights(model, optimizer, mesh, layout.local_steps) if layout.averages_weights else None
-    return Learner(model, optimizer, passes, stepper, layout, mesh, host, local)
+    return Learner(model, optimizer, passes, stepper, mesh, host, local)
 
 
 def _passes(parts: list[LanguageModel], stepper: Stepper, group: Group, host: Host) -> Passes | PipeDream:

@@ -23,7 +23,7 @@ class Strategy(StrEnum):
     GOSSIP = "gossip"
     """Nothing: each rank steps with its own gradients, and averages its weights with one other at a time."""
     PARAMETER_SERVER = "parameter_server"
-    """Nothing: rank 0 holds the weights and computes no gradients. The other ranks send it theirs."""
+    """Weights and the optimizer's state among SERVERS ranks, to which the other ranks send gradients."""
 
 
 class Stepping(StrEnum):

@@ -11,7 +11,7 @@ from trainer_kit import environment
 from trainer_kit.averaging import Compression
 from trainer_kit.errors import ParameterError
 
-from language_model import memory_rules
+from language_model import memory_rules, strategy_rules
 from language_model.all_reduce.topology import Topology
 from language_model.choices import (
     Attention,
@@ -23,6 +23,7 @@ from language_model.choices import (
     Stepping,
     Strategy,
 )
+from language_model.parameter_server.roles import Roles
 from language_model.parameter_server.synchrony import COMPENSATION, Rule, Synchrony, rule_of
 from language_model.pipeline_rules import pipeline_fits, split
 
@@ -78,6 +79,10 @@ class Layout:
     """How DistributedDataParallel sums gradients."""
     node_size: int = 1
     """The number of processes per node, for ALL_REDUCE=hierarchical. The default is LOCAL_WORLD_SIZE."""
+    servers: int = 1
+    """The number of parameter servers, each of which has a shard of the weights."""
+    standby: bool = False
+    """Whether each parameter server has a standby."""
     synchrony: Synchrony = Synchrony.SYNCHRONOUS
     """The gradients that a parameter server waits for."""
     backup_workers: int = 0
@@ -113,7 +118,8 @@ class Layout:
             _batch_divides,
             memory_rules.check,
             _data_parallel_fits,
-            _averaging_fits,
+            strategy_rules.averaging_fits,
+            strategy_rules.parameter_server_fits,
             _batch_growth_fits,
         ):
             rule(self)
@@ -152,6 +158,8 @@ class Layout:
                 at_least=1,
                 at_most=100_000,
             ),
+            servers=integer("SERVERS", cls.servers, at_least=1, at_most=1000),
+            standby=flag("STANDBY", cls.standby),
             synchrony=choice("SYNCHRONY", Synchrony, cls.synchrony),
             backup_workers=integer("BACKUP_WORKERS", cls.backup_workers, at_least=0, at_most=100_000),
             softsync=integer("SOFTSYNC", cls.softsync, at_least=1, at_most=100_000),
@@ -177,11 +185,16 @@ class Layout:
         return self.world_size // (self.pipeline * self.tensor)
 
     @property
+    def roles(self) -> Roles:
+        """The ranks that serve parameters, stand by, and work."""
+        return Roles(self.world_size, self.servers, self.standby)
+
+    @property
     def rule(self) -> Rule:
         """The rule by which a parameter server changes the weights."""
         return rule_of(
             self.synchrony,
-            self.world_size - 1,
+            len(self.roles.workers),
             backup_workers=self.backup_workers,
             softsync=self.softsync,
             compensation=self.compensation,
@@ -194,7 +207,7 @@ class Layout:
 
     @property
     def is_served(self) -> bool:
-        """Whether rank 0 is a parameter server."""
+        """Whether some ranks are parameter servers."""
         return self.strategy is Strategy.PARAMETER_SERVER
 
     @property
@@ -321,15 +334,6 @@ def _data_parallel_fits(layout: Layout) -> None:
             f"GRADIENT_COMPRESSION, but they are {layout.strategy}, {layout.pipeline}, {layout.tensor}, "
             f"{layout.data} and {layout.gradient_compression}"
         )
-    if layout.is_served and layout.pipeline * layout.tensor > 1:
-        raise ParameterError(
-            "STRATEGY=parameter_server needs whole models, PIPELINE 1 and TENSOR 1, but they are "
-            f"{layout.pipeline} and {layout.tensor}"
-        )
-    if layout.synchrony is not Synchrony.SYNCHRONOUS and not layout.is_served:
-        raise ParameterError(
-            f"SYNCHRONY={layout.synchrony} needs STRATEGY=parameter_server, but STRATEGY is {layout.strategy}"
-        )
     if layout.precision is Precision.FP16 and layout.strategy is not Strategy.DDP:
         raise ParameterError(
             "PRECISION=fp16 needs a scaler that sees all gradients of a rank: STRATEGY=ddp, but STRATEGY is "
@@ -339,30 +343,6 @@ def _data_parallel_fits(layout: Layout) -> None:
         raise ParameterError(
             "PRECISION=fp16 cannot be combined with GRADIENT_COMPRESSION=powersgd: PowerSGD adds the error "
             "of a step to the next one, so no gradient would be finite after one that is not; use bf16"
-        )
-
-
-def _averaging_fits(layout: Layout) -> None:
-    averages = layout.strategy in (Strategy.AVERAGING, Strategy.GOSSIP)
-    if averages and layout.pipeline * layout.tensor > 1:
-        raise ParameterError(
-            f"STRATEGY={layout.strategy} needs whole models, PIPELINE 1 and TENSOR 1, but they are "
-            f"{layout.pipeline} and {layout.tensor}"
-        )
-    if layout.local_steps > 1 and not averages:
-        raise ParameterError(
-            f"LOCAL_STEPS={layout.local_steps} needs STRATEGY=averaging or gossip, but STRATEGY is "
-            f"{layout.strategy}"
-        )
-    if layout.steps % layout.local_steps:
-        raise ParameterError(
-            f"STEPS {layout.steps} is not a multiple of LOCAL_STEPS {layout.local_steps}: the last average "
-            "would be missing"
-        )
-    if layout.optimizer is not Stepping.ADAMW and not (averages or layout.strategy is Strategy.DDP):
-        raise ParameterError(
-            f"OPTIMIZER={layout.optimizer} needs STRATEGY=ddp, averaging or gossip, but STRATEGY is "
-            f"{layout.strategy}, which divides or serves the state of AdamW"
         )
 
 

@@ -102,8 +102,9 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 3 * share * own
         case Strategy.SHARD_GRAD_OP:  # parameters for the passes of a step, and sums of gradients
             return (passes + passes if layout.pipeline == 1 else 2) * share * own
-        case Strategy.PARAMETER_SERVER:  # weights to, and a gradient from, each worker whose gradient counts
-            return 2 * layout.rule.gradients / layout.world_size * own
+        # Weights to, and a gradient from, each worker whose gradient counts, and a copy to the standbys.
+        case Strategy.PARAMETER_SERVER:
+            return (3 if layout.standby else 2) * layout.rule.gradients / layout.world_size * own
         case Strategy.ZERO3:  # parameters for each forward and backward pass, and sums of gradients
             return (3 * passes if layout.pipeline == 1 else 2 * passes + 1) * share * own
 

@@ -62,12 +62,17 @@ def train(group: Group) -> None:
             blocks, unseen = (
                 data.load(data_folder, name) for name in (data.TRAIN_FILE, data.VALIDATION_FILE)
             )
-        take_steps = fit
-        if layout.is_served or layout.is_asynchronous:
-            take_steps = parameter_server_loop.fit if layout.is_served else pipedream_loop.fit
-        elif layout.averages_in_pairs:
-            take_steps = gossip_loop.fit
-        history = take_steps(learner, layout, blocks, group, reporter)
+        history: dict[str, float] | None
+        if layout.is_served:
+            history = parameter_server_loop.fit(learner, layout, blocks, group, reporter)
+            group = Group(rank=0, size=1, device=group.device)  # one rank ends the job, others may be lost
+        else:
+            take_steps = pipedream_loop.fit if layout.is_asynchronous else fit
+            if layout.averages_in_pairs:
+                take_steps = gossip_loop.fit
+            history = take_steps(learner, layout, blocks, group, reporter)
+        if history is None:
+            return
         validation_loss = judge(learner, layout, unseen, group)
         reporter.report(validation_loss=validation_loss)
         log.info("validation loss %.4f nats a byte", validation_loss)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.optim import SGD, AdamW, Optimizer
@@ -48,14 +49,23 @@ def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
     """Return the optimizer of the model's parameters, or of this data rank's share of them."""
     if layout.optimizer is Stepping.SGD:
         return SGD(model.parameters(), lr=layout.lr)
-    options: dict[str, Any] = {"lr": layout.lr, "betas": BETAS, "eps": EPSILON, "weight_decay": WEIGHT_DECAY}
+    options = _options(layout)
     if layout.strategy is Strategy.ZERO_REDUNDANCY_OPTIMIZER and layout.data > 1:
         return ZeroRedundancyOptimizer(
             model.parameters(), AdamW, process_group=mesh.along(DATA).get_group(), **options
         )
     if layout.has_flat_buckets:
         return ShardedAdamW(model, layout, mesh.along(DATA).get_group(), **options)
-    return AdamW(model.parameters(), **options)
+    return adamw_of(model, layout)
+
+
+def adamw_of(model: nn.Module, layout: Layout) -> Optimizer:
+    """Return the optimizer of all parameters of a model, or of a shard of one."""
+    return AdamW(model.parameters(), **_options(layout))
+
+
+def _options(layout: Layout) -> dict[str, Any]:
+    return {"lr": layout.lr, "betas": BETAS, "eps": EPSILON, "weight_decay": WEIGHT_DECAY}
 
 
 def own_share(optimizer: Optimizer) -> Optimizer:

@@ -23,9 +23,14 @@ class Reporter:
     waited for others.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, of_leader: Sink | None = None) -> None:
         self._sink = sink
+        self._of_leader = of_leader or sink
         self._known = Progress()
+
+    def lead(self) -> None:
+        """Report for the group from now on, since its master is lost."""
+        self._sink = self._of_leader
 
     def report(
         self,
@@ -78,7 +83,7 @@ def reporting(group: "Group") -> Iterator[Reporter]:
     """
     outside.answer()
     sink = _sink(_process_of(group.rank))
-    reporter = Reporter(sink if group.is_master else NullSink())
+    reporter = Reporter(sink if group.is_master else NullSink(), of_leader=sink)
     _in_use.append(reporter)
     try:
         yield reporter

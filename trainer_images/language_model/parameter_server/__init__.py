@@ -1,7 +1,11 @@
-"""Data parallel with a parameter server: rank 0 holds the weights, the other ranks send it gradients.
+"""Data parallel with parameter servers: some ranks hold shards of the weights, others send them gradients.
 
-* `synchrony` names the ways in which the server waits for its workers, with a rule for each;
+* `roles` divides the ranks into servers, standbys and workers;
+* `synchrony` names the ways in which servers wait for workers, with a rule for each;
 * `server` applies gradients by a rule, and computes their staleness, without communication;
-* `transport` sends weights and gradients between processes;
-* `running` has the loops of the server and of a worker.
+* `shards` divides the weights and the optimizer's state, and `flat` makes vectors of a model's tensors;
+* `messages` lists what processes send to each other, and `transport` sends it;
+* `replica` is a server or a standby, `leader` orders what all servers take, `worker` asks for weights: these
+  three handle messages without a network, so a test can lose any process between any two of them;
+* `running` has their loops.
 """

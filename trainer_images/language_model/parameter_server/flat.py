@@ -24,17 +24,18 @@ def gradient_of(model: nn.Module) -> Tensor:
 @torch.no_grad()
 def set_weights(model: nn.Module, weights: Tensor) -> None:
     """Set the parameters."""
-    for parameter, part in _parts(model.parameters(), weights):
+    for parameter, part in parts(model.parameters(), weights):
         parameter.copy_(part)
 
 
 def set_gradient(model: nn.Module, gradient: Tensor) -> None:
     """Set the gradients of the parameters to parts of `gradient`."""
-    for parameter, part in _parts(model.parameters(), gradient):
+    for parameter, part in parts(model.parameters(), gradient):
         parameter.grad = part.to(parameter)
 
 
-def _parts(parameters: Iterable[nn.Parameter], vector: Tensor) -> Iterable[tuple[nn.Parameter, Tensor]]:
+def parts(parameters: Iterable[nn.Parameter], vector: Tensor) -> Iterable[tuple[nn.Parameter, Tensor]]:
+    """Return each parameter with its part of the vector."""
     own = list(parameters)
-    parts = torch.split(vector, [parameter.numel() for parameter in own])
-    return ((parameter, part.view_as(parameter)) for parameter, part in zip(own, parts, strict=True))
+    pieces = torch.split(vector, [parameter.numel() for parameter in own])
+    return ((parameter, piece.view_as(parameter)) for parameter, piece in zip(own, pieces, strict=True))

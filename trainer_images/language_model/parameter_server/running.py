@@ -1,44 +1,66 @@
-"""The loops of a parameter server and its workers."""
+"""The loops of servers, standbys and workers."""
 
 from collections.abc import Callable, Iterator
 
-from torch import nn
+from torch import Tensor, nn
 
 from language_model.parameter_server import flat
-from language_model.parameter_server.server import ParameterServer, Update
-from language_model.parameter_server.transport import ServerTransport, WorkerTransport
+from language_model.parameter_server.replica import Replica
+from language_model.parameter_server.server import Update
+from language_model.parameter_server.transport import Mailbox
+from language_model.parameter_server.worker import Worker
 
 
-def serve(server: ParameterServer, transport: ServerTransport, updates: int) -> Iterator[Update]:
-    """Serve all workers until the weights have been updated `updates` times, and yield each update.
+def serve(replica: Replica, mailbox: Mailbox) -> Iterator[Update]:
+    """Serve, or stand by, until no process needs this one. Yield each update.
 
-    The weights do not change between two updates, so the caller may save a checkpoint there. Raises
-    GroupError if a worker is lost.
+    The weights do not change between two updates, so the leader may save a checkpoint there, with `gather`.
+    Raises GroupError if a process is lost that is needed.
     """
-    ready: tuple[int, ...] = tuple(transport.workers)
-    while server.version < updates:
-        for worker in ready:
-            transport.send(worker, server.version, server.hand_out(worker))
-        update, ready = server.take(*transport.next())
-        if update:
-            yield update
-    for worker in ready:
-        transport.end(worker)
-    while transport.computing:
-        transport.end(transport.next().worker)
+    replica.start()
+    while not replica.has_finished:
+        while replica.advance() or replica.updates:
+            if replica.updates:
+                yield replica.updates.popleft()
+        if not replica.has_finished:
+            _handle(replica, mailbox)
+    yield from replica.updates
 
 
-def work(model: nn.Module, learn: Callable[[int], float], transport: WorkerTransport) -> int:
-    """Compute gradients of `model` until the server needs no more, and return their number.
+def gather(replica: Replica, mailbox: Mailbox) -> list[Tensor]:
+    """Return the states of the other shards in order. The process must lead."""
+    assert replica.leader is not None
+    replica.leader.ask()
+    while (states := replica.leader.states()) is None:
+        _handle(replica, mailbox)
+    return states
+
+
+def work(
+    model: nn.Module, learn: Callable[[int], float], worker: Worker, mailbox: Mailbox, updates: int
+) -> int:
+    """Compute gradients of `model` until the weights have had all updates, and return their number.
 
     `learn` takes the number of updates of the weights, computes the gradients of this worker's next batch in
-    the model, and returns the loss. Raises GroupError if the server is lost.
+    the model, and returns the loss. At the end, the model has the last weights. Raises GroupError if a server
+    is lost that has no standby.
     """
     count = 0
-    while (handed_out := transport.weights()) is not None:
+    while True:
+        while (handed_out := worker.weights()) is None:
+            _handle(worker, mailbox)
         version, weights = handed_out
         flat.set_weights(model, weights)
+        if version >= updates:
+            return count
         loss = learn(version)
-        transport.send(flat.gradient_of(model), loss)
+        worker.push(flat.gradient_of(model), loss)
         count += 1
-    return count
+
+
+def _handle(of: Replica | Worker, mailbox: Mailbox) -> None:
+    peer, message = mailbox.next()
+    if message is None:
+        of.lose(peer)
+    else:
+        of.receive(peer, message)

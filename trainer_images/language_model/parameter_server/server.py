@@ -59,7 +59,7 @@ class ParameterServer:
     ) -> None:
         self._model = model
         self._optimizer = optimizer
-        self._rule = rule
+        self.rule = rule
         self._learning_rate = learning_rate
         """The learning rate by the number of the update, from 1."""
         self._pushes: list[Push] = []
@@ -78,29 +78,29 @@ class ParameterServer:
         """Return the present weights, for the next gradient of `worker`."""
         weights = flat.weights_of(self._model)
         self._read[worker] = self.version
-        if self._rule.compensation:
+        if self.rule.compensation:
             self._weights_read[worker] = weights
         return weights
 
     def take(self, worker: int, gradient: Tensor, loss: float) -> Taken:
         """Take a gradient and its loss, computed from the last weights of `worker`."""
         staleness = self.version - self._read[worker]
-        if self._rule.in_step and staleness:
+        if self.rule.in_step and staleness:
             self.dropped += 1
             return Taken(None, (worker,))
         self._pushes.append(Push(worker, self._corrected(worker, gradient, staleness), loss, staleness))
-        is_enough = len(self._pushes) == self._rule.gradients
+        is_enough = len(self._pushes) == self.rule.gradients
         waiting = tuple(push.worker for push in self._pushes) if is_enough else ()
         return Taken(
-            update=self._update() if is_enough else None, ready=waiting if self._rule.in_step else (worker,)
+            update=self._update() if is_enough else None, ready=waiting if self.rule.in_step else (worker,)
         )
 
     def _corrected(self, worker: int, gradient: Tensor, staleness: int) -> Tensor:
-        if self._rule.weakens_stale:
+        if self.rule.weakens_stale:
             return gradient / max(1, staleness)
-        if self._rule.compensation:
+        if self.rule.compensation:
             drift = flat.weights_of(self._model) - self._weights_read[worker]
-            return gradient + self._rule.compensation * gradient * gradient * drift
+            return gradient + self.rule.compensation * gradient * gradient * drift
         return gradient
 
     def _update(self) -> Update:

@@ -1,12 +1,12 @@
-"""Sends weights and gradients between a server (rank 0) and its workers.
+"""Delivers messages between processes over gloo, and notices the loss of each peer by itself.
 
-A worker gets the version of the weights and the weights. It sends its gradient with the loss after the last
-element. Every wait is bounded by the time-out of the group, and the loss of a process is noticed at once.
+A thread per peer receives. The connections of gloo fail one by one, so that a dead peer disturbs no other.
 """
 
 import queue
-from concurrent.futures import Future
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -14,96 +14,100 @@ from torch import Tensor
 from trainer_kit import background
 from trainer_kit.errors import GroupError
 
-SERVER = 0
-_END = -1
-"""Sent instead of a version after the last update."""
+from language_model.parameter_server.messages import Kind, Message
+
+_NUMBERS = 4
+_UNBOUNDED = timedelta(days=3650)
+"""A peer may be silent as long as another one speaks: Mailbox has the time-out. If a receive of gloo times
+out, it closes all connections of the group."""
 
 
-class Arrival(NamedTuple):
-    """A received gradient."""
-
-    worker: int
-    gradient: Tensor
-    loss: float
+def new_group() -> dist.ProcessGroup:
+    """Create the group for messages. Every process must call this."""
+    group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=_UNBOUNDED)
+    return group
 
 
-class ServerTransport:
-    """The server's side: answers workers one by one, and takes gradients in the order of their arrival."""
+class Mailbox:
+    """The messages to and from the peers of this process."""
 
-    def __init__(self, template: Tensor, group: dist.ProcessGroup | None = None) -> None:
-        self._template = template
-        """A vector of the size and type of the weights."""
+    def __init__(
+        self, peers: Iterable[int], dtype: torch.dtype, group: dist.ProcessGroup, patience: float
+    ) -> None:
+        self._dtype = dtype
         self._group = group
-        self._arrived: queue.SimpleQueue[Future[Arrival]] = queue.SimpleQueue()
-        self.computing: set[int] = set()
-        """The workers that compute a gradient."""
+        self._patience = patience
+        """The number of seconds after which silence of all peers is an error."""
+        self._arrived: queue.SimpleQueue[tuple[int, Message | None]] = queue.SimpleQueue()
+        self._peers = sorted(peers)
+        self._open = set(self._peers)
+        """The peers that will still send something."""
+        self.sent: Counter[Kind] = Counter()
+        """The bytes by kind of message."""
+        self.received: Counter[Kind] = Counter()
+        for peer in self._peers:
+            background.start(lambda peer=peer: self._listen(peer))  # type: ignore[misc]
 
     @property
-    def workers(self) -> range:
-        """The ranks of all workers."""
-        return range(SERVER + 1, dist.get_world_size(self._group))
+    def traffic(self) -> tuple[int, int]:
+        """The bytes that this process has sent and received, without states."""
+        return tuple(count.total() - count[Kind.STATE] for count in (self.sent, self.received))  # type: ignore[return-value]
 
-    def send(self, worker: int, version: int, weights: Tensor) -> None:
-        """Send weights to a waiting worker, and start to wait for its gradient."""
-        self._send(worker, torch.tensor([version]))
-        self._send(worker, weights)
-        self.computing.add(worker)
-        background.start(lambda: self._receive(worker)).add_done_callback(self._arrived.put)
-
-    def next(self) -> Arrival:
-        """Wait for the next gradient. Raises GroupError if a worker is gone or silent for too long."""
-        arrival = self._arrived.get().result()
-        self.computing.remove(arrival.worker)
-        return arrival
-
-    def end(self, worker: int) -> None:
-        """Tell a waiting worker that the training has ended."""
-        self._send(worker, torch.tensor([_END]))
-
-    def _send(self, worker: int, message: Tensor) -> None:
+    def send(self, peer: int, message: Message) -> None:
+        """Send a message. It is lost if the peer is, of which `next` tells."""
+        size = -1 if message.tensor is None else message.tensor.numel()
+        numbers = [message.kind, size, *message.numbers]
+        header = torch.tensor(numbers + [0] * (_NUMBERS + 2 - len(numbers)))
         try:
-            dist.send(message, group=self._group, group_dst=worker)
-        except RuntimeError as error:
-            raise _lost(f"worker {worker}", error) from error
+            dist.send(header, group=self._group, group_dst=peer)
+            if message.tensor is not None:
+                dist.send(message.tensor.contiguous(), group=self._group, group_dst=peer)
+        except RuntimeError:
+            return
+        self.sent[message.kind] += _size_of(header, message.tensor)
 
-    def _receive(self, worker: int) -> Arrival:
-        message = self._template.new_empty(self._template.numel() + 1)
-        try:
-            dist.recv(message, group=self._group, group_src=worker)
-        except RuntimeError as error:
-            raise _lost(f"worker {worker}", error) from error
-        return Arrival(worker, message[:-1], message[-1].item())
+    def next(self) -> tuple[int, Message | None]:
+        """Wait for the next message, and return it with its sender; None if that is lost.
 
-
-class WorkerTransport:
-    """The worker's side: receives weights and sends gradients."""
-
-    def __init__(self, template: Tensor, group: dist.ProcessGroup | None = None) -> None:
-        self._weights = torch.empty_like(template)
-        self._group = group
-
-    def weights(self) -> tuple[int, Tensor] | None:
-        """Wait for the next weights and their version. Returns None at the end.
-
-        Raises GroupError if the server is gone or silent for too long.
+        Raises GroupError if all peers are silent for too long.
         """
-        version = torch.tensor([_END])
         try:
-            dist.recv(version, group=self._group, group_src=SERVER)
-            if version.item() == _END:
-                return None
-            dist.recv(self._weights, group=self._group, group_src=SERVER)
-        except RuntimeError as error:
-            raise _lost("the parameter server", error) from error
-        return int(version.item()), self._weights
+            peer, message = self._arrived.get(timeout=self._patience)
+        except queue.Empty:
+            raise GroupError(f"no message has come for {self._patience:g} seconds") from None
+        if message is None or message.kind is Kind.BYE:
+            self._open.discard(peer)
+        if message is not None:
+            self.received[message.kind] += 8 * (_NUMBERS + 2) + _size_of(message.tensor)
+        return peer, message
 
-    def send(self, gradient: Tensor, loss: float) -> None:
-        """Send the gradient and the loss for the last weights."""
-        try:
-            dist.send(torch.cat([gradient, gradient.new_tensor([loss])]), group=self._group, group_dst=SERVER)
-        except RuntimeError as error:
-            raise _lost("the parameter server", error) from error
+    def leave(self, first: int | None = None) -> None:
+        """Say farewell to all peers, and to `first` before all others."""
+        for peer in sorted(self._peers, key=lambda peer: peer != first):
+            self.send(peer, Message(Kind.BYE))
+
+    def close(self, first: int | None = None) -> None:
+        """Say farewell to all peers, and wait until they do or are lost."""
+        self.leave(first)
+        while self._open:
+            self.next()
+
+    def _listen(self, peer: int) -> None:
+        kind = None
+        while kind is not Kind.BYE:
+            header = torch.zeros(_NUMBERS + 2, dtype=torch.int64)
+            try:
+                dist.recv(header, group=self._group, group_src=peer)
+                number, size, *numbers = header.tolist()
+                kind, tensor = Kind(number), None
+                if size >= 0:
+                    tensor = torch.empty(size, dtype=self._dtype)
+                    dist.recv(tensor, group=self._group, group_src=peer)
+            except RuntimeError:
+                self._arrived.put((peer, None))
+                return
+            self._arrived.put((peer, Message(kind, tuple(numbers), tensor)))
 
 
-def _lost(peer: str, error: RuntimeError) -> GroupError:
-    return GroupError(f"{peer} is gone or does not answer: {str(error).partition(chr(10))[0]}")
+def _size_of(*tensors: Tensor | None) -> int:
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)

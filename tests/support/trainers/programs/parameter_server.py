@@ -14,11 +14,15 @@ from language_model import parameter_server_loop
 from language_model.assembly import assemble
 from language_model.corpus import BLOCK
 from language_model.layout import Layout
-from language_model.parameter_server import flat
-from language_model.parameter_server.running import serve, work
+from language_model.parameter_server import flat, shards
+from language_model.parameter_server.replica import Replica
+from language_model.parameter_server.roles import Roles
+from language_model.parameter_server.running import gather, serve, work
 from language_model.parameter_server.server import ParameterServer
+from language_model.parameter_server.shards import Shard
 from language_model.parameter_server.synchrony import Rule, Synchrony, rule_of
-from language_model.parameter_server.transport import SERVER, ServerTransport, WorkerTransport
+from language_model.parameter_server.transport import Mailbox, new_group
+from language_model.parameter_server.worker import Worker
 from language_model.train import fit
 from trainer_kit.group import Group
 from trainer_kit.progress import Reporter
@@ -34,6 +38,7 @@ from tests.support.trainers.parameter_server import (
     optimizer_of,
 )
 
+PATIENCE = 60
 TINY = {"LAYERS": "2", "HEADS": "2", "WIDTH": "32", "CONTEXT": "32", "BATCH_SIZE": "8", "STEPS": "20"}
 GROWING = {"GROW_AT": "10", "REFERENCE_BATCH_SIZE": "4", "LR_SCALING": "sqrt"}
 
@@ -42,7 +47,11 @@ Outcome = dict[str, Any]
 
 def main(group: Group) -> dict[str, Outcome]:
     if group.size == 1:
-        return {"plain": language_model(group, {}), "growing": language_model(group, GROWING)}
+        return {
+            "plain": language_model(group, {}),
+            "growing": language_model(group, GROWING),
+            "three workers": language_model(group, {"BATCH_SIZE": "12"}),
+        }
     if group.size == 3:
         chosen = {"STRATEGY": "parameter_server"}
         outcomes = {
@@ -50,6 +59,16 @@ def main(group: Group) -> dict[str, Outcome]:
             for name, added in SERVED.items()
         }
         return {**outcomes, "growing": language_model(group, {**chosen, **GROWING})}
+    if group.size == 5:
+        chosen = {"STRATEGY": "parameter_server", "SERVERS": "2"}
+        return {
+            "few": few_weights(group, rule_of(Synchrony.SYNCHRONOUS, 3), servers=2),
+            "three workers": language_model(group, {**chosen, "BATCH_SIZE": "12"}),
+            "asynchronous": language_model(group, {**chosen, "SYNCHRONY": "asynchronous"}),
+            "of one server": language_model(
+                group, {**chosen, "SERVERS": "1", "STANDBY": "true", "BATCH_SIZE": "12"}
+            ),
+        }
     workers = group.size - 1
     outcomes = {
         name: few_weights(group, rule_of(Synchrony(name), workers))
@@ -60,15 +79,23 @@ def main(group: Group) -> dict[str, Outcome]:
     return outcomes
 
 
-def few_weights(group: Group, rule: Rule, straggler: int | None = None) -> Outcome:
+def few_weights(group: Group, rule: Rule, straggler: int | None = None, servers: int = 1) -> Outcome:
     """Train a few weights. The straggler computes its first gradient after worker 1 has computed three."""
-    model = build()
-    template = flat.weights_of(model)
-    if group.rank == SERVER:
-        server = ParameterServer(model, optimizer_of(model), rule, lambda _: RATE)
-        losses = [update.loss for update in serve(server, ServerTransport(template), UPDATES)]
+    model, messages, roles = build(), new_group(), Roles(group.size, servers)
+    weights = flat.weights_of(model)
+    peers = {*range(group.size)} - {group.rank} if group.rank in roles.replicas else roles.replicas
+    mailbox = Mailbox(peers, weights.dtype, messages, PATIENCE)
+    if group.rank in roles.replicas:
+        shard = Shard(shards.split(weights, servers)[group.rank].clone())
+        server = ParameterServer(shard, optimizer_of(shard), rule, lambda _: RATE)
+        replica = Replica(group.rank, roles, server, UPDATES, lambda: flat.weights_of(shard), mailbox)
+        losses = [update.loss for update in serve(replica, mailbox)]
+        own = flat.weights_of(shard)
+        if replica.leader is not None:
+            own = torch.cat([own, *gather(replica, mailbox)])
+        mailbox.close()
         return {
-            "weights": flat.weights_of(model).tolist(),
+            "weights": own.tolist(),
             "losses": losses,
             "staleness": dict(server.staleness),
             "dropped": server.dropped,
@@ -80,14 +107,16 @@ def few_weights(group: Group, rule: Rule, straggler: int | None = None) -> Outco
         if group.rank == straggler and not versions:
             dist.recv(word, src=1)
         model.zero_grad()
-        loss = loss_on(model, batch_of(group.rank, len(versions)))
+        loss = loss_on(model, batch_of(group.rank - servers + 1, len(versions)))
         torch.autograd.backward(loss)
         versions.append(version)
         if straggler and group.rank == 1 and len(versions) == 3:
             dist.send(word, dst=straggler)
         return loss.item()
 
-    return {"count": work(model, learn, WorkerTransport(template)), "versions": versions}
+    count = work(model, learn, Worker(roles, mailbox), mailbox, UPDATES)
+    mailbox.close()
+    return {"count": count, "versions": versions, "weights": flat.weights_of(model).tolist()}
 
 
 class Losses(NullSink):
@@ -105,12 +134,18 @@ class Losses(NullSink):
 def language_model(group: Group, parameters: dict[str, str]) -> Outcome:
     os.environ |= {**TINY, **parameters}
     layout = Layout.from_environment()
-    for name in parameters:
+    for name in {**TINY, **parameters}:
         del os.environ[name]
     learner = assemble(layout, group)
     text = torch.randint(32, 96, (64, BLOCK), generator=torch.Generator().manual_seed(1))
     sink = Losses()
     take_steps = parameter_server_loop.fit if layout.is_served else fit
-    counts = take_steps(learner, layout, text.cumsum(1) // 7 % 64 + 32, group, Reporter(sink))
+    metrics = take_steps(learner, layout, text.cumsum(1) // 7 % 64 + 32, group, Reporter(sink))
     # A sample of the weights keeps the line short.
-    return {"losses": sink.losses, "counts": counts, "weights": flat.weights_of(learner.model)[::97].tolist()}
+    weights = flat.weights_of(learner.model)
+    return {
+        "losses": sink.losses,
+        "metrics": metrics,
+        "bytes": weights.nbytes,
+        "weights": weights[::97].tolist(),
+    }

@@ -55,6 +55,20 @@ from trainer_kit.errors import ParameterError
             "needs whole models, PIPELINE 1 and TENSOR 1, but they are 1 and 2",
         ),
         ({"synchrony": Synchrony.SOFTSYNC}, "SYNCHRONY=softsync .* STRATEGY is ddp"),
+        ({"servers": 2}, "SERVERS=2 needs STRATEGY=parameter_server, but STRATEGY is ddp"),
+        ({"standby": True}, "STANDBY=true needs STRATEGY=parameter_server, but STRATEGY is ddp"),
+        (
+            {"world_size": 3, "strategy": Strategy.PARAMETER_SERVER, "servers": 3},
+            "WORLD_SIZE 3 leaves .* no worker: the 3 servers .* SERVERS 3 needs at least 4 ranks",
+        ),
+        (
+            {"world_size": 4, "strategy": Strategy.PARAMETER_SERVER, "servers": 2, "standby": True},
+            r"WORLD_SIZE 4 leaves .* as many standbys \(STANDBY=true\) .* needs at least 5 ranks",
+        ),
+        (
+            {"world_size": 6, "batch_size": 16, "strategy": Strategy.PARAMETER_SERVER, "servers": 3},
+            "BATCH_SIZE 16 cannot be divided evenly among 3 gradients of an update",
+        ),
         ({"lr_scaling": RateScaling.LINEAR}, "set both or none of .* but they are linear and not set"),
         ({"reference_batch_size": 8}, "they are none and 8"),
         ({"grow_at": (20, 10)}, r"GROW_AT must be increasing step numbers, but is \(20, 10\)"),

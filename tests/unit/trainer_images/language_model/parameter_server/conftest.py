@@ -9,7 +9,7 @@ from tests.support.trainers.launcher import Launcher
 
 # By its name: what it imports of PyTorch warns, which is an error here.
 PROGRAM = "tests.support.trainers.programs.parameter_server"
-SIZES = [1, 2, 3, 4]
+SIZES = [1, 2, 3, 4, 5]
 
 
 @pytest.fixture(scope="session")

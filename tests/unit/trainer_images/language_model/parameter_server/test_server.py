@@ -1,16 +1,10 @@
 """Real groups: a server, its workers, and what goes between them."""
 
-import signal
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.support.trainers.forkserver import ForkServer
-from tests.support.trainers.groups import ROOT
-from tests.support.trainers.launcher import Launcher, end_of
 from tests.support.trainers.parameter_server import (
     SERVED,
     UPDATES,
@@ -26,7 +20,11 @@ def test_asynchronous_with_one_worker_is_plain_sgd_bit_for_bit(trained: Trained)
     server, worker = (rank["asynchronous"] for rank in trained[2])
     alone = single_process(batch_of(1, number) for number in range(UPDATES))
     assert server["weights"] == alone.tolist()
-    assert worker == {"count": UPDATES, "versions": list(range(UPDATES))}
+    assert worker == {
+        "count": UPDATES,
+        "versions": list(range(UPDATES)),
+        "weights": server["weights"],
+    }
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -76,41 +74,35 @@ def test_the_language_model_learns_with_any_synchrony(trained: Trained, synchron
     [alone] = (rank["plain"] for rank in trained[1])
     assert len(server["losses"]) == len(alone["losses"])
     assert server["losses"][-1] < alone["losses"][0] - 0.5 * (alone["losses"][0] - alone["losses"][-1])
-    assert server["counts"]["staleness_mean"] <= server["counts"]["staleness_max"]
+    assert server["metrics"]["staleness_mean"] <= server["metrics"]["staleness_max"]
     assert all(worker["weights"] == server["weights"] for worker in workers)
 
 
-def test_a_lost_worker_ends_the_group_with_an_error_that_names_it(
-    forks: Sequence[ForkServer], tmp_path: Path
+def test_two_servers_are_one_process_with_the_whole_batch(trained: Trained) -> None:
+    server, _, *workers = (rank["few"] for rank in trained[5])
+    alone = single_process(global_batch(3, number) for number in range(UPDATES))
+    torch.testing.assert_close(
+        torch.tensor(server["weights"], dtype=torch.float64), alone, rtol=1e-12, atol=1e-13
+    )
+    assert all(worker["weights"] == server["weights"] for worker in workers)
+
+
+@pytest.mark.parametrize("name", ["three workers", "of one server"])
+def test_the_language_model_learns_from_two_servers_or_with_a_standby_what_one_process_learns(
+    trained: Trained, name: str
 ) -> None:
-    program = """
-import os, torch
-from trainer_kit import process
-from language_model.parameter_server.transport import *
-from language_model.parameter_server.running import *
-from language_model.parameter_server.server import ParameterServer
-from language_model.parameter_server.synchrony import Rule
+    [alone] = (rank["three workers"] for rank in trained[1])
+    server, *others = (rank[name] for rank in trained[5])
+    assert server["losses"] == pytest.approx(alone["losses"], abs=1e-5)
+    assert server["weights"] == pytest.approx(alone["weights"], abs=1e-4)
+    assert all(other["metrics"] is None for other in others)
 
-def train(group):
-    model = torch.nn.Linear(2, 1)
-    if group.is_master:
-        sgd = torch.optim.SGD(model.parameters())
-        server = ParameterServer(model, sgd, Rule(2, in_step=True), lambda _: 0.1)
-        for update in serve(server, ServerTransport(torch.empty(3)), 100):
-            pass
-    def learn(version):
-        if group.rank == 2 and version == 1:
-            os.kill(os.getpid(), 9)
-        torch.autograd.backward(model(torch.ones(1, 2)).sum())
-        return 0.0
-    work(model, learn, WorkerTransport(torch.empty(3)))
 
-process.main(train)
-"""
-    with Launcher(tmp_path, forks=forks) as launcher:
-        group = launcher.start_group(3, "-c", program, PYTHONPATH=f"{ROOT}:{ROOT / 'trainer_images'}")
-        server, other, lost = (end_of(process) for process in group)
-    assert lost.code == -signal.SIGKILL
-    assert server.code == other.code == 1
-    assert server.stderr.startswith("error: worker 2 is gone or does not answer: ")
-    assert other.stderr.startswith("error: the parameter server is gone or does not answer: ")
+@pytest.mark.parametrize(("name", "servers", "sent"), [("three workers", 2, 1), ("of one server", 1, 2)])
+def test_a_server_sends_and_receives_its_share_of_the_weights_for_each_gradient_and_a_copy_to_its_standby(
+    trained: Trained, name: str, servers: int, sent: int
+) -> None:
+    server, *_ = (rank[name] for rank in trained[5])
+    share = 3 * server["bytes"] / servers
+    assert server["metrics"]["server_received_bytes"] == pytest.approx(share, rel=0.02)
+    assert server["metrics"]["server_sent_bytes"] == pytest.approx(sent * share, rel=0.02)

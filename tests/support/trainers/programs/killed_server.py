@@ -1,0 +1,46 @@
+"""Trains the language model with parameter servers, some ranks of which end by SIGKILL.
+
+DEATHS has the version of the weights at which each of these ranks dies, such as `{"0": 5}`: a server or a
+standby as soon as it takes a gradient, a worker as soon as it has computed one.
+"""
+
+import json
+import os
+import runpy
+import signal
+
+from language_model.parameter_server.server import ParameterServer, Taken
+from language_model.parameter_server.worker import Worker
+from torch import Tensor
+
+DIES_AT: int | None = json.loads(os.environ.get("DEATHS", "{}")).get(os.environ["RANK"])
+
+take, weights, push = ParameterServer.take, Worker.weights, Worker.push
+versions: list[int] = []
+
+
+def die_if_due(version: int) -> None:
+    if DIES_AT is not None and version >= DIES_AT:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def take_or_die(server: ParameterServer, worker: int, gradient: Tensor, loss: float) -> Taken:
+    die_if_due(server.version)
+    return take(server, worker, gradient, loss)
+
+
+def weights_and_note(worker: Worker) -> tuple[int, Tensor] | None:
+    handed_out = weights(worker)
+    versions.extend([handed_out[0]] if handed_out else [])
+    return handed_out
+
+
+def push_or_die(worker: Worker, gradient: Tensor, loss: float) -> None:
+    die_if_due(versions[-1])
+    push(worker, gradient, loss)
+
+
+ParameterServer.take = take_or_die  # type: ignore[assignment, method-assign]
+Worker.weights = weights_and_note  # type: ignore[assignment, method-assign]
+Worker.push = push_or_die  # type: ignore[assignment, method-assign]
+runpy.run_module("language_model.train", run_name="__main__", alter_sys=True)

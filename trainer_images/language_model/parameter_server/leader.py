@@ -1,0 +1,126 @@
+"""The decisions of the leading server for all: when each gradient is taken, and which losses are bearable."""
+
+from collections import deque
+from collections.abc import Iterable
+
+from torch import Tensor
+from trainer_kit.errors import GroupError
+
+from language_model.parameter_server.messages import Kind, Message, Post
+from language_model.parameter_server.roles import Roles
+from language_model.parameter_server.synchrony import Rule
+
+Order = tuple[int, int]
+"""A worker and the number of its gradient."""
+
+
+class History:
+    """The gradients that a server has taken."""
+
+    def __init__(self, workers: range) -> None:
+        self.count = 0
+        """Their number."""
+        self.last = dict.fromkeys(workers, 0)
+        """The number of the last gradient of each worker."""
+        self._recent: deque[Order] = deque(maxlen=len(workers))
+        """A server is behind by one gradient of each worker at most, since workers wait for all servers."""
+
+    def note(self, order: Order) -> None:
+        """Note that a gradient is taken."""
+        worker, number = order
+        self.count += 1
+        self.last[worker] = number
+        self._recent.append(order)
+
+    def since(self, count: int) -> list[Order]:
+        """Return the gradients after the first `count`."""
+        missing = self.count - count
+        assert 0 <= missing <= len(self._recent)
+        return list(self._recent)[len(self._recent) - missing :]
+
+
+class Leader:
+    """Orders a gradient once all servers have it, and gathers the states of their shards."""
+
+    def __init__(
+        self, roles: Roles, history: History, rule: Rule, post: Post, servers: Iterable[int]
+    ) -> None:
+        self._roles = roles
+        self._history = history
+        self._rule = rule
+        self._post = post
+        self._servers = {roles.shard_of(server): server for server in servers}
+        """The other servers by shard. After a take-over, they introduce themselves first."""
+        self._ordered = dict(history.last)
+        """The number of the last ordered gradient of each worker."""
+        self._have: dict[Order, set[int]] = {}
+        """The shards whose servers have a gradient that is not ordered yet."""
+        self._states: dict[int, Tensor] | None = None
+        """The states of other shards, while they are gathered."""
+        self.traffic: dict[int, tuple[int, int]] = {}
+        """The bytes that the server of each shard had sent and received when it last spoke."""
+
+    def has(self, shard: int, order: Order, traffic: tuple[int, int]) -> list[Order]:
+        """Note that the server of a shard has a gradient. Return it if all have it now."""
+        self.traffic[shard] = traffic
+        worker, number = order
+        if number <= self._ordered[worker]:
+            return []
+        shards = self._have.setdefault(order, set())
+        shards.add(shard)
+        if len(shards) < self._roles.servers:
+            return []
+        del self._have[order]
+        self._ordered[worker] = number
+        return [order]
+
+    def command(self, order: Order) -> None:
+        """Let the other servers take a gradient."""
+        for server in self._servers.values():
+            self._post.send(server, Message(Kind.TAKE, order))
+
+    def welcome(self, server: int, ordered: int) -> None:
+        """Send a server what it has missed: one of the two has just taken over."""
+        shard = self._roles.shard_of(server)
+        self._servers[shard] = server
+        for shards in self._have.values():
+            shards.discard(shard)
+        for order in self._history.since(ordered):
+            self._post.send(server, Message(Kind.TAKE, order))
+        if self._states is not None and shard not in self._states:
+            self._post.send(server, Message(Kind.ASK))
+
+    def lose_server(self, server: int) -> None:
+        """Stop sending orders to a lost server."""
+        shard = self._roles.shard_of(server)
+        if self._servers.get(shard) == server:
+            del self._servers[shard]
+
+    def lose_worker(self, worker: int, left: int) -> None:
+        """Go on with the workers that are left. Raises GroupError if they are too few."""
+        needed = self._rule.gradients if self._rule.in_step else 1
+        if left < needed:
+            raise GroupError(
+                f"worker {worker} is gone or does not answer: an update needs {needed} workers, and the "
+                f"number left is {left}"
+            )
+
+    def ask(self) -> None:
+        """Ask the other servers for their states after the last update."""
+        self._states = {}
+        for server in self._servers.values():
+            self._post.send(server, Message(Kind.ASK))
+
+    def learn(self, shard: int, state: Tensor, traffic: tuple[int, int]) -> None:
+        """Note the state of a shard."""
+        self.traffic[shard] = traffic
+        if self._states is not None:
+            self._states[shard] = state
+
+    def states(self) -> list[Tensor] | None:
+        """Return the states of the other shards, in order, once all have come."""
+        if self._states is None or len(self._states) < self._roles.servers - 1:
+            return None
+        states = [state for _, state in sorted(self._states.items())]
+        self._states = None
+        return states

@@ -1,0 +1,67 @@
+"""A worker: which weights it waits for, and what it does if a server is lost, without a network."""
+
+import torch
+from torch import Tensor
+from trainer_kit.errors import GroupError
+
+from language_model.parameter_server import shards
+from language_model.parameter_server.messages import Kind, Message, Post
+from language_model.parameter_server.roles import Roles
+
+
+class Worker:
+    """Sends gradients to all servers, and collects the weights of all shards."""
+
+    def __init__(self, roles: Roles, post: Post) -> None:
+        self._roles = roles
+        self._post = post
+        self._servers = list(range(roles.servers))
+        """The server of each shard, or its standby."""
+        self._lost: set[int] = set()
+        self._number = 0
+        """The number of the last gradient."""
+        self._gradients: tuple[Tensor | None, ...] = (None,) * roles.servers
+        """The last gradient by shard, each with the loss. It is sent again to a standby that may lack it."""
+        self._weights: dict[int, Message] = {}
+        """The weights that have come since."""
+
+    def push(self, gradient: Tensor, loss: float) -> None:
+        """Send a gradient and its loss for the last weights."""
+        self._number += 1
+        self._weights.clear()
+        end = gradient.new_tensor([loss])
+        self._gradients = tuple(
+            torch.cat([part, end]) for part in shards.split(gradient, self._roles.servers)
+        )
+        for shard in range(self._roles.servers):
+            self._push(shard)
+
+    def weights(self) -> tuple[int, Tensor] | None:
+        """Return the version of the weights and the weights, once all shards have come."""
+        if len(self._weights) < self._roles.servers:
+            return None
+        parts = [message for _, message in sorted(self._weights.items())]
+        # All servers take gradients in the same order, so the shards have the same version.
+        [version] = {message.numbers[1] for message in parts}
+        return version, torch.cat([message.tensor for message in parts if message.tensor is not None])
+
+    def receive(self, sender: int, message: Message) -> None:
+        """Handle a message. Raises GroupError if a server ends before the training."""
+        if message.kind is Kind.BYE:
+            raise GroupError(f"rank {sender}, a parameter server, has ended before the training")
+        if message.kind is Kind.WEIGHTS and message.numbers[0] == self._number:
+            self._weights[self._roles.shard_of(sender)] = message
+
+    def lose(self, peer: int) -> None:
+        """Go on with the standby of a lost server. Raises GroupError if there is none."""
+        self._lost.add(peer)
+        self._roles.check_servers(self._lost)
+        shard = self._roles.shard_of(peer)
+        standby = self._roles.standby_of(shard)
+        if peer == self._servers[shard] and standby is not None:
+            self._servers[shard] = standby
+            if shard not in self._weights:
+                self._push(shard)
+
+    def _push(self, shard: int) -> None:
+        self._post.send(self._servers[shard], Message(Kind.GRADIENT, (self._number,), self._gradients[shard]))

@@ -1,0 +1,55 @@
+"""The rules for STRATEGY=averaging, gossip and parameter_server. See `layout`."""
+
+from typing import TYPE_CHECKING
+
+from trainer_kit.errors import ParameterError
+
+from language_model.choices import Stepping, Strategy
+from language_model.parameter_server.synchrony import Synchrony
+
+if TYPE_CHECKING:
+    from language_model.layout import Layout
+
+
+def averaging_fits(layout: "Layout") -> None:
+    """Check the parameters of averaging. Raises ParameterError, with the numbers and the rule."""
+    averages = layout.strategy in (Strategy.AVERAGING, Strategy.GOSSIP)
+    if averages and layout.pipeline * layout.tensor > 1:
+        raise ParameterError(
+            f"STRATEGY={layout.strategy} needs whole models, PIPELINE 1 and TENSOR 1, but they are "
+            f"{layout.pipeline} and {layout.tensor}"
+        )
+    if layout.local_steps > 1 and not averages:
+        raise ParameterError(
+            f"LOCAL_STEPS={layout.local_steps} needs STRATEGY=averaging or gossip, but STRATEGY is "
+            f"{layout.strategy}"
+        )
+    if layout.steps % layout.local_steps:
+        raise ParameterError(
+            f"STEPS {layout.steps} is not a multiple of LOCAL_STEPS {layout.local_steps}: the last average "
+            "would be missing"
+        )
+    if layout.optimizer is not Stepping.ADAMW and not (averages or layout.strategy is Strategy.DDP):
+        raise ParameterError(
+            f"OPTIMIZER={layout.optimizer} needs STRATEGY=ddp, averaging or gossip, but STRATEGY is "
+            f"{layout.strategy}, which divides or serves the state of AdamW"
+        )
+
+
+def parameter_server_fits(layout: "Layout") -> None:
+    """Check the parameters of parameter servers. Raises ParameterError, with the numbers and the rule."""
+    if layout.is_served and layout.pipeline * layout.tensor > 1:
+        raise ParameterError(
+            "STRATEGY=parameter_server needs whole models, PIPELINE 1 and TENSOR 1, but they are "
+            f"{layout.pipeline} and {layout.tensor}"
+        )
+    for name, value, default in (
+        ("SYNCHRONY", layout.synchrony, Synchrony.SYNCHRONOUS),
+        ("SERVERS", layout.servers, 1),
+        ("STANDBY", layout.standby, False),
+    ):
+        if value != default and not layout.is_served:
+            raise ParameterError(
+                f"{name}={str(value).lower()} needs STRATEGY=parameter_server, but STRATEGY is "
+                f"{layout.strategy}"
+            )
