@@ -1,4 +1,4 @@
-"""The examples with data of their own train through the service: images, and clients that share no data."""
+"""Further examples train through the service: images, clients that share no data, and a sparse model."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,7 +6,7 @@ import federated_questions.prepare_data
 import image_classification.prepare_data
 import pytest
 
-from tests.e2e.frameworks.cases import ALGORITHMS
+from tests.e2e.frameworks.cases import ALGORITHMS, DATASET, GOOD, prepare_questions
 from training_service._generated import training_service_pb2 as pb
 
 if TYPE_CHECKING:
@@ -17,18 +17,23 @@ else:
 
 
 @pytest.mark.timeout(300)
-def test_images_and_clients_are_learned_from(forked_python: ForkedPython, server: Server) -> None:
+def test_images_clients_and_sparse_features_are_learned_from(
+    forked_python: ForkedPython, server: Server
+) -> None:
     path = f'[process]\npath = "{forked_python.path}"\n[scheduling]\ncapacity = 3\n'
     (server.folder / "config.toml").write_text(f"{ALGORITHMS.read_text()}\n{path}")
     storage = str(server.folder / "storage")
     digits = image_classification.prepare_data.prepare(storage, "digit-images")
     clients = federated_questions.prepare_data.prepare(3, 0.5, storage, "clients")
+    version = prepare_questions(server.folder / "storage")
     with server.start() as client:
         small = {"WIDTH": "8", "EPOCHS": "4", "DATA_STAGING": "shards"}
         images = client.submit("images", "digit-images", digits.version, instances=2, parameters=small)
         rounds = {"ROUNDS": "8"}
         federated = client.submit("federated", "clients", clients.version, instances=3, parameters=rounds)
-        for job, least in ((images, 0.6), (federated, 0.7)):
+        sparse = {"EPOCHS": "3", "UPDATE": "proximal_svrg", "MAX_DELAY": "1", "LR": "1"}
+        hashed = client.submit("hashed", DATASET, version, instances=3, parameters=sparse)
+        for job, least in ((images, 0.6), (federated, 0.7), (hashed, GOOD)):
             ended = client.wait(job, timeout=250)
             log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
             assert ended.status == pb.succeed, (ended.diagnosis, log)

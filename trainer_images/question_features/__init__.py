@@ -20,12 +20,21 @@ TERMS = 16_384
 
 def load(uri: str, split: str, name: str = "examples.csv") -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
     """Load a split of the data in the folder `uri`: the terms of each question, and its class from 0."""
+    numbers, classes = load_sparse(uri, split, TERMS, name)
+    features = np.zeros((len(numbers), TERMS), np.bool_)
+    for row, own in zip(features, numbers, strict=True):
+        row[own] = True
+    return features, classes
+
+
+def load_sparse(
+    uri: str, split: str, terms: int, name: str = "examples.csv"
+) -> tuple[list[NDArray[np.int64]], NDArray[np.int32]]:
+    """Load a split: the sorted numbers below `terms` of each question's terms, and its class from 0."""
     classes = {label_id: number for number, label_id in enumerate(labels(uri))}
     chosen = [(text, label_id) for text, label_id, of in _rows(f"{uri}/{name}") if of == split]
-    features = np.zeros((len(chosen), TERMS), np.bool_)
-    for row, (text, _) in zip(features, chosen, strict=True):
-        row[numbers_of(text)] = True
-    return features, np.array([classes[label_id] for _, label_id in chosen], np.int32)
+    numbers = [np.unique(np.array(numbers_of(text, terms), np.int64)) for text, _ in chosen]
+    return numbers, np.array([classes[label_id] for _, label_id in chosen], np.int32)
 
 
 def labels(uri: str) -> list[str]:
@@ -33,11 +42,11 @@ def labels(uri: str) -> list[str]:
     return [label_id for label_id, _ in _rows(f"{uri}/labels.csv")]
 
 
-def numbers_of(text: str) -> list[int]:
-    """Return the numbers of the terms of `text`: its words, and pairs of them with `^` before the first."""
+def numbers_of(text: str, count: int = TERMS) -> list[int]:
+    """Return the numbers below `count` of the terms of `text`: words, and pairs with `^` before the first."""
     words = re.findall(r"\w+|[^\w\s]", text.lower())
     terms = words + [f"{left} {right}" for left, right in pairwise(["^", *words])]
-    return [zlib.crc32(term.encode()) % TERMS for term in terms]
+    return [zlib.crc32(term.encode()) % count for term in terms]
 
 
 def shares(examples: int, batch_size: int, size: int, seed: int, epoch: int) -> NDArray[np.int64]:

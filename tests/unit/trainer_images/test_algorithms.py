@@ -52,7 +52,7 @@ NOT_FOLLOWED = {
     ("trainer_kit.checkpoints", "trainer_kit.checkpoints.pytorch.keeping"),
 }
 AVERAGING = {"BUCKET_MB", "GRADIENT_COMPRESSION", "POWERSGD_RANK", "POWERSGD_START"}
-NOT_USED = {"federated": AVERAGING}
+NOT_USED = {"federated": AVERAGING, "hashed": AVERAGING}
 """What the kit would read for a program that averages gradients; by the algorithm that does not."""
 # These have no default, or one that depends on the group.
 WITHOUT_DEFAULT = {"BUCKET_MB", "REFERENCE_BATCH_SIZE", "GROW_AT", "LARGEST_BATCH_SIZE", "NODE_SIZE"}

@@ -1,0 +1,106 @@
+"""The weights of the server, and how gradients change them. Without communication."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hashed_questions.sparse_gradient import Rows
+
+
+class Update(StrEnum):
+    """How gradients change weights w. All end with the proximal step of L1: sign(w) max(0, |w| - LR L1)."""
+
+    PROXIMAL = "proximal"
+    """w - LR g (delayed block proximal gradient: Li, Andersen, Smola and Yu, NIPS 2014)."""
+    PROXIMAL_SVRG = "proximal_svrg"
+    """g(w) - g(v) + the gradient of all examples at v, the weights at the begin of an epoch.
+
+    Meng, Chen, Yu, Wang, Ma and Liu, "Asynchronous Stochastic Proximal Optimization Algorithms with Variance
+    Reduction", AAAI 2017; Xiao and Zhang, SIAM Journal on Optimization, 2014.
+    """
+    DELAY_COMPENSATED = "delay_compensated"
+    """g + COMPENSATION g² (w - those from which g was computed) (DC-ASGD: Zheng et al., ICML 2017)."""
+
+
+@dataclass(frozen=True)
+class Push:
+    """The gradient of a worker for some keys, of a sum of losses."""
+
+    keys: NDArray[np.int64]
+    rows: Rows
+    loss: float
+    read: Rows | None = None
+    """The weights of the keys from which it was computed, if the update needs them."""
+
+
+class Weights:
+    """The weights of all keys."""
+
+    def __init__(
+        self, keys: int, classes: int, update: Update, *, lr: float, l1: float, compensation: float
+    ) -> None:
+        self.values = np.zeros((keys, classes), np.float32)
+        self._update = update
+        self._lr, self._l1, self._compensation = lr, l1, compensation
+        self._anchor = self.values.copy()
+        """v: the weights at the begin of the epoch."""
+        self._whole = np.zeros_like(self.values)
+        """The mean gradient of all examples there."""
+
+    @property
+    def needs_read(self) -> bool:
+        """Whether a push has to name the weights from which it was computed."""
+        return self._update is Update.DELAY_COMPENSATED
+
+    @property
+    def has_anchor(self) -> bool:
+        """Whether workers need the weights at the begin of the epoch, too."""
+        return self._update is Update.PROXIMAL_SVRG
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all weights and gradients."""
+        return {
+            name: torch.from_numpy(array)
+            for name, array in (("values", self.values), ("anchor", self._anchor), ("whole", self._whole))
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state from `state_dict`."""
+        self.values, self._anchor, self._whole = (
+            state[name].numpy() for name in ("values", "anchor", "whole")
+        )
+
+    def rows(self, keys: NDArray[np.int64], *, anchored: bool = False) -> Rows:
+        """Copy the weights of some keys; those at the begin of the epoch if `anchored`."""
+        found: Rows = (self._anchor if anchored else self.values)[keys]
+        return found
+
+    def begin_epoch(self) -> None:
+        """Keep the present weights as those of the begin of an epoch."""
+        self._anchor = self.values.copy()
+
+    def set_whole(self, pushes: list[Push], examples: int) -> None:
+        """Set the mean gradient of all examples at the begin of the epoch."""
+        self._whole = self._mean(pushes, examples)
+
+    def apply(self, pushes: list[Push], examples: int) -> None:
+        """Change the weights by the pushes of a step, which are sums over so many examples."""
+        gradient = self._mean(pushes, examples) + self._whole
+        moved = self.values - self._lr * gradient
+        threshold = np.float32(self._lr * self._l1)
+        self.values = np.sign(moved) * np.maximum(np.abs(moved) - threshold, 0)
+
+    def _mean(self, pushes: list[Push], examples: int) -> Rows:
+        # In the order of workers, since sums are rounded.
+        total = np.zeros_like(self.values)
+        for push in pushes:
+            rows = push.rows
+            if push.read is not None:
+                drift = self.values[push.keys] - push.read
+                rows = rows + self._compensation * rows * rows * drift / examples
+            total[push.keys] += rows
+        return total / np.float32(examples)
