@@ -4,6 +4,7 @@ Horovod's launcher, horovodrun, starts the processes by ssh and runs that server
 them and sets the launcher's variables (HOROVOD_RANK, …).
 """
 
+import importlib
 import os
 import socket
 import threading
@@ -13,7 +14,6 @@ from contextlib import closing, contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
-import horovod.torch as hvd
 import psutil
 from horovod.runner.http.http_server import RendezvousHandler, RendezvousHTTPServer
 
@@ -25,9 +25,10 @@ MAX_PROCESSES = 100_000
 
 
 @contextmanager
-def joined() -> Iterator[None]:
-    """Join the group that the environment defines. `hvd` is ready inside of the `with` block.
+def joined(framework: str = "torch") -> Iterator[None]:
+    """Join the group that the environment defines.
 
+    The module `horovod.torch`, or that of `framework`, is ready inside of the `with` block.
     Raises GroupError if the group is not complete within GROUP_TIMEOUT seconds. If none of Horovod's
     variables is set, the process is alone.
     """
@@ -39,6 +40,7 @@ def joined() -> Iterator[None]:
                 timeout=patience(),
             )
         )
+    hvd = importlib.import_module(f"horovod.{framework}")
     hvd.init()
     yield
     # Only after success, since this waits for the other processes, and some of them are gone after a failure.

@@ -39,7 +39,7 @@ def fork_torchrun(server: Server) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [*CASES, Case("horovod-tensorflow", 2)], ids=str)
 def test_a_framework_trains(server: Server, version: str, case: Case) -> None:
     fork_torchrun(server)
     with server.start() as client:

@@ -120,6 +120,33 @@ def start_jax(
     ]
 
 
+def start_horovod(launcher: Launcher, size: int, *arguments: str, **variables: str) -> Processes:
+    """Start the processes of a Horovod group, by rank."""
+    port = free_port()
+    return [start_horovod_rank(launcher, size, rank, port, *arguments, **variables) for rank in range(size)]
+
+
+def start_horovod_rank(
+    launcher: Launcher, size: int, rank: int, port: int, *arguments: str, **variables: str
+) -> subprocess.Popen[str]:
+    """Start one process of a Horovod group as the service does."""
+    return launcher.start(
+        *arguments,
+        HOROVOD_RANK=str(rank),
+        HOROVOD_SIZE=str(size),
+        HOROVOD_LOCAL_RANK="0",
+        HOROVOD_LOCAL_SIZE="1",
+        HOROVOD_CROSS_RANK=str(rank),
+        HOROVOD_CROSS_SIZE=str(size),
+        HOROVOD_HOSTNAME=f"instance-{rank}",
+        HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",
+        HOROVOD_GLOO_RENDEZVOUS_PORT=str(port),
+        HOROVOD_CONTROLLER="gloo",
+        HOROVOD_CPU_OPERATIONS="gloo",
+        **variables,
+    )
+
+
 def await_first_epoch(master: subprocess.Popen[str]) -> None:
     """Wait until the group has completed an epoch. Fail if the master ends first."""
     assert master.stdout

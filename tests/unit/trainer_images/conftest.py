@@ -77,6 +77,14 @@ def horovod_forks() -> Iterator[ForkServer]:
     server.close()
 
 
+@pytest.fixture(scope="session")
+def horovod_tensorflow_forks() -> Iterator[ForkServer]:
+    """A fork server with Horovod on TensorFlow."""
+    server = ForkServer(("horovod.tensorflow", "keras"), python_of("horovod_tensorflow_questions"))
+    yield server
+    server.close()
+
+
 @pytest.fixture
 def tensorflow(tmp_path: Path, tensorflow_forks: ForkServer) -> Iterator[Launcher]:
     launcher = launcher_of("tensorflow_questions", tmp_path, [tensorflow_forks])
@@ -94,6 +102,13 @@ def jax(tmp_path: Path, jax_forks: ForkServer) -> Iterator[Launcher]:
 @pytest.fixture
 def horovod(tmp_path: Path, horovod_forks: ForkServer) -> Iterator[Launcher]:
     launcher = launcher_of("horovod_questions", tmp_path, [horovod_forks])
+    yield launcher
+    launcher.close()
+
+
+@pytest.fixture
+def horovod_tensorflow(tmp_path: Path, horovod_tensorflow_forks: ForkServer) -> Iterator[Launcher]:
+    launcher = launcher_of("horovod_tensorflow_questions", tmp_path, [horovod_tensorflow_forks])
     yield launcher
     launcher.close()
 

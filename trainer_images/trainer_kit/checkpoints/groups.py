@@ -4,6 +4,7 @@ All that a group needs is a sum of arrays over its processes. So it works with a
 gradients: pass its own function to `Summing`.
 """
 
+import importlib
 import pickle
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -70,13 +71,14 @@ def mpi(world: Any) -> Exchange:
     return Summing(world.Get_rank(), world.Get_size(), total)
 
 
-def horovod() -> Exchange:
-    """Return the group of Horovod on PyTorch, after its initialization."""
-    import horovod.torch as hvd
-    import torch
+def horovod(framework: str = "torch") -> Exchange:
+    """Return the group of Horovod on PyTorch, or on `tensorflow`, after its initialization."""
+    hvd = importlib.import_module(f"horovod.{framework}")
+    tensors = importlib.import_module(framework)
+    tensor = tensors.from_numpy if framework == "torch" else tensors.constant
 
     def total(values: Integers) -> Integers:
-        sums: Integers = hvd.allreduce(torch.from_numpy(values), op=hvd.Sum).numpy()
+        sums: Integers = hvd.allreduce(tensor(values), op=hvd.Sum).numpy()
         return sums
 
     return Summing(hvd.rank(), hvd.size(), total)

@@ -1,7 +1,6 @@
 """Horovod groups without ssh, from environment variables only."""
 
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,40 +14,13 @@ from tests.support.trainers.frameworks import (
     all_succeed,
     check_resumption,
     saving,
+    start_horovod,
+    start_horovod_rank,
 )
 from tests.support.trainers.launcher import Launcher, end_of
 
 SOON = 30
 """Seconds until processes that lost a peer have ended on a slow machine. See PATIENCE for a start."""
-
-
-def start_group(
-    launcher: Launcher, size: int, *arguments: str, **variables: str
-) -> list[subprocess.Popen[str]]:
-    """Start the processes of a group, by rank."""
-    port = free_port()
-    return [start(launcher, size, rank, port, *arguments, **variables) for rank in range(size)]
-
-
-def start(
-    launcher: Launcher, size: int, rank: int, port: int, *arguments: str, **variables: str
-) -> subprocess.Popen[str]:
-    """Start one process as the service does."""
-    return launcher.start(
-        *arguments,
-        HOROVOD_RANK=str(rank),
-        HOROVOD_SIZE=str(size),
-        HOROVOD_LOCAL_RANK="0",
-        HOROVOD_LOCAL_SIZE="1",
-        HOROVOD_CROSS_RANK=str(rank),
-        HOROVOD_CROSS_SIZE=str(size),
-        HOROVOD_HOSTNAME=f"instance-{rank}",
-        HOROVOD_GLOO_RENDEZVOUS_ADDR="127.0.0.1",
-        HOROVOD_GLOO_RENDEZVOUS_PORT=str(port),
-        HOROVOD_CONTROLLER="gloo",
-        HOROVOD_CPU_OPERATIONS="gloo",
-        **variables,
-    )
 
 
 def code(body: str) -> tuple[str, str]:
@@ -84,7 +56,7 @@ TRAIN_AND_PRINT = (
 def test_a_group_of_any_size_learns_to_classify_with_the_same_weights_in_all_processes(
     horovod: Launcher, questions_uri: str, tmp_path: Path, size: int
 ) -> None:
-    group = start_group(
+    group = start_horovod(
         horovod, size, "-c", TRAIN_AND_PRINT,
         TRAINING_DATA_URI=questions_uri, MODEL_URI=str(tmp_path / "model"),
         EPOCHS="6", BATCH_SIZE=str(GROUP_BATCH // size),
@@ -106,20 +78,22 @@ def test_a_killed_process_ends_the_others_and_the_next_attempt_resumes(
 ) -> None:
     places = {"TRAINING_DATA_URI": questions_uri, "MODEL_URI": str(tmp_path / "model"), "EPOCHS": "2"}
     saved, killed = tmp_path / "checkpoints", {"KILL_AT": "47", "KILL_RANK": "1"}
-    group = start_group(horovod, 3, KILLED, "horovod_questions.train", **places, **saving(saved, 1, **killed))
+    group = start_horovod(
+        horovod, 3, KILLED, "horovod_questions.train", **places, **saving(saved, 1, **killed)
+    )
     master, lost, other = (end_of(process, PATIENCE) for process in group)
     assert lost.code == -signal.SIGKILL
     for survivor in (master, other):
         assert survivor.code == 1
         assert "HorovodInternalError" in survivor.stderr
 
-    again = start_group(horovod, 3, "-m", "horovod_questions.train", **places, **saving(saved, 2))
+    again = start_horovod(horovod, 3, "-m", "horovod_questions.train", **places, **saving(saved, 2))
     check_resumption(master, all_succeed(again)[0], killed_at=47)
 
 
 def test_an_exception_in_one_process_ends_all_with_1(horovod: Launcher) -> None:
     body = "if hvd.rank() == 1: raise KeyError('lost')\nhvd.allreduce(torch.ones(1))"
-    master, worker = start_group(horovod, 2, *code(body))
+    master, worker = start_horovod(horovod, 2, *code(body))
     failed, left = end_of(worker, SOON), end_of(master, SOON)
     assert failed.code == left.code == 1
     assert "KeyError: 'lost'" in failed.stderr
@@ -133,7 +107,7 @@ def test_sigterm_ends_a_process_that_waits_for_a_silent_peer(horovod: Launcher) 
         "print('here')\n"
         "hvd.allreduce(torch.ones(1))"
     )
-    master, worker = start_group(horovod, 2, *code(body))
+    master, worker = start_horovod(horovod, 2, *code(body))
     assert master.stdout
     assert master.stdout.readline() == "here\n"
     master.terminate()
@@ -143,14 +117,14 @@ def test_sigterm_ends_a_process_that_waits_for_a_silent_peer(horovod: Launcher) 
 
 def test_a_process_without_a_master_gives_up(horovod: Launcher) -> None:
     port = free_port()
-    ended = end_of(start(horovod, 2, 1, port, *code("pass"), GROUP_TIMEOUT="1"))
+    ended = end_of(start_horovod_rank(horovod, 2, 1, port, *code("pass"), GROUP_TIMEOUT="1"))
     assert ended.code == 1
     assert ended.stderr.startswith(f"error: could not reach the master at 127.0.0.1:{port} within 1 s: ")
 
 
 def test_a_master_reports_missing_workers(horovod: Launcher) -> None:
     port = free_port()
-    ended = end_of(start(horovod, 3, 0, port, *code("pass"), GROUP_TIMEOUT="1"))
+    ended = end_of(start_horovod_rank(horovod, 3, 0, port, *code("pass"), GROUP_TIMEOUT="1"))
     assert ended.code == 1
     assert ended.stderr == (
         f"error: 2 of 3 processes did not connect to 127.0.0.1:{port} within 1 s: ranks 1, 2\n"

@@ -1,0 +1,1 @@
+"""Horovod on TensorFlow on the questions."""
