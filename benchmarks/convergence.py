@@ -1,4 +1,4 @@
-"""What asynchronous training costs in loss: each strategy on real text, with the same number of examples.
+"""Measures how much loss asynchronous training costs: each strategy on real text, with the same number of examples.
 
     python -m benchmarks.convergence [--quick]
 

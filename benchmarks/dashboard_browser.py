@@ -1,4 +1,4 @@
-"""What a person sees of the dashboard: times in a headless Chromium, which is Debian's."""
+"""Measures the dashboard as a person sees it: times in a headless Chromium, which is Debian's."""
 
 import json
 import shutil

@@ -1,10 +1,10 @@
-"""What a preemption costs: a real training of four processes gives way to a job of a higher priority.
+"""Measures the cost of a preemption: a real training of four processes is stopped for a job of a higher priority.
 
 `python -m benchmarks.giving_way [--quick]`. No checkpoint is due before the notice. In each round:
 
 - *lost*: the steps that the second attempt does again.
 - *free*: from the submission of the other job until the training has left its machines, the notice included.
-- *back*: from the launch of the second attempt until its first new step, against the same of a first attempt.
+- *back*: from the launch of the second attempt until its first new step, compared with the same time of a first attempt.
 """
 
 import statistics
@@ -28,7 +28,7 @@ _SETTINGS = {"scheduling__queues__default__preemption__by_priority": "true", "jo
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What was measured. Times are in seconds."""
+    """The measurements of a round. Times are in seconds."""
 
     started: float
     lost: int

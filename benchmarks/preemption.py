@@ -1,4 +1,4 @@
-"""What stops of running jobs for others lose: those that lose least, against the newest first as Kueue does.
+"""Measures the work that preemptions lose: with the planner's choice of jobs, and with the newest first as in Kueue.
 
     python -m benchmarks.preemption [--quick] [--traces FOLDER] [--draws 16 17 18]
 

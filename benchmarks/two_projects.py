@@ -59,7 +59,7 @@ projects = ["{GANGS}"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the projects submit."""
+    """The jobs that the projects submit."""
 
     jobs: int
     """The jobs of one instance with which the first project floods the queue."""
@@ -77,7 +77,7 @@ QUICK = Plan(jobs=40, seconds=1.0, gangs=1, gang_seconds=1.0, gang_after=1.0)
 
 @dataclass(slots=True)
 class Seen:
-    """What the service has reported over time."""
+    """The reports of the service over time."""
 
     name: str
     times: list[float] = field(default_factory=list)

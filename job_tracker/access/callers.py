@@ -43,7 +43,7 @@ class _Known:
 
 
 class Callers:
-    """Identifies callers. A token is remembered for a second at most, also after it was revoked.
+    """Identifies callers. A token is remembered for a second at most, even if it was revoked in the meantime.
 
     If the store does not answer, tokens cannot be checked: calls then raise StoreUnavailable.
 

@@ -56,7 +56,7 @@ class LogCollector:
     async def forget(self, job: Remains) -> None:
         """Delete the stored logs of a deleted job. It may be repeated.
 
-        Raises StorageUnavailable, also while logs of the job are still being stored.
+        Raises StorageUnavailable, even while logs of the job are still being stored.
         """
         if any(group in self._collecting for group in job.groups):
             raise StorageUnavailable(f"the logs of job {job.job_id} are still being stored")

@@ -1,4 +1,4 @@
-"""Reads logs in the format of writing.py, also while they grow: in pieces, with bounded memory."""
+"""Reads logs in the format of writing.py, even while they grow: in pieces, with bounded memory."""
 
 import asyncio
 import logging

@@ -2,8 +2,8 @@
 
 A term ends in one of two ways. Either the store grants the next term, and refuses all writes of this one
 from then on. Or the leader fails to renew its lease in time. Then it stops before the store lets another
-replica begin, because it measures the lease from before its request. The store fences writes to itself only,
-so the tracker calls `Tenure.check` before it starts or stops a group.
+replica begin, because it counts the lease from the moment before its request. The store fences only writes to
+itself, so the tracker calls `Tenure.check` before it starts or stops a group.
 """
 
 import asyncio

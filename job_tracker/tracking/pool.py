@@ -1,4 +1,4 @@
-"""The flavors at present: those that follow the machines of the engine have what these have."""
+"""The present flavors. A flavor that follows the machines of the engine has their capacity."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +27,7 @@ class _Queues(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What was worked out for a tree and for the machines at one time."""
+    """The results for one tree and one state of the machines."""
 
     tree: Tree
     number: int

@@ -1,4 +1,4 @@
-"""What services import late, so that fork servers import it before they fork them."""
+"""The modules that services import late. Fork servers import them before they fork."""
 
 DASHBOARD = (
     "training_service.web.routes",

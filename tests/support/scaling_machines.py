@@ -22,7 +22,7 @@ class Machines:
         self.endless = False
         self.noise: dict[int, float] = {}
         self.when: Callable[[str, bool], None] = lambda request, after_effect: None
-        """Called with the name of each request, for a submission also after its effect."""
+        """Called with the name of each request, and for a submission again after its effect."""
         service.on_request = self._on_request
 
     @property

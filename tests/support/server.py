@@ -20,7 +20,7 @@ from training_service.client import TrainingClient
 
 COMMAND = str(Path(sys.executable).with_name("training-service"))
 FORKS: ForkServer | None = None
-"""What starts COMMAND, if it is forked: see the fixture `forked_services`."""
+"""The server that forks COMMAND, if any: see the fixture `forked_services`."""
 IMPORTED = (
     *DASHBOARD,
     "fsspec.implementations.local",
@@ -35,8 +35,8 @@ IMPORTED = (
     "training_service.main",
     "training_service.settings:settings_model",
 )
-"""What services import and compute before they read their settings, what most of them import later, and what
-trainctl imports."""
+"""The modules that services import before they read their settings, those that most services import later, and
+those of trainctl."""
 PATIENCE = 90.0
 """Seconds after which a service or job that is to end is stuck. At a load of 34, 2 s of CPU took 30 s."""
 PROGRAM = Path(__file__).with_name("program.py")

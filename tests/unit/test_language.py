@@ -14,9 +14,19 @@ ROOT = Path(__file__).parents[2]
 AVOIDED = (
     "told", "untold", "nobody", "somebody", "whoever", "whomever", "whosoever", "whatever", "whatsoever",
     "naught", "nought", "lest", "in vain", "at the door", "leads no more", "would have it",
+    "also if", "also when", "also while", "also after", "also without", "from before",
 )  # fmt: skip
-"""Name the component, and write "gets", "no replica", "any", "admission" or "no longer" instead."""
-PATTERN = re.compile(r"\b(?:" + "|".join(words.replace(" ", r"\s+") for words in AVOIDED) + r")\b", re.I)
+"""Name the component, and write "gets", "no replica", "any", "admission" or "no longer" instead.
+
+Instead of `also if` write "even if", or "if …, too"; instead of `from before`, "older than" or "that came before".
+"""
+PATTERN = re.compile(
+    r"(?:\A|(?<=\"\"\"))What\b(?= )|\b(?:"
+    + "|".join(words.replace(" ", r"\s+") for words in AVOIDED)
+    + r")\b",
+    re.I,
+)
+"""A docstring opens with a verb or a noun, not with "What …"."""
 CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -33,6 +43,8 @@ def test_comments_docstrings_and_documents_avoid_these_words() -> None:
         ("a.py", "x = 1\ny = 2  # checked at the door", ["a.py:2: at the door"]),
         ("a.py", 'def f(told):\n    """Return `told`."""\n    return "nobody"', []),
         ("a.md", "Whoever\nis told", ["a.md:1: Whoever", "a.md:2: told"]),
+        ("a.py", 'x = 1\n"""What x is."""', ["a.py:2: What"]),
+        ("a.md", "It stops, also\nif it waits. See what waits.", ["a.md:1: also if"]),
         ("a.md", "Run it:\n\n```\necho nobody\n```\n\nIt is in\nvain.", ["a.md:7: in vain"]),
     ],
 )

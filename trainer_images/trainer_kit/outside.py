@@ -1,6 +1,6 @@
 """Lets the service read where this process stands from outside, while it cannot answer by itself.
 
-On a signal, Python's faulthandler writes the stacks into a file in memory, also while native code holds the
+On a signal, Python's faulthandler writes the stacks into a file in memory, even while native code holds the
 GIL. The name of the file says which signals: the first writes all threads, and the second the main thread
 only, since faulthandler writes 100 threads, the newest first. The service reads the file (its inspector).
 """

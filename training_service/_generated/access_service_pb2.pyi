@@ -740,7 +740,7 @@ class ListAuditEventsRequest(_message.Message):
 
     @_builtins.property
     def until(self) -> _timestamp_pb2.Timestamp:
-        """Only events from before this time."""
+        """Only events that are older than this time."""
 
     def __init__(
         self,

@@ -112,7 +112,7 @@ class CatalogServiceServicer:
         """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-        not exist. PERMISSION_DENIED also if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
+        not exist. PERMISSION_DENIED, too, if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,7 +160,7 @@ class CatalogServiceServicer:
         even if it would now refuse them.
 
         Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
-        names the field. FAILED_PRECONDITION also if jobs wait or run in a queue that would become a parent of others.
+        names the field. FAILED_PRECONDITION, too, if jobs wait or run in a queue that would become a parent of others.
         RESOURCE_EXHAUSTED if there are too many.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

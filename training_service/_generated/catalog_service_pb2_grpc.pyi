@@ -54,7 +54,7 @@ class CatalogServiceStub:
     """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-    not exist. PERMISSION_DENIED also if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
+    not exist. PERMISSION_DENIED, too, if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
     """
     RemoveAlgorithm: _grpc.UnaryUnaryMultiCallable[_catalog_service_pb2.RemoveAlgorithmRequest, _catalog_service_pb2.RemoveAlgorithmResponse]
     """Removes a declared algorithm.
@@ -82,7 +82,7 @@ class CatalogServiceStub:
     even if it would now refuse them.
 
     Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
-    names the field. FAILED_PRECONDITION also if jobs wait or run in a queue that would become a parent of others.
+    names the field. FAILED_PRECONDITION, too, if jobs wait or run in a queue that would become a parent of others.
     RESOURCE_EXHAUSTED if there are too many.
     """
     RemoveQueue: _grpc.UnaryUnaryMultiCallable[_catalog_service_pb2.RemoveQueueRequest, _catalog_service_pb2.RemoveQueueResponse]
@@ -114,7 +114,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-    not exist. PERMISSION_DENIED also if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
+    not exist. PERMISSION_DENIED, too, if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
     """
     RemoveAlgorithm: _aio.UnaryUnaryMultiCallable[_catalog_service_pb2.RemoveAlgorithmRequest, _catalog_service_pb2.RemoveAlgorithmResponse]  # type: ignore[assignment]
     """Removes a declared algorithm.
@@ -142,7 +142,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     even if it would now refuse them.
 
     Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
-    names the field. FAILED_PRECONDITION also if jobs wait or run in a queue that would become a parent of others.
+    names the field. FAILED_PRECONDITION, too, if jobs wait or run in a queue that would become a parent of others.
     RESOURCE_EXHAUSTED if there are too many.
     """
     RemoveQueue: _aio.UnaryUnaryMultiCallable[_catalog_service_pb2.RemoveQueueRequest, _catalog_service_pb2.RemoveQueueResponse]  # type: ignore[assignment]
@@ -189,7 +189,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-        not exist. PERMISSION_DENIED also if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
+        not exist. PERMISSION_DENIED, too, if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
         """
 
     @_abc_1.abstractmethod
@@ -247,7 +247,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         even if it would now refuse them.
 
         Errors: INVALID_ARGUMENT if a value is not allowed, or does not fit the other queues or the capacity; the message
-        names the field. FAILED_PRECONDITION also if jobs wait or run in a queue that would become a parent of others.
+        names the field. FAILED_PRECONDITION, too, if jobs wait or run in a queue that would become a parent of others.
         RESOURCE_EXHAUSTED if there are too many.
         """
 

@@ -14,8 +14,8 @@ call breaks, begin again: nothing that has arrived is asked for again.
 Trees belong to a project: the metadata `x-project`, or the caller's default project. A tree, or a content,
 of another project is never found.
 
-Errors of every call: those of training_service.proto; PERMISSION_DENIED also if the service runs no
-uploaded programs (`programs.enabled`).
+Errors of every call: those of training_service.proto. If the service runs no uploaded programs
+(`programs.enabled`), PERMISSION_DENIED.
 """
 
 from collections import abc as _abc

@@ -80,7 +80,7 @@ class ProgramServiceServicer:
 
         Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece is not of the tree, or does not
         follow what has arrived, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the disk is full, or if
-        no message arrives for a minute. UNAVAILABLE also after ten minutes: begin again, and continue.
+        no message arrives for a minute. UNAVAILABLE after ten minutes, too: begin again, and continue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -14,8 +14,8 @@ call breaks, begin again: nothing that has arrived is asked for again.
 Trees belong to a project: the metadata `x-project`, or the caller's default project. A tree, or a content,
 of another project is never found.
 
-Errors of every call: those of training_service.proto; PERMISSION_DENIED also if the service runs no
-uploaded programs (`programs.enabled`).
+Errors of every call: those of training_service.proto. If the service runs no uploaded programs
+(`programs.enabled`), PERMISSION_DENIED.
 """
 
 from collections import abc as _abc
@@ -64,7 +64,7 @@ class ProgramServiceStub:
 
     Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece is not of the tree, or does not
     follow what has arrived, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the disk is full, or if
-    no message arrives for a minute. UNAVAILABLE also after ten minutes: begin again, and continue.
+    no message arrives for a minute. UNAVAILABLE after ten minutes, too: begin again, and continue.
     """
 
 @_typing.type_check_only
@@ -88,7 +88,7 @@ class ProgramServiceAsyncStub(ProgramServiceStub):
 
     Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece is not of the tree, or does not
     follow what has arrived, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the disk is full, or if
-    no message arrives for a minute. UNAVAILABLE also after ten minutes: begin again, and continue.
+    no message arrives for a minute. UNAVAILABLE after ten minutes, too: begin again, and continue.
     """
 
 class ProgramServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -127,7 +127,7 @@ class ProgramServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: NOT_FOUND if the tree has no manifest. INVALID_ARGUMENT if a piece is not of the tree, or does not
         follow what has arrived, or if a content has another SHA-256. RESOURCE_EXHAUSTED if the disk is full, or if
-        no message arrives for a minute. UNAVAILABLE also after ten minutes: begin again, and continue.
+        no message arrives for a minute. UNAVAILABLE after ten minutes, too: begin again, and continue.
         """
 
 def add_ProgramServiceServicer_to_server(servicer: ProgramServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -831,7 +831,7 @@ class GetTrainingStatusResponse(_message.Message):
 
     @_builtins.property
     def diagnosis(self) -> Global___Diagnosis:
-        """The reason of the failure, also while the failed job is still ending. Absent otherwise."""
+        """The reason of the failure. It is set as soon as the job has failed, even while its group is being stopped."""
 
     @_builtins.property
     def progress(self) -> Global___Progress:

@@ -18,7 +18,8 @@ _SUPERVISOR = "_schedule_rpc_coro"
 
 
 class Places:
-    """Places for large responses. A call holds one from before the response is built until it is sent.
+    """Places for large responses. A call takes a place before it builds the response, and keeps it until the
+    response is sent.
 
     One caller has at most `for_one` of them. While no other call waits for a place, a client may pause as
     long as it likes. If calls wait, those that have held a place for `seconds` are ended, the oldest first.

@@ -16,7 +16,7 @@ class Standing:
 
     who: str
     seen: str
-    """What the service found by looking at their processes; may be empty."""
+    """The findings of the service about their processes; may be empty."""
     stack: str
     """The calls of the main thread, the innermost last; empty: unknown."""
 

@@ -99,7 +99,7 @@ class ProcessBackend:
             group = self._groups.get(plan.group)
             store_id = naming.store_of(plan.group.home)
             if group is not None and naming.store_of(group.folder.group.home) != store_id:
-                # A remnant from before stores had ids: the store no longer has the job with that number.
+                # A remnant of a version whose stores had no ids: this store has no job with that number.
                 log.warning("stopping group %s: it belongs to another job store", group.folder.path)
                 await self.stop(group.folder.group, timedelta(0))
                 group = None

@@ -57,7 +57,7 @@ class Cause:
     text: str
     """The line that names the cause, and the place in the code if it is known: safe to print."""
     remedy: str = ""
-    """What to do about this kind of failure; empty if its kind is unknown."""
+    """The remedy for this kind of failure; empty if its kind is unknown."""
     category: Category = Category.CRASHED
     at: int = 0
     """The index of the line."""

@@ -246,7 +246,7 @@ def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, byte
 
 
 def _by_signal(pid: int) -> str:
-    """Return the stacks that trainer_kit lets faulthandler write on a signal, also while the GIL is held."""
+    """Return the stacks that trainer_kit lets faulthandler write on a signal, even while the GIL is held."""
     try:
         links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")[:4096]}
     except OSError:

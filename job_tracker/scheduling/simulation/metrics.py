@@ -41,7 +41,7 @@ class Fairness:
     end: float
     """Seconds from the beginning of the simulation."""
     shares: Mapping[str, float]
-    """What each queue used of the resource of which it used the largest share."""
+    """For each queue, its largest share of any resource."""
     utilisation: float
     """The use of all queues together, of the resource that was used most."""
     index: float

@@ -1,4 +1,4 @@
-"""What tests leave in the Docker engine does not reach the next run."""
+"""Tests of a clean Docker engine: objects that one run leaves there do not reach the next run."""
 
 import pytest
 

@@ -26,7 +26,7 @@ async def machines(cluster: Cluster, namespace: str) -> AsyncIterator[ClusterMac
 
 
 class Watched:
-    """What an inventory says of one machine."""
+    """One machine, as an inventory shows it."""
 
     def __init__(self, inventory: NodeInventory, name: str) -> None:
         self._changes = inventory.machines()

@@ -1,4 +1,4 @@
-"""Order and capacity of the queue, also after a restart."""
+"""Order and capacity of the queue, before and after a restart."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""What the dashboard refuses before a page sees it, and what each answer says to browsers."""
+"""The requests that the dashboard refuses before a page sees them, and the headers of each answer."""
 
 import asyncio
 from collections.abc import AsyncIterator

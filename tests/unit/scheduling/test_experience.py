@@ -1,4 +1,4 @@
-"""What is learned of jobs: their run times, and how long they wait."""
+"""Learning from jobs: their run times, and how long they wait."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

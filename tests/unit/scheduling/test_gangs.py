@@ -1,4 +1,4 @@
-"""What a job needs, as the planner counts it."""
+"""The needs of a job, as the planner counts them."""
 
 from dataclasses import replace
 

@@ -73,7 +73,7 @@ def test_the_loss_counts_instances_and_the_time_to_get_going_again() -> None:
 
 
 def test_a_job_without_checkpoints_is_not_spared() -> None:
-    """What it loses counts since its start, as for all. Nothing else protects it."""
+    """It would lose everything since its start. Nothing else protects it."""
     world = one_queue(capacity=1)
     world.run(gang(1), since=5000)
     world.submit(gang(2, priority=1))
@@ -365,7 +365,7 @@ def _check_capacity(world: World, seed: int) -> None:
 
 @pytest.mark.parametrize("unlucky", [0, 8])
 def test_with_many_queues_each_has_its_turn(unlucky: int) -> None:
-    """Also if nothing can be taken back for those that come first, since protected jobs hold it."""
+    """Even if the first queues can take nothing back, since protected jobs hold their quota."""
     flavors = [Flavor(name=name, capacity={"instances": 20}) for name in ("held", "lent")]
     queues = [queue("free"), queue("kept", max_preemptions=0)]
     for number in range(20):

@@ -1,4 +1,4 @@
-"""What the planner knows of victims and claims: it follows from the stored jobs alone."""
+"""The planner's view of victims and claims. It follows from the stored jobs alone."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What would let a waiting job start."""
+"""The changes that would let a waiting job start."""
 
 import random
 from dataclasses import replace

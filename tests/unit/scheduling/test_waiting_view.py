@@ -1,4 +1,4 @@
-"""What callers see of jobs that are stopped for others, and of those for which they are stopped."""
+"""The view of callers on jobs that are stopped for others, and on those for which they are stopped."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -37,7 +37,7 @@ CAPACITY = 40
 
 @dataclass(frozen=True)
 class Seen:
-    """What was in a snapshot."""
+    """The content of a snapshot."""
 
     waiting: list[int]
     running: set[int]
@@ -84,7 +84,7 @@ class Cluster:
 
     @property
     def used(self) -> float:
-        """What the default queue has used, in seconds of instances."""
+        """The use of the default queue, in seconds of instances."""
         self.board.advance(self.now.timestamp())
         return self.board.usage["default"].amounts["default"]["instances"]
 

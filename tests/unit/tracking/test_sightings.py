@@ -1,4 +1,4 @@
-"""What the backend shows of the groups."""
+"""The groups as the backend shows them."""
 
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.backends.fake import FakeBackend

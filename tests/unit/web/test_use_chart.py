@@ -1,4 +1,4 @@
-"""What was held over time as a picture: an area, with the line of the quota."""
+"""The picture of use over time: an area, with the line of the quota."""
 
 from job_tracker.scheduling.use_history import SLOT_SECONDS, Point
 from training_service.web.use_chart import use_charts

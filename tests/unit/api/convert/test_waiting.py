@@ -1,4 +1,4 @@
-"""What callers read of jobs whose start the cluster's own queue decides."""
+"""The messages about jobs whose start the cluster's own queue decides."""
 
 from job_tracker.domain.group import Phase, RankStatus
 from job_tracker.domain.job import new_job

@@ -128,7 +128,7 @@ async def test_an_answer_to_a_write_is_not_replaced_by_an_older_version(
     cache.put(pod("a", 20))
     cache.put(pod("a", 19))
     await server.was_asked(2)
-    server.answers = [pods(15)]  # a list from before the write
+    server.answers = [pods(15)]  # a list that is older than the write
     await cache.refresh()
     assert seen.changes == ["+a 20"]
 

@@ -1,4 +1,4 @@
-"""What a group that waits for Kueue shows, by its pods and its Workload."""
+"""The observation of a group that waits for Kueue, from its pods and its Workload."""
 
 from typing import Any
 

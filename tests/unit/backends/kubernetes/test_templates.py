@@ -1,4 +1,4 @@
-"""What templates of algorithms add to the requests of pods."""
+"""The resources that templates of algorithms add to those of pods."""
 
 from job_tracker.backends.kubernetes.plugin import KubernetesPlugin
 from job_tracker.backends.kubernetes.settings import KubernetesSettings

@@ -1,4 +1,4 @@
-"""A watch yields no change from before its snapshot."""
+"""A watch yields no change that is older than its snapshot."""
 
 import asyncio
 from collections.abc import Mapping

@@ -41,7 +41,7 @@ FAILURE = Diagnosis(category=Category.NODE_LOST, summary="Lost.", resolution="Wa
 
 @dataclass(frozen=True)
 class Sight:
-    """What is on a board, without what a replica may have learned."""
+    """The content of a board, except for what a replica may have learned."""
 
     waiting: Mapping[str, list[Gang]]
     running: Mapping[int, object]

@@ -1,4 +1,4 @@
-"""What holds in any state. `scripts/fuzz 100 -k any_state` tries ten thousand for each rule."""
+"""Rules that hold in any state. `scripts/fuzz 100 -k any_state` tries ten thousand states for each rule."""
 
 import math
 from collections import Counter

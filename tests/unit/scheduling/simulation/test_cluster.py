@@ -1,4 +1,4 @@
-"""What-ifs about machines and queues."""
+"""Simulations of changed machines and queues."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the pods of a group show to the cluster's own gang scheduler."""
+"""The labels and annotations of a group's pods for the cluster's own gang scheduler."""
 
 from typing import Any
 

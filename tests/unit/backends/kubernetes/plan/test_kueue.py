@@ -1,4 +1,4 @@
-"""What the pods of a group show to Kueue, in the names of its pod integration (kueue.py has the sources)."""
+"""The labels and annotations of a group's pods for Kueue's pod integration (kueue.py has the sources)."""
 
 from dataclasses import replace
 from typing import Any
