@@ -21,7 +21,7 @@ KEY_BYTES = NUMBER_BYTES = 4
 
 
 class Kind(IntEnum):
-    """What a worker wants."""
+    """The kind of a request."""
 
     PULL = 0
     ANCHOR = 1

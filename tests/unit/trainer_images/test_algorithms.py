@@ -53,7 +53,7 @@ NOT_FOLLOWED = {
 }
 AVERAGING = {"BUCKET_MB", "GRADIENT_COMPRESSION", "POWERSGD_RANK", "POWERSGD_START"}
 NOT_USED = {"federated": AVERAGING, "hashed": AVERAGING}
-"""For each algorithm that does not average gradients: the variables that the kit reads only to average them."""
+"""For each algorithm that does not average gradients: variables that the kit reads only to average them."""
 # These have no default, or one that depends on the group.
 WITHOUT_DEFAULT = {"BUCKET_MB", "REFERENCE_BATCH_SIZE", "GROW_AT", "LARGEST_BATCH_SIZE", "NODE_SIZE"}
 # The caller passes the names of these variables.
