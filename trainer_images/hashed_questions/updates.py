@@ -98,9 +98,8 @@ class Weights:
         # In the order of workers, since sums are rounded.
         total = np.zeros_like(self.values)
         for push in pushes:
-            rows = push.rows
+            total[push.keys] += push.rows
             if push.read is not None:
                 drift = self.values[push.keys] - push.read
-                rows = rows + self._compensation * rows * rows * drift / examples
-            total[push.keys] += rows
+                total[push.keys] += np.float32(self._compensation / examples) * push.rows**2 * drift
         return total / np.float32(examples)

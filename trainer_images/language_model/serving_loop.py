@@ -100,7 +100,7 @@ class ServingLoop:
         layout, roles, rank = self._layout, self._layout.roles, self._group.rank
         state = self._own_state()
         self._shard = Shard(state[0].to(self._group.device))
-        self._optimizer = zero.adamw_of(self._shard, layout)
+        self._optimizer = zero.undivided(self._shard, layout)
         shards.set_state(self._shard, self._optimizer, state, steps)
         memory.offload_state(self._optimizer, layout, self._learner.host)
         self._server = ParameterServer(

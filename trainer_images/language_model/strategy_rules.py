@@ -29,10 +29,12 @@ def averaging_fits(layout: "Layout") -> None:
             f"STEPS {layout.steps} is not a multiple of LOCAL_STEPS {layout.local_steps}: the last average "
             "would be missing"
         )
-    if layout.optimizer is not Stepping.ADAMW and not (averages or layout.strategy is Strategy.DDP):
+    if layout.optimizer is not Stepping.ADAMW and not (
+        averages or layout.is_served or layout.strategy is Strategy.DDP
+    ):
         raise ParameterError(
-            f"OPTIMIZER={layout.optimizer} needs STRATEGY=ddp, averaging or gossip, but STRATEGY is "
-            f"{layout.strategy}, which divides or serves the state of AdamW"
+            f"OPTIMIZER={layout.optimizer} needs STRATEGY=ddp, averaging, gossip or parameter_server, but "
+            f"STRATEGY is {layout.strategy}, which divides the state of AdamW"
         )
 
 

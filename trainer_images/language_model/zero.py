@@ -47,8 +47,6 @@ def shard(parts: Sequence[LanguageModel], layout: Layout, mesh: Mesh) -> None:
 
 def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
     """Return the optimizer of the model's parameters, or of this data rank's share of them."""
-    if layout.optimizer is Stepping.SGD:
-        return SGD(model.parameters(), lr=layout.lr)
     options = _options(layout)
     if layout.strategy is Strategy.ZERO_REDUNDANCY_OPTIMIZER and layout.data > 1:
         return ZeroRedundancyOptimizer(
@@ -56,11 +54,13 @@ def optimizer_of(model: LanguageModel, layout: Layout, mesh: Mesh) -> Optimizer:
         )
     if layout.has_flat_buckets:
         return ShardedAdamW(model, layout, mesh.along(DATA).get_group(), **options)
-    return adamw_of(model, layout)
+    return undivided(model, layout)
 
 
-def adamw_of(model: nn.Module, layout: Layout) -> Optimizer:
+def undivided(model: nn.Module, layout: Layout) -> Optimizer:
     """Return the optimizer of all parameters of a model, or of a shard of one."""
+    if layout.optimizer is Stepping.SGD:
+        return SGD(model.parameters(), lr=layout.lr)
     return AdamW(model.parameters(), **_options(layout))
 
 

@@ -1,16 +1,16 @@
-"""The shards of a model: even parts of the vector of all weights, each with its part of AdamW's state.
+"""The shards of a model: even parts of the vector of all weights.
 
-AdamW is elementwise, so the update of the shards is that of the whole model.
+Each has its part of the optimizer's state. AdamW and SGD are elementwise, so the update of the shards is that of the whole model.
 """
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 
 from language_model.parameter_server import flat
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-"""The parts of AdamW's state that have the shape of the weights."""
+"""The parts of AdamW's state that have the shape of the weights. SGD has none."""
 
 
 class Shard(nn.Module):
@@ -27,7 +27,7 @@ def split(vector: Tensor, shards: int) -> tuple[Tensor, ...]:
 
 
 def state_of(model: nn.Module, optimizer: Optimizer) -> Tensor:
-    """Return the weights and the moments of AdamW, on the host: one row each."""
+    """Return the weights and the moments of the optimizer, on the host: one row each."""
     moments = [
         torch.cat(
             [
@@ -35,17 +35,21 @@ def state_of(model: nn.Module, optimizer: Optimizer) -> Tensor:
                 for parameter in model.parameters()
             ]
         ).cpu()
-        for name in MOMENTS
+        for name in _moments(optimizer)
     ]
     return torch.stack([flat.weights_of(model), *moments])
 
 
 def set_state(model: nn.Module, optimizer: Optimizer, state: Tensor, steps: int) -> None:
-    """Set the weights and the state of AdamW after `steps` steps."""
+    """Set the weights and the state of the optimizer after `steps` steps."""
     weights, *moments = state
     flat.set_weights(model, weights)
-    for parameter in model.parameters():
+    for parameter in model.parameters() if moments else ():
         optimizer.state[parameter] = {"step": torch.tensor(float(steps))}
-    for name, moment in zip(MOMENTS, moments, strict=True):
+    for name, moment in zip(_moments(optimizer), moments, strict=True):
         for parameter, part in flat.parts(model.parameters(), moment):
             optimizer.state[parameter][name] = part.to(parameter, copy=True)
+
+
+def _moments(optimizer: Optimizer) -> tuple[str, ...]:
+    return MOMENTS if isinstance(optimizer, AdamW) else ()

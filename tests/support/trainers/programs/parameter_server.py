@@ -40,6 +40,7 @@ from tests.support.trainers.parameter_server import (
 
 PATIENCE = 60
 TINY = {"LAYERS": "2", "HEADS": "2", "WIDTH": "32", "CONTEXT": "32", "BATCH_SIZE": "8", "STEPS": "20"}
+SGD = {"OPTIMIZER": "sgd", "LR": "0.1"}
 GROWING = {"GROW_AT": "10", "REFERENCE_BATCH_SIZE": "4", "LR_SCALING": "sqrt"}
 
 Outcome = dict[str, Any]
@@ -51,6 +52,7 @@ def main(group: Group) -> dict[str, Outcome]:
             "plain": language_model(group, {}),
             "growing": language_model(group, GROWING),
             "three workers": language_model(group, {"BATCH_SIZE": "12"}),
+            "sgd": language_model(group, {"BATCH_SIZE": "12", **SGD}),
         }
     if group.size == 3:
         chosen = {"STRATEGY": "parameter_server"}
@@ -64,6 +66,7 @@ def main(group: Group) -> dict[str, Outcome]:
         return {
             "few": few_weights(group, rule_of(Synchrony.SYNCHRONOUS, 3), servers=2),
             "three workers": language_model(group, {**chosen, "BATCH_SIZE": "12"}),
+            "sgd": language_model(group, {**chosen, "BATCH_SIZE": "12", **SGD}),
             "asynchronous": language_model(group, {**chosen, "SYNCHRONY": "asynchronous"}),
             "of one server": language_model(
                 group, {**chosen, "SERVERS": "1", "STANDBY": "true", "BATCH_SIZE": "12"}

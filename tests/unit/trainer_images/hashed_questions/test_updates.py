@@ -16,7 +16,8 @@ def weights(update: Update = Update.PROXIMAL, compensation: float = 0.0) -> Weig
 
 
 def soft(values: np.ndarray) -> np.ndarray:
-    return np.sign(values) * np.maximum(np.abs(values) - LR * L1, 0)
+    shrunk: np.ndarray = np.sign(values) * np.maximum(np.abs(values) - LR * L1, 0)
+    return shrunk
 
 
 def test_a_step_is_one_of_the_gradient_and_a_proximal_one_of_all_weights() -> None:
@@ -52,7 +53,8 @@ def test_compensation_is_first_order_in_the_drift(drift: float) -> None:
     read = compensated.values[KEYS] - np.float32(drift)
     mean = ROWS / 2
     compensated.apply([Push(KEYS, ROWS, 1.0, read)], examples=2)
-    plain.apply([Push(KEYS, 2 * (mean + 0.5 * mean * mean * drift), 1.0)], examples=2)
+    expected = (2 * (mean + 0.5 * drift * mean * mean)).astype(np.float32)
+    plain.apply([Push(KEYS, expected, 1.0)], examples=2)
     np.testing.assert_allclose(compensated.values, plain.values, atol=1e-6)
 
 

@@ -44,7 +44,7 @@ from trainer_kit.errors import ParameterError
         ),
         (
             {"strategy": Strategy.ZERO1, "optimizer": Stepping.SGD},
-            "OPTIMIZER=sgd needs STRATEGY=ddp, averaging or gossip, but STRATEGY is zero1",
+            "OPTIMIZER=sgd needs STRATEGY=ddp, averaging, gossip or parameter_server, but STRATEGY is zero1",
         ),
         (
             {"world_size": 4, "strategy": Strategy.PARAMETER_SERVER},

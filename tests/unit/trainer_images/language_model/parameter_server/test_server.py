@@ -87,11 +87,11 @@ def test_two_servers_are_one_process_with_the_whole_batch(trained: Trained) -> N
     assert all(worker["weights"] == server["weights"] for worker in workers)
 
 
-@pytest.mark.parametrize("name", ["three workers", "of one server"])
+@pytest.mark.parametrize("name", ["three workers", "of one server", "sgd"])
 def test_the_language_model_learns_from_two_servers_or_with_a_standby_what_one_process_learns(
     trained: Trained, name: str
 ) -> None:
-    [alone] = (rank["three workers"] for rank in trained[1])
+    [alone] = (rank["sgd" if name == "sgd" else "three workers"] for rank in trained[1])
     server, *others = (rank[name] for rank in trained[5])
     assert server["losses"] == pytest.approx(alone["losses"], abs=1e-5)
     assert server["weights"] == pytest.approx(alone["weights"], abs=1e-4)
