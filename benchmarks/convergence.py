@@ -1,4 +1,4 @@
-"""Measures how much loss asynchronous training costs: each strategy on real text, with the same number of examples.
+"""Measures how much loss asynchronous training costs on real text, with the same number of examples.
 
     python -m benchmarks.convergence [--quick]
 

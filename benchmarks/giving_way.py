@@ -1,10 +1,11 @@
-"""Measures the cost of a preemption: a real training of four processes is stopped for a job of a higher priority.
+"""Measures the cost of a preemption: a training of four processes is stopped for a more urgent job.
 
 `python -m benchmarks.giving_way [--quick]`. No checkpoint is due before the notice. In each round:
 
 - *lost*: the steps that the second attempt does again.
 - *free*: from the submission of the other job until the training has left its machines, the notice included.
-- *back*: from the launch of the second attempt until its first new step, compared with the same time of a first attempt.
+- *back*: from the launch of the second attempt until its first new step, compared with that of a first
+  attempt.
 """
 
 import statistics

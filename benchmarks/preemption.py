@@ -1,4 +1,4 @@
-"""Measures the work that preemptions lose: with the planner's choice of jobs, and with the newest first as in Kueue.
+"""Measures the work that preemptions lose: with the planner's choice, and with the newest first as in Kueue.
 
     python -m benchmarks.preemption [--quick] [--traces FOLDER] [--draws 16 17 18]
 

@@ -35,8 +35,8 @@ IMPORTED = (
     "training_service.main",
     "training_service.settings:settings_model",
 )
-"""The modules that services import before they read their settings, those that most services import later, and
-those of trainctl."""
+"""The modules that services import before they read their settings, those that most services import later,
+and those of trainctl."""
 PATIENCE = 90.0
 """Seconds after which a service or job that is to end is stuck. At a load of 34, 2 s of CPU took 30 s."""
 PROGRAM = Path(__file__).with_name("program.py")

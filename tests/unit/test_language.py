@@ -18,7 +18,8 @@ AVOIDED = (
 )  # fmt: skip
 """Name the component, and write "gets", "no replica", "any", "admission" or "no longer" instead.
 
-Instead of `also if` write "even if", or "if …, too"; instead of `from before`, "older than" or "that came before".
+Instead of `also if` write "even if", or "if …, too"; instead of `from before`, "older than" or "that came
+before".
 """
 PATTERN = re.compile(
     r"(?:\A|(?<=\"\"\"))What\b(?= )|\b(?:"

@@ -16,8 +16,8 @@ async def watched(
 ) -> AsyncGenerator[tuple[K, V | W] | Mark, None]:
     """Watch what `look` returns: see Backend.watch.
 
-    Changes that arrive before `look` returns are left out: one of them could be about a group that was stopped
-    afterwards. So `look` must not await anything between its observation and its return.
+    Changes that arrive before `look` returns are left out: one of them could be about a group that was
+    stopped afterwards. So `look` must not await anything between its observation and its return.
     """
     found = await look()
     with feed.subscribe() as changes:
