@@ -23,7 +23,7 @@ MODEL = {"LAYERS": "2", "WIDTH": "64", "CONTEXT": "64", "BATCH_SIZE": "32"}
 SERVED = {"STRATEGY": "parameter_server"}
 AVERAGING, GOSSIP = {"STRATEGY": "averaging"}, {"STRATEGY": "gossip"}
 SGD = {"OPTIMIZER": "sgd", "LR": "0.5"}
-BASE = {"adamw": (RANKS, {}), "sgd": (RANKS, SGD)}
+BASE: Mapping[str, tuple[int, Mapping[str, str]]] = {"adamw": (RANKS, {}), "sgd": (RANKS, SGD)}
 STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "asynchronous": (RANKS + 1, {**SERVED, **SGD, "SYNCHRONY": "asynchronous"}),
     "delay_compensated": (RANKS + 1, {**SERVED, **SGD, "SYNCHRONY": "delay_compensated"}),
@@ -47,7 +47,7 @@ def measure(quick: bool) -> list[Row]:
         ):
             losses = {
                 name: _loss(client, version, ranks, {**MODEL, **parameters, "STEPS": str(steps)})
-                for name, (ranks, parameters) in (BASE | STRATEGIES).items()
+                for name, (ranks, parameters) in {**BASE, **STRATEGIES}.items()
             }
     return [
         _row(
