@@ -1,4 +1,4 @@
-"""How soon and how rightly a rank that stalls is found, false alarms, slow ranks, and what the watch costs.
+"""Measures how soon stalled and slow ranks are found, how often the right one, false alarms, and the cost.
 
 `python -m benchmarks.stalls [PART…] [--count N] [--quick]`. Groups of four train in step. The parts:
 

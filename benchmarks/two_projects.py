@@ -1,4 +1,4 @@
-"""Two projects on a real service: one floods the queue, the other submits large gangs. Draws who has what.
+"""Two projects on a real service: one floods the queue, the other submits large gangs. Draws their shares.
 
     python -m benchmarks.two_projects [--backend kubernetes] [--picture FILE.svg] [--quick]
 

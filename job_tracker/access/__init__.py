@@ -1,1 +1,1 @@
-"""Who may do what: tokens, projects and their members, and the operations on them."""
+"""Tokens, projects and their members, which decide the rights of callers, and the operations on them."""

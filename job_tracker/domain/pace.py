@@ -1,4 +1,4 @@
-"""Where a training process stands, as it has reported."""
+"""The position of a training process, as it has reported it."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Where the processes of each running attempt stand: what they report, in the memory of the leader."""
+"""The positions of the processes of each running attempt, as they report them, in the memory of the leader."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The notes of scheduling: what a later leader continues with, and what every replica answers from."""
+"""The notes of scheduling, with which a later leader continues, and from which every replica answers."""
 
 import asyncio
 import json

@@ -1,8 +1,8 @@
-"""Which running elastic gangs go on in another size: by an orderly stop and a next attempt. It is pure.
+"""Chooses the running elastic gangs that continue in another size, by an orderly stop and a next attempt.
 
-A gang becomes smaller if a waiting job then starts, and larger if more is free than what waits needs. Each
-change has to pay: over the time that the gang is expected to run on, it gains more instances times seconds
-than the stop loses. Neither moves what was promised to others.
+A gang becomes smaller if a waiting job can then start. It becomes larger if more is free than the waiting jobs
+need. Each change has to pay: while the gang is expected to run, the change gains more instance-seconds than the
+stop loses. No change delays a start that was promised to another job. All functions are pure.
 """
 
 import math

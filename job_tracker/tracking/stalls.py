@@ -1,4 +1,4 @@
-"""Decides whether an attempt has stalled, and because of which process: pure functions of what is known."""
+"""Decides whether an attempt has stalled, and which process is the cause: pure functions of its reports."""
 
 import re
 import statistics

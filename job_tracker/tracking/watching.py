@@ -185,7 +185,7 @@ class ProgressWatch:
             self._on_stall(attempt[0])
 
     def _were_inspected(self, attempt: Attempt, watched: Watched, quiet: set[int]) -> bool:
-        """Return whether the processes were looked at that do not answer, or do not report; if not, begin.
+        """Return whether the silent processes have been inspected; if not, begin to inspect them.
 
         A job that is held may be under a debugger, so its processes are left alone.
         """

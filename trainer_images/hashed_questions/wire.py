@@ -25,7 +25,7 @@ class Kind(IntEnum):
 
     PULL = 0
     ANCHOR = 1
-    """A pull of the weights at the begin of the epoch."""
+    """A pull of the weights at the beginning of the epoch."""
     PUSH = 2
     WHOLE = 3
     """A push for the mean gradient of all examples."""

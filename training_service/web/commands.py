@@ -1,4 +1,4 @@
-"""The same as on a page, as command lines to copy."""
+"""Command lines to copy, which do the same as a page."""
 
 import json
 from typing import Any

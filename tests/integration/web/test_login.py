@@ -1,4 +1,4 @@
-"""Who a visitor is, and when that ends."""
+"""The identity of a visitor, and the end of a session."""
 
 import time
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""In which queue a requested job waits, with which priority, and on which machines it may run."""
+"""The queue and the priority of a requested job, and the machines on which it may run."""
 
 from dataclasses import replace
 from datetime import timedelta

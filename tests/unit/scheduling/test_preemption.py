@@ -1,4 +1,4 @@
-"""Whom the planner stops for waiting jobs: those that lose least, and never more than needed."""
+"""The planner stops the jobs that lose least for waiting jobs, and never more than needed."""
 
 import random
 from dataclasses import replace

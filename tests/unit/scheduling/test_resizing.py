@@ -1,4 +1,4 @@
-"""Which elastic jobs go on with more instances or with fewer, and that this comes to rest."""
+"""Elastic jobs continue with more instances or with fewer, and do not change their size for ever."""
 
 import random
 from dataclasses import replace

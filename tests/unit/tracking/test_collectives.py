@@ -1,4 +1,4 @@
-"""Which process is behind in a collective operation."""
+"""The process that is behind in a collective operation."""
 
 from collections.abc import Sequence
 

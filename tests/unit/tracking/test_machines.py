@@ -1,4 +1,4 @@
-"""Which machines are slow for several jobs."""
+"""The machines that are slow for several jobs."""
 
 from collections.abc import Collection, Mapping
 

@@ -1,4 +1,4 @@
-"""Which attempts have stalled, and which process did not arrive."""
+"""The attempts that have stalled, and the process that did not arrive."""
 
 from collections.abc import Sequence
 from dataclasses import replace

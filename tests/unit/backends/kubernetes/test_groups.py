@@ -1,4 +1,4 @@
-"""Which pods may stay when their group is stopped: those with no process left."""
+"""The pods that may stay when their group is stopped: those with no process left."""
 
 from typing import Any
 
