@@ -30,7 +30,7 @@ _DEEPEST: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Makes algorithms, datasets and queues from definitions: JSON objects with fields as in the configuration.
+    """Makes algorithms, datasets and queues from definitions: JSON with fields as in the configuration.
 
     Its methods raise InvalidField with the field below `definition`, and Forbidden if the service takes none.
     """

@@ -1,4 +1,4 @@
-"""The positions of the processes of each running attempt, as they report them, in the memory of the leader."""
+"""The positions of the processes of each running attempt, as reported, in the memory of the leader."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Chooses the running jobs that are stopped for waiting ones: those that lose least. All functions are pure."""
+"""Chooses the running jobs that are stopped for waiting ones: those that lose least. It is pure."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias

@@ -33,7 +33,7 @@ def evidence_of(log_end: str) -> str:
     """Return the last lines that the training printed, or those of its launcher if there are no others.
 
     Colours are left out.
-    If the line that names the cause is not among the last ones, return the lines before it and some of the last.
+    If the line that names the cause is not among the last ones, return lines before it and some last ones.
     """
     log_end = _COLOURS.sub("", log_end)
     lines = _of_training(log_end.splitlines()) or log_end.splitlines()
