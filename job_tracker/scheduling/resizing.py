@@ -1,8 +1,8 @@
 """Chooses the running elastic gangs that continue in another size, by an orderly stop and a next attempt.
 
-A gang becomes smaller if a waiting job can then start. It becomes larger if more is free than the waiting jobs
-need. Each change has to pay: while the gang is expected to run, the change gains more instance-seconds than the
-stop loses. No change delays a start that was promised to another job. All functions are pure.
+A gang becomes smaller if a waiting job can then start. It becomes larger if more is free than waiting jobs
+need. Each change has to pay: while the gang is expected to run, it gains more instance-seconds than the stop
+loses. No change delays a start that was promised to another job. All functions are pure.
 """
 
 import math

@@ -12,8 +12,9 @@ DEFAULT_LIMITS: Final = DeclarationLimits()
 class DeclarationStore(Protocol):
     """Stores declarations, which services keep in memory.
 
-    All changes of a store are numbered, including removals. A change names the last number that its writer has
-    read, and is refused if there was another change since. So writers can compare all declarations with each other.
+    All changes of a store are numbered, including removals. A change names the last number that its writer
+    has read, and is refused if there was another change since. So writers can compare all declarations with
+    each other.
     """
 
     async def declarations_version(self) -> int:
