@@ -19,7 +19,7 @@ from trainer_kit.termination import Terminated
 from language_model import batch_size, data, memory, zero
 from language_model.assembly import Learner
 from language_model.layout import Layout
-from language_model.parameter_server import shards
+from language_model.parameter_server import shards, transport
 from language_model.parameter_server.replica import Replica
 from language_model.parameter_server.running import gather, serve
 from language_model.parameter_server.server import ParameterServer
@@ -126,11 +126,11 @@ class ServingLoop:
         parts = shards.split(shards.state_of(self._learner.model, self._learner.optimizer), roles.servers)
         own = parts[roles.shard_of(rank)].contiguous()
         if rank:
-            dist.recv(own, group=self._messages, group_src=0)
+            transport.receive(own, 0, self._messages, meeting.patience())
         else:
             for replica in roles.replicas[1:]:
                 state = parts[roles.shard_of(replica)].contiguous()
-                dist.send(state, group=self._messages, group_dst=replica)
+                transport.send(state, replica, self._messages, meeting.patience())
         return own
 
     def _take_over(self, stack: ExitStack, steps: int) -> Kept:

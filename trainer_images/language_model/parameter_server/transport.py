@@ -5,7 +5,7 @@ A thread per peer receives. The connections of gloo fail one by one, so that a d
 
 import queue
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 import torch
@@ -18,7 +18,7 @@ from language_model.parameter_server.messages import Kind, Message
 
 _NUMBERS = 4
 _UNBOUNDED = timedelta(days=3650)
-"""A peer may be silent as long as another one speaks: Mailbox has the time-out. If a receive of gloo times
+"""A peer may be silent as long as another one speaks: Mailbox has the time-out. If an exchange of gloo times
 out, it closes all connections of the group."""
 
 
@@ -26,6 +26,24 @@ def new_group() -> dist.ProcessGroup:
     """Create the group for messages. Every process must call this."""
     group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=_UNBOUNDED)
     return group
+
+
+def send(tensor: Tensor, peer: int, group: dist.ProcessGroup, patience: float) -> None:
+    """Send a tensor within `patience` seconds. Raises GroupError."""
+    _wait(lambda: dist.isend(tensor, group=group, group_dst=peer), peer, patience)
+
+
+def receive(tensor: Tensor, peer: int, group: dist.ProcessGroup, patience: float) -> None:
+    """Receive a tensor within `patience` seconds. Raises GroupError."""
+    _wait(lambda: dist.irecv(tensor, group=group, group_src=peer), peer, patience)
+
+
+def _wait(begin: Callable[[], dist.Work | None], peer: int, patience: float) -> None:
+    try:
+        if (work := begin()) is not None:
+            work.wait(timedelta(seconds=patience))
+    except RuntimeError as error:
+        raise GroupError(f"rank {peer} is gone or does not answer") from error
 
 
 class Mailbox:
@@ -59,10 +77,10 @@ class Mailbox:
         numbers = [message.kind, size, *message.numbers]
         header = torch.tensor(numbers + [0] * (_NUMBERS + 2 - len(numbers)))
         try:
-            dist.send(header, group=self._group, group_dst=peer)
+            send(header, peer, self._group, self._patience)
             if message.tensor is not None:
-                dist.send(message.tensor.contiguous(), group=self._group, group_dst=peer)
-        except RuntimeError:
+                send(message.tensor.contiguous(), peer, self._group, self._patience)
+        except GroupError:
             return
         self.sent[message.kind] += _size_of(header, message.tensor)
 
