@@ -57,15 +57,13 @@ class Toleration(Config):
 class Placement(Config):
     """How near to each other the pods of an attempt run."""
 
-    near: Place | None = Field(
-        default=None, description="All pods in one such place: `machine`, `rack` or `zone`."
-    )
+    near: Place | None = Field(default=None, description="Run all pods in one `machine`, `rack` or `zone`.")
     apart: Place | None = Field(
-        default=None, description="Each pod in another such place, which must be smaller than `near`."
+        default=None, description="Run each pod in a place of its own. It must be smaller than `near`."
     )
     strict: bool = Field(
         default=False,
-        description="Whether pods wait until they can be placed like this. Otherwise, it is a wish.",
+        description="Whether pods wait until they can be placed like this. If false, it is only a preference.",
     )
 
     @model_validator(mode="after")

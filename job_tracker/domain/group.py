@@ -95,7 +95,7 @@ class Placement:
     apart: Place | None = None
     """Each in another such place. It is smaller than `near`."""
     strict: bool = False
-    """Whether instances that cannot be placed like this wait. Otherwise, it is a wish."""
+    """Whether instances wait until they can be placed like this. If false, it is only a preference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class CatalogServiceStub:
-    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
-    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
-    second. Jobs that were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in that project, and
+    the project's admins may change it. Only operators may change queues and entries of all projects. A change counts
+    within a second. Jobs that were accepted before stay as they are.
     """
 
     def __init__(self, channel):
@@ -85,9 +85,9 @@ class CatalogServiceStub:
 
 
 class CatalogServiceServicer:
-    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
-    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
-    second. Jobs that were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in that project, and
+    the project's admins may change it. Only operators may change queues and entries of all projects. A change counts
+    within a second. Jobs that were accepted before stay as they are.
     """
 
     def ListAlgorithms(self, request, context):
@@ -112,7 +112,7 @@ class CatalogServiceServicer:
         """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-        not exist. PERMISSION_DENIED, too, if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
+        not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there are too many.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -234,9 +234,9 @@ def add_CatalogServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CatalogService:
-    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
-    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
-    second. Jobs that were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in that project, and
+    the project's admins may change it. Only operators may change queues and entries of all projects. A change counts
+    within a second. Jobs that were accepted before stay as they are.
     """
 
     @staticmethod

@@ -31,9 +31,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class CatalogServiceStub:
-    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
-    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
-    second. Jobs that were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in that project, and
+    the project's admins may change it. Only operators may change queues and entries of all projects. A change counts
+    within a second. Jobs that were accepted before stay as they are.
     """
 
     @_typing.overload
@@ -54,7 +54,7 @@ class CatalogServiceStub:
     """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-    not exist. PERMISSION_DENIED, too, if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
+    not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there are too many.
     """
     RemoveAlgorithm: _grpc.UnaryUnaryMultiCallable[_catalog_service_pb2.RemoveAlgorithmRequest, _catalog_service_pb2.RemoveAlgorithmResponse]
     """Removes a declared algorithm.
@@ -94,9 +94,9 @@ class CatalogServiceStub:
 
 @_typing.type_check_only
 class CatalogServiceAsyncStub(CatalogServiceStub):
-    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
-    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
-    second. Jobs that were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in that project, and
+    the project's admins may change it. Only operators may change queues and entries of all projects. A change counts
+    within a second. Jobs that were accepted before stay as they are.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -114,7 +114,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-    not exist. PERMISSION_DENIED, too, if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
+    not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there are too many.
     """
     RemoveAlgorithm: _aio.UnaryUnaryMultiCallable[_catalog_service_pb2.RemoveAlgorithmRequest, _catalog_service_pb2.RemoveAlgorithmResponse]  # type: ignore[assignment]
     """Removes a declared algorithm.
@@ -153,9 +153,9 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """
 
 class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Lists and declares algorithms, datasets and queues. An entry of one project is only there, and the project's admins
-    may change it. An entry of all projects, and a queue, may be changed by operators only. A change counts within a
-    second. Jobs that were accepted before stay as they are.
+    """Lists and declares algorithms, datasets and queues. An entry of one project exists only in that project, and
+    the project's admins may change it. Only operators may change queues and entries of all projects. A change counts
+    within a second. Jobs that were accepted before stay as they are.
     """
 
     @_abc_1.abstractmethod
@@ -189,7 +189,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-        not exist. PERMISSION_DENIED, too, if the service takes no algorithms. RESOURCE_EXHAUSTED if there are too many.
+        not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there are too many.
         """
 
     @_abc_1.abstractmethod

@@ -362,7 +362,9 @@ class RetryPolicy(_message.Message):
 
     @_builtins.property
     def retry_on(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Categories of diagnoses, such as "crashed"; "any" stands for every failure. Empty: as configured."""
+        """Categories of diagnoses that lead to another attempt, such as "crashed"; "any" stands for every failure. Empty:
+        as configured.
+        """
 
     def __init__(
         self,
@@ -391,7 +393,9 @@ class NumberPolicy(_message.Message):
     ON_NONFINITE_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     on_nonfinite: _builtins.str
-    """"flag": nothing else. "fail": the attempt fails as "diverged". Empty: as configured."""
+    """"flag": the status shows it, and nothing else happens. "fail": the attempt also fails, as "diverged". Empty: as
+    configured.
+    """
     @_builtins.property
     def metrics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Patterns of the names of metrics that count for "fail", with `*` for any text, such as "*loss*"; upper and lower
@@ -616,11 +620,11 @@ class Placement(_message.Message):
     APART_FIELD_NUMBER: _builtins.int
     STRICT_FIELD_NUMBER: _builtins.int
     near: _builtins.str
-    """All pods in one such place."""
+    """Run all pods in one place of this kind."""
     apart: _builtins.str
-    """Each pod in another such place. It must be smaller than near."""
+    """Run each pod in a different place of this kind. It must be smaller than near."""
     strict: _builtins.bool
-    """Whether pods that cannot be placed like this wait. Otherwise, it is a wish."""
+    """Whether pods wait until they can be placed like this. If false, the placement is only a preference."""
     def __init__(
         self,
         *,

@@ -15,8 +15,8 @@ class AuthSettings(Config):
         default="open",
         description="`open`: a service that only this machine can reach (or that has `server.insecure`) asks "
         "for no proof, so every caller without a token is operator. `token`: every caller needs a token or a "
-        "client certificate. A service that other machines can reach always asks for one, without "
-        "`server.insecure`.",
+        "client certificate. Unless `server.insecure` is set, a service that other machines can "
+        "reach always asks for one.",
     )
     projects_file: Path | None = Field(
         default=None,

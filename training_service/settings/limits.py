@@ -77,8 +77,8 @@ class LimitSettings(Config):
     tokens: int = Field(
         default=100_000,
         ge=1,
-        description="Tokens in all. If there are as many, the ones that ended first are forgotten for new "
-        "ones; if none has ended, no more are created.",
+        description="Number of tokens in all. If there are as many, those that ended first are deleted for new "
+        "ones. If none has ended, no more are created.",
     )
     tokens_of_project: int = Field(
         default=20_000, ge=1, description="The same for the tokens of one project."

@@ -58,7 +58,7 @@ LocalQueueName = Annotated[ObjectName, Field(max_length=63)]
 
 
 class KueueSettings(Config):
-    """The table [kubernetes.kueue]: what is called differently in Kueue. For `scheduling.delegate`."""
+    """The table [kubernetes.kueue]: names that differ in Kueue. For `scheduling.delegate`."""
 
     queues: dict[str, LocalQueueName] = Field(
         default={},

@@ -20,7 +20,7 @@ from job_tracker.domain.group import InstanceOptions, Place
 
 
 class Topology(Config):
-    """The labels of nodes that tell where they stand. Nodes with equal values are in the same place."""
+    """The labels that name the machine, rack and zone of a node. Nodes with equal values are in the same place."""
 
     machine: Key = Field(default="kubernetes.io/hostname", description="Label that names the machine.")
     rack: Key | None = Field(
@@ -104,10 +104,10 @@ class KubernetesSettings(ProgramImages):
         ge=1,
         le=1 << 50,
         description="Size in bytes to which the files in `program_cache` are reduced, at most once an hour, "
-        "least recently used first; nine tenths of its volume if that is less.",
+        "least recently used first. If nine tenths of its volume are less, that size counts.",
     )
     topology: Topology = Field(
-        default=Topology(), description="Labels of nodes that tell where they stand, for `placement`."
+        default=Topology(), description="Labels that name the place of a node, for `placement`."
     )
     flavors: dict[FlavorName, NodeFlavor] = Field(
         default={},
@@ -120,7 +120,7 @@ class KubernetesSettings(ProgramImages):
         description="The cluster's own gang scheduler, so that it does not split groups.",
     )
     kueue: KueueSettings = Field(
-        default=KueueSettings(), description="What is called differently in Kueue, for `scheduling.delegate`."
+        default=KueueSettings(), description="Names that differ in Kueue, for `scheduling.delegate`."
     )
     pod: PodOptions = Field(
         default=PodOptions(), description="Options of all pods. Those of an algorithm override them."
