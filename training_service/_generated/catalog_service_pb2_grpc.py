@@ -112,7 +112,8 @@ class CatalogServiceServicer:
         """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-        not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there are too many.
+        not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there
+        are too many.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

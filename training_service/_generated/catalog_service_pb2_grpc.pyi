@@ -54,7 +54,8 @@ class CatalogServiceStub:
     """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-    not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there are too many.
+    not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there
+    are too many.
     """
     RemoveAlgorithm: _grpc.UnaryUnaryMultiCallable[_catalog_service_pb2.RemoveAlgorithmRequest, _catalog_service_pb2.RemoveAlgorithmResponse]
     """Removes a declared algorithm.
@@ -114,7 +115,8 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
     Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-    not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there are too many.
+    not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there
+    are too many.
     """
     RemoveAlgorithm: _aio.UnaryUnaryMultiCallable[_catalog_service_pb2.RemoveAlgorithmRequest, _catalog_service_pb2.RemoveAlgorithmResponse]  # type: ignore[assignment]
     """Removes a declared algorithm.
@@ -189,7 +191,8 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         """Declares an algorithm, or changes a declared one. Its jobs run any code that the caller names.
 
         Errors: INVALID_ARGUMENT if a value is not allowed; the message names the field. NOT_FOUND if the project does
-        not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there are too many.
+        not exist. PERMISSION_DENIED, too, if the service takes no algorithms by the API. RESOURCE_EXHAUSTED if there
+        are too many.
         """
 
     @_abc_1.abstractmethod

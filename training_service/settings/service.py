@@ -166,8 +166,8 @@ class MetricsSettings(Config):
     )
     tls: bool | None = Field(
         default=None,
-        description="Serve the metrics by HTTPS, with the certificate of `server.tls`. Unset: if `server.tls` "
-        "is set.",
+        description="Serve the metrics by HTTPS, with the certificate of `server.tls`. Unset: if "
+        "`server.tls` is set.",
     )
 
 
