@@ -2,31 +2,41 @@
 
 from collections.abc import Mapping
 
-from job_tracker.frameworks.base import GroupLayout, StartedAsIs, Traits, group_variables
+from job_tracker.frameworks.base import GroupLayout, Traits
 
 
-class Horovod(StartedAsIs):
+class Horovod:
     """Processes that meet at a server in rank 0, without ssh (horovod/runner/gloo_run.py).
 
-    Each instance counts as a host with one process.
+    Each instance counts as a host. `trainer_kit.horovod_instance` starts its processes if there are several.
     """
 
-    traits = Traits()
+    traits = Traits(starts_processes=True)
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """The environment variables by which the instance `rank` joins its group."""
-        size = str(layout.size)
+        """The environment variables by which the first process of the instance `rank` joins its group."""
+        local_size = layout.processes_per_instance
+        places = {"RANK": str(rank * local_size), "LOCAL_RANK": "0"}
+        size = str(layout.size * local_size)
         return {
-            **group_variables(layout, rank),
-            "HOROVOD_RANK": str(rank),
+            **places,
+            "WORLD_SIZE": size,
+            "LOCAL_WORLD_SIZE": str(local_size),
+            "MASTER_ADDR": layout.master.host,
+            "MASTER_PORT": str(layout.master.port),
+            **{f"HOROVOD_{name}": value for name, value in places.items()},
             "HOROVOD_SIZE": size,
-            "HOROVOD_LOCAL_RANK": "0",
-            "HOROVOD_LOCAL_SIZE": "1",
+            "HOROVOD_LOCAL_SIZE": str(local_size),
             "HOROVOD_CROSS_RANK": str(rank),
-            "HOROVOD_CROSS_SIZE": size,
+            "HOROVOD_CROSS_SIZE": str(layout.size),
             "HOROVOD_HOSTNAME": f"instance-{rank}",
             "HOROVOD_GLOO_RENDEZVOUS_ADDR": layout.master.host,
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(layout.master.port),
             "HOROVOD_CONTROLLER": "gloo",
             "HOROVOD_CPU_OPERATIONS": "gloo",
         }
+
+    def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
+        """The command itself if the instance has one process; otherwise the launcher with the command."""
+        alone = layout.processes_per_instance == 1
+        return command if alone else ("python", "-m", "trainer_kit.horovod_instance", *command)

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 else:
     Server = ForkedPython = TrainingClient = Any
 
+AS_PROCESSES = (
+    *(case for case in CASES if case.algorithm != "horovod"),
+    Case("horovod", 2, processes=2),
+    Case("horovod-tensorflow", 2),
+)
+"""Horovod with several processes in an instance, and on both of its frameworks."""
+
 
 @pytest.fixture
 def version(server: Server, forked_python: ForkedPython) -> str:
@@ -39,7 +46,7 @@ def fork_torchrun(server: Server) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", [*CASES, Case("horovod-tensorflow", 2)], ids=str)
+@pytest.mark.parametrize("case", AS_PROCESSES, ids=str)
 def test_a_framework_trains(server: Server, version: str, case: Case) -> None:
     fork_torchrun(server)
     with server.start() as client:

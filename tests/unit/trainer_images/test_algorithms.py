@@ -44,7 +44,7 @@ SHIPPED = {
 IDS = [f"{name} of {place}" for place, name in SHIPPED]
 
 # A launcher runs beside the program, with the same environment.
-LAUNCHERS = {"mpi": {"trainer_kit.mpi.__main__"}}
+LAUNCHERS = {"horovod": {"trainer_kit.horovod_instance"}, "mpi": {"trainer_kit.mpi.__main__"}}
 # Only process.main creates a group, and a program that calls it imports the group itself. Only programs with
 # a group use `checkpoints.kept`.
 NOT_FOLLOWED = {
