@@ -63,7 +63,7 @@ class Placement(Config):
     )
     strict: bool = Field(
         default=False,
-        description="Whether pods wait until they can be placed like this. If false, it is only a preference.",
+        description="Whether pods wait until they can be placed like this. If false, it is a preference.",
     )
 
     @model_validator(mode="after")

@@ -77,7 +77,7 @@ class LimitSettings(Config):
     tokens: int = Field(
         default=100_000,
         ge=1,
-        description="Number of tokens in all. If there are as many, those that ended first are deleted for new "
+        description="Number of tokens in all. If there are as many, those that ended first make room for new "
         "ones. If none has ended, no more are created.",
     )
     tokens_of_project: int = Field(

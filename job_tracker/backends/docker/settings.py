@@ -65,7 +65,7 @@ class DockerSettings(ProgramImages):
         default=50,
         ge=1,
         le=10_000,
-        description="Largest number of such images. If there are more, the oldest are removed, except for those "
+        description="Largest number of such images. If there are more, the oldest are removed, except those "
         "of containers, and those used within an hour.",
     )
     keep_requirements: Duration = Field(

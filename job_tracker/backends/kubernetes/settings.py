@@ -20,7 +20,7 @@ from job_tracker.domain.group import InstanceOptions, Place
 
 
 class Topology(Config):
-    """The labels that name the machine, rack and zone of a node. Nodes with equal values are in the same place."""
+    """Labels that name the machine, rack and zone of a node. Nodes with equal values are in one place."""
 
     machine: Key = Field(default="kubernetes.io/hostname", description="Label that names the machine.")
     rack: Key | None = Field(
