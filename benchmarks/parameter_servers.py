@@ -70,7 +70,7 @@ def _train(group: Group, roles: Roles, updates: int) -> dict[str, Any]:
             pass
     else:
         model.weights.grad = torch.ones_like(model.weights)
-        work(model, lambda _: 0.0, Worker(roles, mailbox), mailbox, updates)
+        work(model, lambda *_: 0.0, Worker(roles, mailbox), mailbox, updates)
     taken = time.perf_counter() - began
     mailbox.close()
     return {"traffic": mailbox.traffic, "seconds": taken}

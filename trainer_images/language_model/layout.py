@@ -24,7 +24,7 @@ from language_model.choices import (
     Strategy,
 )
 from language_model.parameter_server.roles import Roles
-from language_model.parameter_server.synchrony import COMPENSATION, Rule, Synchrony, rule_of
+from language_model.parameter_server.synchrony import COMPENSATION, SPECULATE_AFTER, Rule, Synchrony, rule_of
 from language_model.pipeline_rules import pipeline_fits, split
 
 VOCABULARY = 256
@@ -87,6 +87,8 @@ class Layout:
     """The gradients that a parameter server waits for."""
     backup_workers: int = 0
     """The number of workers whose gradients may be too late for a step."""
+    speculate_after: int = SPECULATE_AFTER
+    """The percentage of shares with a gradient from which on others are started again, for speculative."""
     softsync: int = 1
     """The number of updates that the gradients of all workers make."""
     compensation: float = COMPENSATION
@@ -162,6 +164,7 @@ class Layout:
             standby=flag("STANDBY", cls.standby),
             synchrony=choice("SYNCHRONY", Synchrony, cls.synchrony),
             backup_workers=integer("BACKUP_WORKERS", cls.backup_workers, at_least=0, at_most=100_000),
+            speculate_after=integer("SPECULATE_AFTER", cls.speculate_after, at_least=1, at_most=99),
             softsync=integer("SOFTSYNC", cls.softsync, at_least=1, at_most=100_000),
             compensation=environment.positive_number("COMPENSATION", cls.compensation),
             layers=integer("LAYERS", cls.layers, at_least=1, at_most=10_000),
@@ -196,6 +199,7 @@ class Layout:
             self.synchrony,
             len(self.roles.workers),
             backup_workers=self.backup_workers,
+            speculate_after=self.speculate_after,
             softsync=self.softsync,
             compensation=self.compensation,
         )

@@ -47,12 +47,18 @@ def _work(
     group: Group,
     messages: dist.ProcessGroup,
 ) -> None:
-    _, place.taken = start_of(group)
-    roles = layout.roles
+    begun, taken = start_of(group)
+    roles, place.taken = layout.roles, taken
+    begins = [taken]
+    """The number of examples that are taken before each step, from the first one of this attempt."""
 
-    def learn(version: int) -> float:
+    def learn(version: int, wanted: int) -> float:
         share = share_of(version + 1, layout)
-        number = group.rank - roles.workers.start
+        number = group.rank - roles.workers.start if wanted < 0 else wanted
+        if wanted >= 0:  # another worker may have had the share before, or has it, too
+            while (step := begun + len(begins)) <= version:
+                begins.append(begins[-1] + share_of(step, layout) * len(roles.workers))
+            place.taken = begins[version - begun]
         numbers = place.take(share * len(roles.workers)).view(-1, share)[number]
         position = Position(version + 1, share * number)
         loss = learner.find_gradients(examples.batch(numbers, group.device), position)

@@ -143,7 +143,7 @@ class Network:
         worker = self._workers[rank]
         if (handed_out := worker.weights()) is None:
             return
-        version, weights = handed_out
+        version, share, weights = handed_out
         if version >= self._updates:
             for replica in self._roles.replicas:
                 self.put(rank, replica, Message(Kind.BYE))
@@ -151,7 +151,9 @@ class Network:
             return
         model = deepcopy(build())
         flat.set_weights(model, weights)
-        loss = loss_on(model, batch_of(rank - self._roles.workers.start + 1, self._counts[rank]))
+        own = rank - self._roles.workers.start, self._counts[rank]
+        number, count = own if share < 0 else (share, version)
+        loss = loss_on(model, batch_of(number + 1, count))
         torch.autograd.backward(loss)
         self._counts[rank] += 1
         worker.push(flat.gradient_of(model), loss.item())

@@ -17,6 +17,7 @@ UPDATES = 12
 SERVED: dict[str, dict[str, str]] = {
     "synchronous": {},
     "backup_workers": {"BACKUP_WORKERS": "1"},
+    "speculative": {},
     "softsync": {"SOFTSYNC": "2"},
     "asynchronous": {},
     "delay_compensated": {},
@@ -74,7 +75,7 @@ class Play:
         self.server = ParameterServer(self.model, optimizer or optimizer_of(self.model), rule, lambda _: RATE)
         self._loss = loss or (lambda model, worker, number: loss_on(model, batch_of(worker, number)))
         self._done = dict.fromkeys(range(1, workers + 1), 0)
-        self._held = {worker: self.server.hand_out(worker) for worker in self._done}
+        self._held = {worker: self._hand_out(worker) for worker in self._done}
         self.updates: list[Update] = []
 
     @property
@@ -94,13 +95,25 @@ class Play:
             self._done[worker] += 1
             update, ready = self.server.take(worker, gradient, loss)
             self.updates += [update] if update else []
-            self._held |= {free: self.server.hand_out(free) for free in ready}
+            self._held |= {free: self._hand_out(free) for free in ready}
+
+    @property
+    def busy(self) -> list[int]:
+        """The workers that have weights."""
+        return sorted(self._held)
+
+    def _hand_out(self, worker: int) -> tuple[Tensor, int, int]:
+        """Return the weights, their version, and the share whose gradient is wanted."""
+        weights = self.server.hand_out(worker)
+        return weights, self.server.version, self.server.share_of(worker)
 
     def gradient(self, worker: int) -> tuple[Tensor, float]:
         """Return the gradient that this worker pushes next, and its loss."""
         model = deepcopy(self.model)
-        flat.set_weights(model, self._held[worker])
+        weights, version, share = self._held[worker]
+        flat.set_weights(model, weights)
         model.zero_grad()
-        loss = self._loss(model, worker, self._done[worker])
+        number, count = (worker, self._done[worker]) if share < 0 else (share + 1, version)
+        loss = self._loss(model, number, count)
         torch.autograd.backward(loss)
         return flat.gradient_of(model), loss.item()

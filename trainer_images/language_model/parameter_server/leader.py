@@ -98,7 +98,7 @@ class Leader:
 
     def lose_worker(self, worker: int, left: int) -> None:
         """Go on with the workers that are left. Raises GroupError if they are too few."""
-        needed = self._rule.gradients if self._rule.in_step else 1
+        needed = self._rule.speculates_after or (self._rule.gradients if self._rule.in_step else 1)
         if left < needed:
             raise GroupError(
                 f"worker {worker} is gone or does not answer: an update needs {needed} workers, and the "

@@ -16,7 +16,8 @@ class Kind(IntEnum):
     """Worker to server: (gradient's number), the shard's gradient and the loss. Number 0 has no tensor: the
     worker lacks its first weights."""
     WEIGHTS = 1
-    """Server to worker: (number of its last gradient, version), the shard's weights for the next one."""
+    """Server to worker: (number of its last gradient, version, share of the batch), the shard's weights for
+    the next one. Share -1 is the worker's own."""
     HAVE = 2
     """Server to leader: (worker, gradient's number, bytes sent, bytes received). The gradient has arrived."""
     TAKE = 3

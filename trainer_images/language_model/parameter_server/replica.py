@@ -226,7 +226,8 @@ class Replica:
 
     def _answer(self, worker: int, number: int) -> None:
         weights = self._server.hand_out(worker)
-        message = Message(Kind.WEIGHTS, (number, self._server.version), weights)
+        numbers = (number, self._server.version, self._server.share_of(worker))
+        message = Message(Kind.WEIGHTS, numbers, weights)
         if self._serves:
             self._post.send(worker, message)
         else:

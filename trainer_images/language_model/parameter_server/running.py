@@ -37,23 +37,23 @@ def gather(replica: Replica, mailbox: Mailbox) -> list[Tensor]:
 
 
 def work(
-    model: nn.Module, learn: Callable[[int], float], worker: Worker, mailbox: Mailbox, updates: int
+    model: nn.Module, learn: Callable[[int, int], float], worker: Worker, mailbox: Mailbox, updates: int
 ) -> int:
     """Compute gradients of `model` until the weights have had all updates, and return their number.
 
-    `learn` takes the number of updates of the weights, computes the gradients of this worker's next batch in
-    the model, and returns the loss. At the end, the model has the last weights. Raises GroupError if a server
-    is lost that has no standby.
+    `learn` takes the number of updates of the weights and a share of the batch, computes the gradients of
+    that share in the model, and returns the loss; for share -1, those of this worker's next batch. At the
+    end, the model has the last weights. Raises GroupError if a server is lost that has no standby.
     """
     count = 0
     while True:
         while (handed_out := worker.weights()) is None:
             _handle(worker, mailbox)
-        version, weights = handed_out
+        version, share, weights = handed_out
         flat.set_weights(model, weights)
         if version >= updates:
             return count
-        loss = learn(version)
+        loss = learn(version, share)
         worker.push(flat.gradient_of(model), loss)
         count += 1
 

@@ -4,7 +4,7 @@ The results depend only on the order of the calls, so a test can replay any orde
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ class Push(NamedTuple):
     """A gradient for the next update."""
 
     worker: int
+    """Its worker; with a rule that speculates, its share of the batch."""
     gradient: Tensor
     loss: float
     staleness: int
@@ -69,6 +70,10 @@ class ParameterServer:
         """The weights that each worker has, if the rule needs them."""
         self.version = version
         """The number of updates of the weights."""
+        self._shares: dict[int, tuple[int, int]] = {}
+        """The version and the share that each worker computes, if the rule speculates."""
+        self._idle: list[int] = []
+        """The workers that wait for a share."""
         self.staleness: Counter[int] = Counter()
         """The number of applied gradients by staleness."""
         self.dropped = 0
@@ -78,13 +83,24 @@ class ParameterServer:
         """Return the present weights, for the next gradient of `worker`."""
         weights = flat.weights_of(self._model)
         self._read[worker] = self.version
+        if self.rule.speculates_after and worker not in self._shares:  # at the start
+            share = self._next_share()
+            assert share is not None
+            self._shares[worker] = self.version, share
         if self.rule.compensation:
             self._weights_read[worker] = weights
         return weights
 
+    def share_of(self, worker: int) -> int:
+        """Return the share of the batch that a worker computes; -1: its own."""
+        _, share = self._shares.get(worker, (0, -1))
+        return share
+
     def take(self, worker: int, gradient: Tensor, loss: float) -> Taken:
         """Take a gradient and its loss, computed from the last weights of `worker`."""
         staleness = self.version - self._read[worker]
+        if self.rule.speculates_after:
+            return self._take_share(worker, gradient, loss)
         if self.rule.in_step and staleness:
             self.dropped += 1
             return Taken(None, (worker,))
@@ -94,6 +110,32 @@ class ParameterServer:
         return Taken(
             update=self._update() if is_enough else None, ready=waiting if self.rule.in_step else (worker,)
         )
+
+    def _take_share(self, worker: int, gradient: Tensor, loss: float) -> Taken:
+        version, share = self._shares.pop(worker)
+        if version < self.version or any(push.worker == share for push in self._pushes):
+            self.dropped += 1
+        else:
+            self._pushes.append(Push(share, gradient, loss, 0))
+        self._idle.append(worker)
+        is_enough = len(self._pushes) == self.rule.gradients
+        return Taken(update=self._update() if is_enough else None, ready=tuple(self._assigned()))
+
+    def _assigned(self) -> Iterator[int]:
+        """Give idle workers shares, and yield these workers."""
+        while self._idle and (share := self._next_share()) is not None:
+            worker = self._idle.pop(0)
+            self._shares[worker] = self.version, share
+            yield worker
+
+    def _next_share(self) -> int | None:
+        """Return a share that no worker computes, or else the one that fewest do, if it may be repeated."""
+        done = {push.worker for push in self._pushes}
+        copies = Counter(share for version, share in self._shares.values() if version == self.version)
+        left = [share for share in range(self.rule.gradients) if share not in done]
+        share = min(left, key=lambda share: copies[share], default=None)
+        may_repeat = len(done) >= self.rule.speculates_after
+        return share if share is not None and (may_repeat or not copies[share]) else None
 
     def _corrected(self, worker: int, gradient: Tensor, staleness: int) -> Tensor:
         if self.rule.weakens_stale:

@@ -4,11 +4,14 @@ The staleness of a gradient is the number of updates between the weights from wh
 weights to which it is applied.
 """
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
 from trainer_kit.errors import ParameterError
 
+SPECULATE_AFTER = 50
+"""The default percentage of shares that must have a gradient before others are started again."""
 COMPENSATION = 0.04
 """The default λ of delay compensation, which Zheng et al. 2017 used."""
 
@@ -20,6 +23,11 @@ class Synchrony(StrEnum):
     """An update takes one gradient from each worker, and all workers wait for it."""
     BACKUP_WORKERS = "backup_workers"
     """An update takes the first N of N + b gradients and drops the rest (Chen et al., arXiv:1604.00981)."""
+    SPECULATIVE = "speculative"
+    """Synchronous, but once some shares of the batch have a gradient, idle workers start the others again.
+
+    Whichever gradient of a share comes first counts (backup tasks: Dean and Ghemawat, MapReduce, OSDI 2004).
+    """
     SOFTSYNC = "softsync"
     """n-softsync (Zhang et al., IJCAI 2016): an update takes any N / n gradients, each divided by its
     staleness.
@@ -40,6 +48,11 @@ class Rule:
     """The number of gradients of an update, which takes their mean."""
     in_step: bool = False
     """Whether workers wait for the update. If so, stale gradients are dropped."""
+    speculates_after: int = 0
+    """The number of shares of the batch with a gradient from which on idle workers start the others again.
+
+    0: a worker computes the gradient of its own share only.
+    """
     weakens_stale: bool = False
     """Whether a gradient is divided by its staleness, if that is above 1."""
     compensation: float = 0.0
@@ -53,6 +66,7 @@ def rule_of(
     backup_workers: int = 0,
     softsync: int = 1,
     compensation: float = COMPENSATION,
+    speculate_after: int = SPECULATE_AFTER,
 ) -> Rule:
     """Return the rule for `workers` workers, including backup workers. Raises ParameterError."""
     if workers < 1:
@@ -70,6 +84,9 @@ def rule_of(
     rules = {
         Synchrony.SYNCHRONOUS: Rule(workers, in_step=True),
         Synchrony.BACKUP_WORKERS: Rule(workers - backup_workers, in_step=True),
+        Synchrony.SPECULATIVE: Rule(
+            workers, in_step=True, speculates_after=max(1, math.ceil(workers * speculate_after / 100))
+        ),
         Synchrony.SOFTSYNC: Rule(workers // softsync, weakens_stale=True),
         Synchrony.ASYNCHRONOUS: Rule(1),
         Synchrony.DELAY_COMPENSATED: Rule(1, compensation=compensation),

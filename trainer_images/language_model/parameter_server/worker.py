@@ -1,5 +1,7 @@
 """A worker: which weights it waits for, and what it does if a server is lost, without a network."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from trainer_kit.errors import GroupError
@@ -7,6 +9,16 @@ from trainer_kit.errors import GroupError
 from language_model.parameter_server import shards
 from language_model.parameter_server.messages import Kind, Message, Post
 from language_model.parameter_server.roles import Roles
+
+
+class HandedOut(NamedTuple):
+    """The weights for the next gradient of a worker."""
+
+    version: int
+    """The number of updates of the weights."""
+    share: int
+    """The share of the batch whose gradient is wanted; -1: the worker's own."""
+    weights: Tensor
 
 
 class Worker:
@@ -36,14 +48,15 @@ class Worker:
         for shard in range(self._roles.servers):
             self._push(shard)
 
-    def weights(self) -> tuple[int, Tensor] | None:
-        """Return the version of the weights and the weights, once all shards have come."""
+    def weights(self) -> HandedOut | None:
+        """Return the weights for the next gradient, once all shards have come."""
         if len(self._weights) < self._roles.servers:
             return None
         parts = [message for _, message in sorted(self._weights.items())]
-        # All servers take gradients in the same order, so the shards have the same version.
-        [version] = {message.numbers[1] for message in parts}
-        return version, torch.cat([message.tensor for message in parts if message.tensor is not None])
+        # All servers take gradients in the same order, so the shards have the same version and share.
+        [(version, share)] = {message.numbers[1:3] for message in parts}
+        weights = torch.cat([message.tensor for message in parts if message.tensor is not None])
+        return HandedOut(version, share, weights)
 
     def receive(self, sender: int, message: Message) -> None:
         """Handle a message. Raises GroupError if a server ends before the training."""

@@ -10,7 +10,7 @@ import runpy
 import signal
 
 from language_model.parameter_server.server import ParameterServer, Taken
-from language_model.parameter_server.worker import Worker
+from language_model.parameter_server.worker import HandedOut, Worker
 from torch import Tensor
 
 DIES_AT: int | None = json.loads(os.environ.get("DEATHS", "{}")).get(os.environ["RANK"])
@@ -29,9 +29,9 @@ def take_or_die(server: ParameterServer, worker: int, gradient: Tensor, loss: fl
     return take(server, worker, gradient, loss)
 
 
-def weights_and_note(worker: Worker) -> tuple[int, Tensor] | None:
+def weights_and_note(worker: Worker) -> HandedOut | None:
     handed_out = weights(worker)
-    versions.extend([handed_out[0]] if handed_out else [])
+    versions.extend([handed_out.version] if handed_out else [])
     return handed_out
 
 

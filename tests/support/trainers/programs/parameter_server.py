@@ -79,6 +79,7 @@ def main(group: Group) -> dict[str, Outcome]:
     }
     if workers == 3:
         outcomes["late"] = few_weights(group, Rule(2, in_step=True), straggler=3)
+        outcomes["speculative"] = few_weights(group, rule_of(Synchrony.SPECULATIVE, workers), straggler=3)
     return outcomes
 
 
@@ -106,11 +107,13 @@ def few_weights(group: Group, rule: Rule, straggler: int | None = None, servers:
     versions: list[int] = []
     word = torch.zeros(1)
 
-    def learn(version: int) -> float:
+    def learn(version: int, share: int) -> float:
         if group.rank == straggler and not versions:
             dist.recv(word, src=1)
         model.zero_grad()
-        loss = loss_on(model, batch_of(group.rank - servers + 1, len(versions)))
+        own = group.rank - servers, len(versions)
+        number, count = own if share < 0 else (share, version)
+        loss = loss_on(model, batch_of(number + 1, count))
         torch.autograd.backward(loss)
         versions.append(version)
         if straggler and group.rank == 1 and len(versions) == 3:

@@ -61,7 +61,7 @@ def test_asynchronous_workers_do_not_wait_for_each_other(trained: Trained) -> No
 
 
 def test_the_language_model_learns_synchronously_what_one_process_learns(trained: Trained) -> None:
-    for name, of_one in (("synchronous", "plain"), ("growing", "growing")):
+    for name, of_one in (("synchronous", "plain"), ("speculative", "plain"), ("growing", "growing")):
         [alone] = (rank[of_one] for rank in trained[1])
         served = trained[3][0][name]
         assert served["losses"] == pytest.approx(alone["losses"], abs=1e-5)
@@ -76,6 +76,17 @@ def test_the_language_model_learns_with_any_synchrony(trained: Trained, synchron
     assert server["losses"][-1] < alone["losses"][0] - 0.5 * (alone["losses"][0] - alone["losses"][-1])
     assert server["metrics"]["staleness_mean"] <= server["metrics"]["staleness_max"]
     assert all(worker["weights"] == server["weights"] for worker in workers)
+
+
+def test_others_start_the_share_of_a_straggler_again_and_it_counts_once(trained: Trained) -> None:
+    server, *workers = (rank["speculative"] for rank in trained[4])
+    alone = single_process(global_batch(3, number) for number in range(UPDATES))
+    torch.testing.assert_close(
+        torch.tensor(server["weights"], dtype=torch.float64), alone, rtol=1e-12, atol=1e-13
+    )
+    assert server["staleness"] == {"0": 3 * UPDATES}
+    assert workers[0]["versions"][:3] != [0, 1, 2], "it has computed two shares of a step"
+    assert server["dropped"] > 0
 
 
 def test_two_servers_are_one_process_with_the_whole_batch(trained: Trained) -> None:
