@@ -95,7 +95,7 @@ class Board:
                 self._advance(queue, now)
 
     def used(self) -> Mapping[str, Usage]:
-        """Return what queues have used. What has decayed to nothing is forgotten."""
+        """Return the use of queues. Use that has decayed to nothing is forgotten."""
         held = self.running.held()
         for queue in [name for name, usage in self.usage.items() if name not in held and _is_nothing(usage)]:
             del self.usage[queue]

@@ -273,7 +273,7 @@ class Pass:
         if not all(self._flavors[name].flavor.is_known for name in names):
             self._wait(gang, NEVER, "", (Reason.UNKNOWN_CAPACITY,))
             return
-        # It keeps nothing free where it never starts.
+        # Nothing is kept free for it on flavors on which it can never start.
         names = [name for name in names if name in self._flavors_for(gang)]
         if not names:
             self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
@@ -286,11 +286,11 @@ class Pass:
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
         promise = self._wait(gang, NEVER, "", reasons)
-        # What is guaranteed to all queues of a scope does not let others of its own queue pass it more often.
+        # Its own queue is a place, too: a guarantee of the whole scope must not let more jobs of it pass.
         places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
         self._overtaking.add(gang.job_id, promise, places)
         if owned is not None:
-            # What borrowers give back is kept for it, until it is enough.
+            # The machines that borrowers give back are kept for it, until they are enough.
             self._tree.use(gang.queue, owned, needs)
             self._flavors[owned].hold(least, self._now)
 

@@ -99,7 +99,7 @@ class QuotaRecipe(Config):
 
 
 class PreemptionRecipe(Config):
-    """When jobs are stopped for others. What is unset is as in the parent."""
+    """The rules by which jobs are stopped for others. A rule that is not set is inherited from the parent."""
 
     by_priority: bool | None = Field(
         default=None,

@@ -70,7 +70,7 @@ class Tree:
     recipes: Mapping[str, QueueRecipe]
     """As declared."""
     queues: Mapping[str, Queue]
-    """As the planner sees them. What is wrong with a queue of `problems` is left out here."""
+    """As the planner sees them. Wrong parts of a queue in `problems` are left out here."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Why queues cannot take jobs, by name."""
 

@@ -22,7 +22,7 @@ _LOOKS_AHEAD: Final = 86_400.0
 
 
 def price(run: Running, stake: Stake, now: float) -> float:
-    """Return by what victims are compared, in instances times seconds: the cost now, and what it does later.
+    """Return the price by which victims are compared, in instance-seconds: the cost now, and later effects.
 
     A job that was stopped before costs its startup once more for each time, since it uses up its
     `max_preemptions`: else those that lose little are soon protected, and those that lose days are left.

@@ -225,7 +225,7 @@ def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
 def _failed_after_success(
     ending: Ending, seen: Observation, now: datetime, finish_grace: timedelta
 ) -> Diagnosis | None:
-    """Return the failure of a rank in the time that workers have to end after the success of their master.
+    """Return the failure of a worker within `finish_grace` after its master has succeeded, if there is one.
 
     So it makes no difference which of the two ended first. After that time, the service may have ended them.
     """

@@ -51,7 +51,7 @@ class Stall:
 
     @property
     def is_over(self) -> bool:
-        """Whether the attempt has stood still for too long, proven or not."""
+        """Whether the attempt has made no step for longer than allowed, proven or not."""
         return self.seconds > self.patience
 
 

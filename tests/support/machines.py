@@ -41,7 +41,7 @@ class Machines(Protocol):
         ...
 
     def set_open(self, name: str, is_open: bool) -> None:
-        """Close a machine for what starts, or open it again."""
+        """Close a machine for new instances, or open it again."""
         ...
 
     def take(self, name: str, cpus: int, *, stays: bool = False) -> None:

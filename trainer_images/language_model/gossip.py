@@ -97,7 +97,7 @@ class Gossip:
         self.asked += 1
 
     def step(self, step: Callable[[], object]) -> None:
-        """Call `step`, which applies the gradients of the model to its weights, with the present ones."""
+        """Call `step`, which applies the gradients of the model to its weights, on the present weights."""
         with self._lock:
             flat.set_weights(self._model, self._weights)
             step()

@@ -93,7 +93,7 @@ def reporting(group: "Group") -> Iterator[Reporter]:
 
 
 def _process_of(rank: int) -> int:
-    """Return the number by which the service knows this process: it counts through the instances.
+    """Return the number of this process for the service, which counts processes instance by instance.
 
     In an elastic group, torchrun numbers the processes anew at each rendezvous.
     """

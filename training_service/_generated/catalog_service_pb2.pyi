@@ -596,7 +596,7 @@ class Queue(_message.Message):
 
     @_builtins.property
     def preemption(self) -> Global___QueuePreemption:
-        """When its jobs are stopped for others. What is absent is as in the parent."""
+        """When its jobs are stopped for others. An absent rule is inherited from the parent."""
 
     def __init__(
         self,

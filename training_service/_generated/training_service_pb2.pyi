@@ -1161,7 +1161,7 @@ class Diagnosis(_message.Message):
     detail: _builtins.str
     """The evidence, such as the last lines of the log or the error of the engine. May be empty."""
     resolution: _builtins.str
-    """What to do."""
+    """The remedy: what to do about the failure."""
     retryable: _builtins.bool
     """True if the same request may succeed when it is repeated."""
     rank: _builtins.int
@@ -1921,7 +1921,7 @@ class ExplainTrainingResponse(_message.Message):
 
     @_builtins.property
     def remedies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Remedy]:
-        """What would let the job start at once, that for its owner first."""
+        """Changes that would let the job start at once, those that its owner can make first."""
 
     @_builtins.property
     def expected_run(self) -> Global___ExpectedRun:
@@ -1996,7 +1996,7 @@ class StartEstimate(_message.Message):
     HIGH_FIELD_NUMBER: _builtins.int
     BASIS_FIELD_NUMBER: _builtins.int
     basis: _builtins.str
-    """What it rests on: `given`, the run times that callers said, and deadlines; `learned`, also those of earlier
+    """Its basis: `given`, the run times that callers said, and deadlines; `learned`, also those of earlier
     attempts; `assumed`, also an assumed run time, since that of a job ahead is unknown.
     """
     @_builtins.property
@@ -2024,7 +2024,7 @@ Global___StartEstimate: _TypeAlias = StartEstimate  # noqa: Y015
 
 @_typing.final
 class Remedy(_message.Message):
-    """What would let a waiting job start at once."""
+    """A change that would let a waiting job start at once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2032,7 +2032,7 @@ class Remedy(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     IS_VERIFIED_FIELD_NUMBER: _builtins.int
     code: _builtins.str
-    """What it changes, as a stable code: `wait` (nothing), `instances`, `flavor`, `expected`, `priority`, `queue`,
+    """The kind of change, as a stable code: `wait` (nothing), `instances`, `flavor`, `expected`, `priority`, `queue`,
     `capacity` or `room`.
     """
     message: _builtins.str
@@ -2234,7 +2234,7 @@ Global___WaitingJob: _TypeAlias = WaitingJob  # noqa: Y015
 
 @_typing.final
 class QueueStanding(_message.Message):
-    """What a queue uses, with the queues below it."""
+    """The use of a queue, including the queues below it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2292,7 +2292,7 @@ Global___QueueStanding: _TypeAlias = QueueStanding  # noqa: Y015
 
 @_typing.final
 class UsedResource(_message.Message):
-    """What a queue uses of a resource, in quantities such as `500m`, `4Gi` and `8`."""
+    """The use of a resource by a queue, in quantities such as `500m`, `4Gi` and `8`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2607,7 +2607,7 @@ class GetQueueSnapshotResponse(_message.Message):
 
     @_builtins.property
     def shapes(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotShape]:
-        """What jobs ask for. Alike jobs share a shape."""
+        """The requests of jobs. Jobs with equal requests share a shape."""
 
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotJob]:
@@ -2674,7 +2674,7 @@ class SnapshotFlavor(_message.Message):
     """True: the capacity is that of the machines. Then a resource without an entry is not there."""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """What all its machines have. A resource without an entry is not limited."""
+        """The capacity of all its machines. A resource without an entry is not limited."""
 
     @_builtins.property
     def machines(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotMachine]:
@@ -2731,7 +2731,7 @@ class SnapshotMachine(_message.Message):
     """True: nothing starts there, and what runs there runs on."""
     @_builtins.property
     def capacity(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """What jobs may use of it."""
+        """The part of it that jobs may use."""
 
     def __init__(
         self,
@@ -2775,7 +2775,7 @@ class SnapshotQueue(_message.Message):
 
     @_builtins.property
     def usage(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotUsage]:
-        """What it has used, decayed."""
+        """Its past use, decayed."""
 
     @_builtins.property
     def rules(self) -> Global___SnapshotRules:
@@ -2893,7 +2893,7 @@ Global___SnapshotQuota: _TypeAlias = SnapshotQuota  # noqa: Y015
 
 @_typing.final
 class SnapshotUsage(_message.Message):
-    """What a queue has used."""
+    """The past use of a queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2923,7 +2923,7 @@ Global___SnapshotUsage: _TypeAlias = SnapshotUsage  # noqa: Y015
 
 @_typing.final
 class SnapshotShape(_message.Message):
-    """What a job asks for."""
+    """The request of a job."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2977,7 +2977,7 @@ class SnapshotPart(_message.Message):
     """The number of instances."""
     @_builtins.property
     def each(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """What each of them takes."""
+        """The resources that each of them takes."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class Wanted:
         )
 
     def in_form(self, name: str) -> str:
-        """Return a time as its input wants it, in UTC. Raises InvalidField."""
+        """Return a time in the format of its input field, in UTC. Raises InvalidField."""
         moment = _moment(name, self.times[name])
         return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M") if moment else ""
 

@@ -81,7 +81,7 @@ class Estimates:
             self._begun[job_id] = (now, wait, by_last)
 
     def judgement(self) -> Judgement:
-        """Return how good the estimates of the jobs were that have started."""
+        """Return the quality of the estimates, for the jobs that have started."""
         judged = [each for each in self._ended if each[0] > JUDGED]
         both = [(waited, mine, last) for waited, mine, last in judged if last is not None]
         return Judgement(

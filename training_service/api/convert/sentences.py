@@ -88,7 +88,7 @@ def _why(job: Job) -> str:
 
 
 def _what_happened(why: Diagnosis) -> str:
-    """The summary and the cause. If that is unknown, the last line of the evidence, which often names it."""
+    """The summary and the cause, or else the last line of the evidence, which often names the cause."""
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
     if why.category is Category.STALLED:  # its evidence is stacks, of which the summary has the right line

@@ -214,7 +214,7 @@ class History:
 
 
 def _used(usage: Mapping[str, Usage], now: float) -> dict[str, float]:
-    """Return what queues have used by now. What has decayed to nothing may be missing."""
+    """Return the use of queues by now. Use that has decayed to nothing may be missing."""
     return {
         f"{queue} {flavor} {resource}": amount
         for queue, each in usage.items()
