@@ -8,11 +8,11 @@ is for every backend, since CPUs train with gloo.
 """
 
 import logging
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class GroupBatchNorm(_BatchNorm):
         if count < 2:
             raise ValueError(f"{type(self).__name__} needs at least two values of each channel in training")
         shifted = wide - about.view(shape)
-        sums = functional.all_reduce(torch.cat([shifted.sum(axes), shifted.square().sum(axes)]))
+        sums = _summed(torch.cat([shifted.sum(axes), shifted.square().sum(axes)]))
         mean, square = sums[:channels] / count, sums[channels:] / count
         variance = (square - mean.square()).clamp(min=0)
         self._follow(mean.detach() + about, variance.detach() * count / (count - 1))
@@ -116,3 +116,24 @@ def warn_of_local(model: nn.Module) -> None:
 
 def _is_local(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and not isinstance(module, GroupBatchNorm | nn.SyncBatchNorm)
+
+
+def _summed(values: Tensor) -> Tensor:
+    """Return the sums of the values over all ranks. It is differentiable."""
+    sums: Tensor = _Summed.apply(values)  # type: ignore[no-untyped-call]
+    return sums
+
+
+class _Summed(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, values: Tensor) -> Tensor:
+        sums = values.contiguous().clone()
+        dist.all_reduce(sums)
+        return sums
+
+    @staticmethod
+    def backward(_: Any, *gradients: Any) -> Tensor:
+        [gradient] = gradients
+        sums: Tensor = gradient.contiguous().clone()
+        dist.all_reduce(sums)
+        return sums
