@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter, defaultdict, deque
-from copy import deepcopy
 from functools import partial
 
 import torch
@@ -60,9 +59,10 @@ class Network:
         self._replicas: dict[int, Replica] = {}
         self._counts: Counter[int] = Counter()
         """The gradients computed, by worker."""
+        self._model = build()
         self._ended: set[int] = set()
         """The workers with the last weights."""
-        parts = shards.split(flat.weights_of(build()), roles.servers)
+        parts = shards.split(flat.weights_of(self._model), roles.servers)
         for rank in roles.replicas:
             shard = self.shards[rank] = Shard(parts[roles.shard_of(rank)].clone())
             server = RecordingServer(shard, optimizer_of(shard), rule, lambda _: RATE)
@@ -149,8 +149,9 @@ class Network:
                 self.put(rank, replica, Message(Kind.BYE))
             self._ended.add(rank)
             return
-        model = deepcopy(build())
+        model = self._model
         flat.set_weights(model, weights)
+        model.zero_grad()
         own = rank - self._roles.workers.start, self._counts[rank]
         number, count = own if share < 0 else (share, version)
         loss = loss_on(model, batch_of(number + 1, count))
