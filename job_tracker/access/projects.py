@@ -61,7 +61,7 @@ class Projects:
         return self._declared_now() is not self._declared
 
     async def load(self) -> None:
-        """Read the projects of the API, and take those of the files."""
+        """Load the projects of the API from the store, and those of the files."""
         stored = {project.name: project for project in await self._store.projects()}
         before, self._declared, self._stored = self._declared, self._declared_now(), stored
         if self._source and before is not self._declared:

@@ -64,7 +64,7 @@ class Index:
         return Start(tail.offset, skipped - tail.lines)
 
     def _last(self, begins_early: Callable[[Block], bool]) -> Block:
-        """Return the last of the first blocks that begin early enough; at least the first one."""
+        """Return the block before the first one that does not begin early; at least the first block."""
         found = self.blocks[0]
         for block in self.blocks[1:]:
             if not begins_early(block):

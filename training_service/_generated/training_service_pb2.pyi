@@ -1996,8 +1996,8 @@ class StartEstimate(_message.Message):
     HIGH_FIELD_NUMBER: _builtins.int
     BASIS_FIELD_NUMBER: _builtins.int
     basis: _builtins.str
-    """Its basis: `given`, the run times that callers said, and deadlines; `learned`, also those of earlier
-    attempts; `assumed`, also an assumed run time, since that of a job ahead is unknown.
+    """The run times that it uses. `given`: those that callers said, and deadlines. `learned`: those of earlier attempts,
+    too. `assumed`: an assumed run time, too, since that of a job ahead is unknown.
     """
     @_builtins.property
     def median(self) -> _timestamp_pb2.Timestamp:

@@ -37,7 +37,7 @@ def audit(
         typer.Option(parser=moment, metavar="TIME", help="Only events since then: 1d (ago), or 2026-01-31."),
     ] = None,
     until: Annotated[
-        Any, typer.Option(parser=moment, metavar="TIME", help="Only events from before then.")
+        Any, typer.Option(parser=moment, metavar="TIME", help="Only events before then.")
     ] = None,
     by: Annotated[str, typer.Option(metavar="NAME", help="Only events of this caller.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="The maximum number of events to show.")] = 50,
