@@ -1,4 +1,4 @@
-"""Shares of a batch that idle workers start again: each counts once, whatever the order."""
+"""Shares of a batch that idle workers start again: each counts once, in any order."""
 
 import random
 
