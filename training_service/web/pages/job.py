@@ -100,7 +100,7 @@ async def _shared_part(visit: Visit, since: float) -> Version:
 
 
 async def _explained(visit: Visit, caller: Caller) -> Explanation:
-    """Return why the job waits, as of the last seconds. It goes on being worked out if a page cannot wait."""
+    """Return why the job waits, as of the last seconds. If a page cannot wait, the work continues without it."""
 
     async def make() -> Explanation:
         return await visit.jobs.explain(caller, visit.job_id)
