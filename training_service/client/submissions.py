@@ -11,7 +11,7 @@ from training_service.client.requests import INSTANCES_PARAMETER
 
 
 def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]:
-    """Return the words of `submit` or `run` with its options, and the parts of the request without an option.
+    """Return the words of `submit` or `run` with its options, and the parts that have no option.
 
     The job is submitted to the project; empty: to the default project of the caller.
     """

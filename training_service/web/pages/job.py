@@ -100,7 +100,7 @@ async def _shared_part(visit: Visit, since: float) -> Version:
 
 
 async def _explained(visit: Visit, caller: Caller) -> Explanation:
-    """Return why the job waits, as of the last seconds. If a page cannot wait, the work continues without it."""
+    """Return why the job waits, as of the last seconds. The work continues if a page cannot wait."""
 
     async def make() -> Explanation:
         return await visit.jobs.explain(caller, visit.job_id)
