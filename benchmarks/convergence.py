@@ -22,7 +22,7 @@ RANKS = 4
 MODEL = {"LAYERS": "2", "WIDTH": "64", "CONTEXT": "64", "BATCH_SIZE": "32"}
 SERVED = {"STRATEGY": "parameter_server"}
 AVERAGING, GOSSIP = {"STRATEGY": "averaging"}, {"STRATEGY": "gossip"}
-SGD = {"OPTIMIZER": "sgd", "LR": "0.5"}
+SGD = {"OPTIMIZER": "sgd", "LR": "0.2"}
 BASE: Mapping[str, tuple[int, Mapping[str, str]]] = {"adamw": (RANKS, {}), "sgd": (RANKS, SGD)}
 STRATEGIES: Mapping[str, tuple[int, Mapping[str, str]]] = {
     "asynchronous": (RANKS + 1, {**SERVED, **SGD, "SYNCHRONY": "asynchronous"}),
