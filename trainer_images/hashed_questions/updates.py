@@ -17,7 +17,7 @@ class Update(StrEnum):
     PROXIMAL = "proximal"
     """w - LR g (delayed block proximal gradient: Li, Andersen, Smola and Yu, NIPS 2014)."""
     PROXIMAL_SVRG = "proximal_svrg"
-    """g(w) - g(v) + the gradient of all examples at v, the weights at the begin of an epoch.
+    """g(w) - g(v) + the gradient of all examples at v, the weights at the beginning of an epoch.
 
     Meng, Chen, Yu, Wang, Ma and Liu, "Asynchronous Stochastic Proximal Optimization Algorithms with Variance
     Reduction", AAAI 2017; Xiao and Zhang, SIAM Journal on Optimization, 2014.
@@ -47,7 +47,7 @@ class Weights:
         self._update = update
         self._lr, self._l1, self._compensation = lr, l1, compensation
         self._anchor = self.values.copy()
-        """v: the weights at the begin of the epoch."""
+        """v: the weights at the beginning of the epoch."""
         self._whole = np.zeros_like(self.values)
         """The mean gradient of all examples there."""
 
@@ -58,7 +58,7 @@ class Weights:
 
     @property
     def has_anchor(self) -> bool:
-        """Whether workers need the weights at the begin of the epoch, too."""
+        """Whether workers need the weights at the beginning of the epoch, too."""
         return self._update is Update.PROXIMAL_SVRG
 
     def state_dict(self) -> dict[str, Any]:
@@ -75,16 +75,16 @@ class Weights:
         )
 
     def rows(self, keys: NDArray[np.int64], *, anchored: bool = False) -> Rows:
-        """Copy the weights of some keys; those at the begin of the epoch if `anchored`."""
+        """Copy the weights of some keys; those at the beginning of the epoch if `anchored`."""
         found: Rows = (self._anchor if anchored else self.values)[keys]
         return found
 
     def begin_epoch(self) -> None:
-        """Keep the present weights as those of the begin of an epoch."""
+        """Keep the present weights as those of the beginning of an epoch."""
         self._anchor = self.values.copy()
 
     def set_whole(self, pushes: list[Push], examples: int) -> None:
-        """Set the mean gradient of all examples at the begin of the epoch."""
+        """Set the mean gradient of all examples at the beginning of the epoch."""
         self._whole = self._mean(pushes, examples)
 
     def apply(self, pushes: list[Push], examples: int) -> None:

@@ -36,7 +36,7 @@ def test_pushes_of_workers_add_up() -> None:
     np.testing.assert_array_equal(together.values, apart.values)
 
 
-def test_at_the_begin_of_an_epoch_variance_reduction_takes_the_whole_gradient() -> None:
+def test_at_the_beginning_of_an_epoch_variance_reduction_takes_the_whole_gradient() -> None:
     """There, both gradients of a batch are the same."""
     reduced, plain = weights(Update.PROXIMAL_SVRG), weights()
     reduced.begin_epoch()
