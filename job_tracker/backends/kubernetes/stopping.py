@@ -157,7 +157,7 @@ class Stopper:
         """Mark on a pod that the group is being stopped, for a service that finds only some of its pods.
 
         Marking the master is enough: it is deleted last, so it exists as long as any other pod. Another pod
-        is marked only if the master is gone. False: a pod could not be marked.
+        is marked only if the master is gone. Returns False if Kueue waits for the mark, but it failed.
         """
         _, pod = min(group.living.items(), default=(MASTER_RANK, None))
         if pod is None or STOPPING in (pod["metadata"].get("annotations") or {}):
@@ -178,7 +178,7 @@ class Stopper:
                 ref,
                 error,
             )
-            return False
+            return not is_managed(pod)
         return True
 
     @asynccontextmanager

@@ -350,3 +350,14 @@ async def test_while_its_webhook_hangs_processes_are_stopped(
     monkeypatch.setattr(backend.client, "change", unanswered)
     await backend.stop(PAIR.group, SECOND)
     assert left(cluster) == set()
+
+
+async def test_a_group_without_kueue_that_may_not_be_marked_is_not_looked_for_in_kueue(
+    world: KubernetesGroups, cluster: FakeCluster
+) -> None:
+    plain = world.open()
+    await plain.launch(PAIR)
+    cluster.forbidden.add("PATCH pods")
+    await plain.stop(PAIR.group, SECOND)
+    assert cluster.asked["GET workloads"] == 0
+    assert left(cluster) == set()
