@@ -78,15 +78,15 @@ class Server:
         """Apply each step below `last`, of so many examples, once its pushes are there.
 
         Yields the number of applied steps, and the sum of the losses of the last one. The weights do not
-        change meanwhile. Raises GroupError if a worker is lost.
+        change meanwhile, but workers get them. Raises GroupError if a worker is lost.
         """
         while self._applied < last:
             with self._changed:
                 pushes = self._await(self._applied)
                 self._weights.apply(pushes, examples)
                 self._applied += 1
-                yield self._applied, sum(push.loss for push in pushes)
                 self._changed.notify_all()
+            yield self._applied, sum(push.loss for push in pushes)
 
     def end(self) -> None:
         """Wait until all workers have ended."""

@@ -41,9 +41,11 @@ class SparseBatch:
         scores = self.scores(rows)
         scores -= scores.max(1, keepdims=True)
         chances = np.exp(scores)
-        chances /= chances.sum(1, keepdims=True)
+        sums = chances.sum(1, keepdims=True)
+        chances /= sums
         numbers = np.arange(len(self.labels))
-        loss = -float(np.log(chances[numbers, self.labels]).sum())
+        # Not the logarithm of the chance, which may be 0 in float32.
+        loss = float((np.log(sums[:, 0]) - scores[numbers, self.labels]).sum(dtype=np.float64))
         chances[numbers, self.labels] -= 1
         found = np.zeros_like(rows)
         np.add.at(found, self.places, chances[self.owners])

@@ -52,9 +52,13 @@ class BackgroundService:
     def is_wanted(self, connection: Connection) -> bool:
         """Return whether a call would fail only because no service was started.
 
-        A caller who names another place, files of TLS or a token means a certain service.
+        A caller who names another place, files of TLS or a token means a certain service. While another
+        command starts the service, this waits: it listens before it has written the token.
         """
-        if connection != Connection(self.address) or self._listens():
+        if connection != Connection(self.address):
+            return False
+        if self._listens():
+            self._await_start()
             return False
         has_token = any(map(os.environ.get, (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE)))
         return not (has_token or self.address in stored_tokens())
@@ -123,6 +127,13 @@ class BackgroundService:
             *(sys.executable, *serve),
             *("--data-dir", str(self._data), "--set", "auth.loopback=token"),
         ]
+
+    def _await_start(self) -> None:
+        """Wait until no other command of this user starts the service."""
+        with suppress(OSError):  # without the folder, none does
+            if (self._folder / "lock").exists():
+                with self._locked():
+                    pass
 
     def _listens(self) -> bool:
         host, _, port = self.address.rpartition(":")

@@ -1,11 +1,13 @@
 """A service that trainctl starts and stops: found, started once by two commands, and stopped."""
 
 import os
+import queue
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,3 +139,17 @@ def test_the_pid_is_recorded_before_the_service_begins(tmp_path: Path) -> None:
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     pid, _, own = out.split()
     assert pid == own
+
+
+def test_while_another_command_starts_the_service_one_waits_although_it_listens(address: str) -> None:
+    """A service listens before it has written the token that the second command needs."""
+    host, port = address.split(":")
+    service, answers = BackgroundService(address), queue.SimpleQueue[bool]()
+    asking = threading.Thread(target=lambda: answers.put(service.is_wanted(Connection(address))))
+    with socket.create_server((host, int(port))):
+        with service._locked():
+            asking.start()
+            with pytest.raises(queue.Empty):
+                answers.get(timeout=0.3)
+        assert answers.get(timeout=60) is False
+    asking.join()

@@ -35,3 +35,9 @@ def test_large_scores_do_not_overflow() -> None:
     gradient, loss = batch.gradient(np.full((5, 3), 1e4, np.float32))
     assert np.isfinite(gradient).all()
     assert np.isfinite(loss)
+
+
+def test_the_loss_of_a_question_that_is_far_from_right_is_finite() -> None:
+    batch = SparseBatch.of([np.array([5])], np.array([1], np.int32))
+    _, loss = batch.gradient(np.array([[200.0, 0.0, 0.0]], np.float32))
+    assert loss == 200.0

@@ -45,11 +45,11 @@ def trained(
         group = launcher.start_group(workers + 1, *MODULE, **environment(folder, data) | variables)
         ends = [end_of(process) for process in group]
     assert [end.code for end in ends] == [0] * (workers + 1), [end.stderr for end in ends]
-    last = re.findall(r"^::progress:: ?(.*)$", ends[0].stdout, re.MULTILINE)[-1]
+    last = (re.findall(r"^::progress:: ?(.*)$", ends[0].stdout, re.MULTILINE) or ["{}"])[-1]
     weights = np.zeros((2**BITS, CLASSES), np.float32)
     with np.load(folder / "model/model.npz") as kept:
         weights[kept["keys"]] = kept["rows"]
-    return json.loads(last)["metrics"], weights, ends
+    return json.loads(last).get("metrics", {}), weights, ends
 
 
 def plan_of(
@@ -146,6 +146,16 @@ def test_a_training_goes_on_after_its_last_checkpoint(
     np.testing.assert_array_equal(weights, expected)
 
 
+def test_a_training_that_had_done_all_its_steps_is_published(
+    tmp_path: Path, data: str, forks: Sequence[ForkServer]
+) -> None:
+    saved = {"CHECKPOINT_URI": str(tmp_path / "saved")}
+    first, expected, _ = trained(forks, tmp_path / "first", data, 2, **saved)
+    _, weights, ends = trained(forks, tmp_path / "second", data, 2, **saved, JOB_ATTEMPT="2")
+    np.testing.assert_array_equal(weights, expected)
+    assert f"test accuracy {first['test_accuracy']:.3f}" in ends[0].stdout + ends[0].stderr
+
+
 @pytest.mark.parametrize("killed", [0, 2])
 def test_a_lost_process_ends_the_others_and_is_named(
     tmp_path: Path, data: str, forks: Sequence[ForkServer], killed: int
@@ -164,5 +174,8 @@ def test_a_lost_process_ends_the_others_and_is_named(
 def test_what_does_not_fit_is_refused(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ParameterError, match="BATCH_SIZE 24 cannot be divided evenly among 5 workers"):
         plan_of(data, monkeypatch, 5)
+    with pytest.raises(ParameterError, match="KKT_FILTER=true cannot be combined with UPDATE=proximal_svrg"):
+        plan_of(data, monkeypatch, 2, KKT_FILTER="true", UPDATE="proximal_svrg")
+    monkeypatch.setenv("KKT_FILTER", "false")
     with pytest.raises(DataError, match="do not fill a step: lower BATCH_SIZE to at most"):
         plan_of(data, monkeypatch, 2, BATCH_SIZE="1000")
