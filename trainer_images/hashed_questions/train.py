@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Self
 
 import numpy as np
@@ -17,8 +18,9 @@ from numpy.typing import NDArray
 from question_features import labels, load_sparse, shares
 from torch import nn
 from torch.optim import SGD
-from trainer_kit import checkpoints, environment, process, seeds
+from trainer_kit import checkpoints, environment, meeting, process, seeds
 from trainer_kit.artifacts import publishing
+from trainer_kit.checkpoints.following import ending_with_leader
 from trainer_kit.errors import DataError, ParameterError, TrainingError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
@@ -158,10 +160,13 @@ def train(group: Group) -> None:
     )
     plan = Plan(parameters, len(found.terms), group.size - 1)
     names = labels(job.data_uri)
-    peers = dist.new_group(backend="gloo")  # weights are in host memory, which NCCL does not send
+    peers = dist.new_group(
+        backend="gloo", timeout=timedelta(seconds=meeting.patience())
+    )  # weights are in host memory, which NCCL does not send
     with reporting(group) as reporter:
         if group.rank != SERVER:
-            work(plan, found, Wire(len(names), peers), group.rank - 1, _begun(peers))
+            with ending_with_leader():
+                work(plan, found, Wire(len(names), peers), group.rank - 1, _begun(peers))
             return
         weights = Weights(
             2**parameters.hash_bits,

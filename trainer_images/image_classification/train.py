@@ -11,7 +11,6 @@ from typing import Self
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import BatchSampler
 from trainer_kit import artifacts, batch_norm, checkpoints, environment, process, seeds
 from trainer_kit.errors import DataError, ParameterError, TrainingError
@@ -77,10 +76,10 @@ class Parameters:
             seed=environment.integer("SEED", default=1, at_least=0, at_most=seeds.LARGEST),
         )
 
-    def rate(self, step: int, steps: int) -> float:
-        """Return the factor of the learning rate after `step` steps, of which an epoch has `steps`."""
-        drops = sum(step // steps >= milestone for milestone in self.milestones)
-        return min(1.0, (step + 1) / (self.warm_up + 1)) * 0.1**drops
+    def rate(self, steps: int, epochs: int) -> float:
+        """Return the learning rate after so many steps and whole epochs."""
+        drops = sum(epochs >= milestone for milestone in self.milestones)
+        return self.lr * min(1.0, (steps + 1) / (self.warm_up + 1)) * 0.1**drops
 
 
 @dataclass(frozen=True)
@@ -138,9 +137,8 @@ def fit(
         momentum=parameters.momentum,
         weight_decay=parameters.weight_decay,
     )
-    schedule = LambdaLR(optimizer, lambda step: parameters.rate(step, steps))
     place = EpochSampler(len(images), group, parameters.seed)
-    with checkpoints.kept(group, model, optimizer, schedule=schedule, place=place) as run:
+    with checkpoints.kept(group, model, optimizer, place=place) as run:
         history: list[dict[str, float]] = run.values.setdefault("history", [])
         while place.epoch <= parameters.epochs:
             changed = Augmentation(
@@ -156,15 +154,16 @@ def fit(
                 loss = cross_entropy(
                     replica(changed(images.pixels[numbers], numbers)), images.labels[numbers]
                 )
+                optimizer.param_groups[0]["lr"] = parameters.rate(run.steps, place.epoch - 1)
                 optimizer.zero_grad()
                 torch.autograd.backward(loss)
                 optimizer.step()
-                schedule.step()
                 place.take(parameters.batch_size)
-                run.step(save=run.steps + 1 == place.epoch * steps)
+                left = len(place) // parameters.batch_size  # a group of another size may have begun the epoch
+                run.step(save=not left)
                 reporter.report(
                     step=run.steps,
-                    total_steps=parameters.epochs * steps,
+                    total_steps=run.steps + left + (parameters.epochs - place.epoch) * steps,
                     epoch=place.epoch,
                     total_epochs=parameters.epochs,
                     examples=parameters.batch_size * group.size,

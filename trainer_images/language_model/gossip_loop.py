@@ -8,10 +8,11 @@ moments: there a checkpoint may be saved.
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 import torch.distributed as dist
 from torch import Tensor
-from trainer_kit import checkpoints, gradient_hooks
+from trainer_kit import checkpoints, gradient_hooks, meeting
 from trainer_kit.errors import TrainingError
 from trainer_kit.group import Group
 from trainer_kit.progress import Reporter
@@ -31,7 +32,7 @@ def fit(
     """Take the remaining steps, and return the last reported metrics."""
     examples = data.Examples(blocks, layout.context)
     place = data.Place(len(examples), layout.seed)
-    peers = dist.new_group(backend="gloo")
+    peers = dist.new_group(backend="gloo", timeout=timedelta(seconds=meeting.patience()))
     metrics: dict[str, float] = {}
     with checkpoints.kept(group, learner.model, learner.optimizer, place=place) as run:
         while run.steps < layout.steps:

@@ -5,6 +5,7 @@ import logging
 import torch.distributed as dist
 from torch import Tensor
 from trainer_kit import meeting
+from trainer_kit.checkpoints.following import ending_with_leader
 from trainer_kit.group import Group
 from trainer_kit.progress import Reporter
 
@@ -16,7 +17,7 @@ from language_model.parameter_server import flat
 from language_model.parameter_server.running import work
 from language_model.parameter_server.transport import Mailbox, new_group
 from language_model.parameter_server.worker import Worker
-from language_model.serving_loop import ServingLoop, ending_with_leader, share_of, start_of
+from language_model.serving_loop import ServingLoop, share_of, start_of
 
 log = logging.getLogger(__name__)
 

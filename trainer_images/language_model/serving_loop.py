@@ -2,15 +2,13 @@
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from signal import SIGTERM
+from contextlib import AbstractContextManager, ExitStack
 
 import torch
 import torch.distributed as dist
-from trainer_kit import checkpoints, meeting, termination
+from trainer_kit import checkpoints, meeting
 from trainer_kit.checkpoints import Kept
-from trainer_kit.checkpoints.settings import Settings
+from trainer_kit.checkpoints.following import ending_with_leader
 from trainer_kit.errors import GroupError, TrainingError
 from trainer_kit.group import Group
 from trainer_kit.progress import Reporter
@@ -208,20 +206,3 @@ def examples_of(step: int, layout: Layout) -> int:
     """Return the number of examples that the workers take per step of the server, including dropped ones."""
     gradients = len(layout.roles.workers) if layout.rule.in_step else layout.rule.gradients
     return share_of(step, layout) * gradients
-
-
-@contextmanager
-def ending_with_leader() -> Iterator[None]:
-    """Defer SIGTERM, since the leader needs this process for its last checkpoint, and lets it end then."""
-    settings = Settings.from_environment()
-    if settings.uri is None:
-        yield
-        return
-    with termination.deferred(settings.grace) as is_terminating:
-        try:
-            yield
-        except GroupError:
-            if not is_terminating():
-                raise
-        if is_terminating():
-            raise Terminated(SIGTERM)

@@ -32,12 +32,20 @@ async def _run(command: Sequence[str]) -> int:
     size = environment.integer("HOROVOD_LOCAL_SIZE", at_least=1, at_most=MOST_PROCESSES)
     first = environment.integer("HOROVOD_RANK", at_least=0, at_most=MOST_PROCESSES * 100_000)
     processes: list[Process] = []
+    received: list[signal.Signals] = []
+
+    def pass_on(signum: signal.Signals) -> None:
+        received.append(signum)
+        _send(processes, signum)
+
     for signum in SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(signum, _send, processes, signum)
+        asyncio.get_running_loop().add_signal_handler(signum, pass_on, signum)
     try:
         for local in range(size):
             processes.append(await _start(command, first + local, local))
-        return await _outcome_of(processes)
+            for signum in received:  # it has come before this process had started
+                _send(processes[-1:], signum)
+        return await _outcome_of(processes, received)
     finally:
         _send(processes, signal.SIGKILL)
 
@@ -49,13 +57,18 @@ async def _start(command: Sequence[str], rank: int, local_rank: int) -> Process:
     )
 
 
-async def _outcome_of(processes: list[Process]) -> int:
-    """Wait for all processes. When one fails, end the others, which would wait for it."""
+async def _outcome_of(processes: list[Process], received: Sequence[signal.Signals]) -> int:
+    """Wait for all processes. When one fails, end the others, which would wait for it.
+
+    After a signal, each ends by itself: the first one may still save.
+    """
     failed = 0
     for ended in asyncio.as_completed([process.wait() for process in processes]):
         code = await ended
         if code and not failed:
             failed = code
+            if received:
+                continue
             _send(processes, signal.SIGTERM)
             asyncio.get_running_loop().call_later(GRACE_SECONDS, _send, processes, signal.SIGKILL)
     return failed if failed >= 0 else exit_code_for(-failed)

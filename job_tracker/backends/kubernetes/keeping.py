@@ -22,7 +22,7 @@ from job_tracker.backends.kubernetes.api_errors import (
 )
 from job_tracker.backends.kubernetes.cache import PodCache
 from job_tracker.backends.kubernetes.client import KubernetesClient
-from job_tracker.backends.kubernetes.kueue import is_managed
+from job_tracker.backends.kubernetes.kueue import is_managed, of_stop
 from job_tracker.backends.kubernetes.labels import (
     KEPT,
     Manifest,
@@ -52,7 +52,7 @@ class Keeper:
         metadata = pod["metadata"]
         change = {
             "labels": {KEPT: "true"},
-            "annotations": {KEPT_UNTIL: until.isoformat(timespec="seconds")},
+            "annotations": {KEPT_UNTIL: until.isoformat(timespec="seconds"), **of_stop(pod)},
             "ownerReferences": None,
         }
         try:

@@ -160,7 +160,9 @@ class Stopper:
         is marked only if the master is gone. Returns False if Kueue waits for the mark, but it failed.
         """
         _, pod = min(group.living.items(), default=(MASTER_RANK, None))
-        if pod is None or STOPPING in (pod["metadata"].get("annotations") or {}):
+        annotations = (pod["metadata"].get("annotations") or {}) if pod is not None else {}
+        # An earlier version of the service may have written the first of both alone.
+        if pod is None or (STOPPING in annotations and of_stop(pod).items() <= annotations.items()):
             return True
         metadata, ref = pod["metadata"], group.ref.name
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -168,7 +170,7 @@ class Stopper:
         try:
             self._cache.put(await self._client.change("pods", metadata["name"], metadata["uid"], mark))
         except (NotFound, Conflict):
-            pass  # the pod is gone
+            return not is_managed(pod)  # the pod is gone, and others may be left
         except (Forbidden, Unreachable) as error:  # a deletion needs neither the right nor a webhook
             if not isinstance(error, Forbidden | WebhookAway) and not is_managed(pod):
                 raise  # the API server is away. A webhook that hangs looks the same

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -360,4 +361,41 @@ async def test_a_group_without_kueue_that_may_not_be_marked_is_not_looked_for_in
     cluster.forbidden.add("PATCH pods")
     await plain.stop(PAIR.group, SECOND)
     assert cluster.asked["GET workloads"] == 0
+    assert left(cluster) == set()
+
+
+async def test_a_kept_group_that_could_not_be_marked_ends_for_kueue_all_the_same(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The webhook of Kueue is away for a moment, and back when the pods are kept."""
+    kueue.admit("default", 2)
+    await backend.launch(PAIR)
+    cluster.run(MASTER, WORKER)
+    cluster.end(MASTER, 1)
+    cluster.end(WORKER, 1)
+    await until(backend, lambda seen: seen.has_ended)
+    change, calls = backend.client.change, list[str]()
+
+    async def away_at_first(resource: Any, name: str, *rest: Any) -> Any:
+        calls.append(name)
+        if len(calls) == 1:
+            raise Unreachable(0, "Timeout", "no answer")
+        return await change(resource, name, *rest)
+
+    monkeypatch.setattr(backend.client, "change", away_at_first)
+    await backend.stop(PAIR.group, SECOND, datetime.now(UTC) + timedelta(hours=1))
+    assert cluster.names() == {MASTER, WORKER}, "they are kept"
+    assert kueue.conditions(GROUP).get("Finished") == "True"
+    assert not any(cluster.get(name)["metadata"].get("finalizers") for name in cluster.names())
+
+
+async def test_a_mark_of_an_earlier_version_is_completed_for_kueue(
+    backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue
+) -> None:
+    kueue.admit("default", 2)
+    await backend.launch(PAIR)
+    cluster.run(MASTER, WORKER)
+    mark = {"training-service/stopping": "2026-11-26T10:00:00+00:00"}
+    cluster.change("pods", MASTER, lambda found: found["metadata"]["annotations"].update(mark))
+    await backend.stop(PAIR.group, SECOND)
     assert left(cluster) == set()

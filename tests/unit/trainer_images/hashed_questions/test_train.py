@@ -171,6 +171,22 @@ def test_a_lost_process_ends_the_others_and_is_named(
     assert said in ends[1 if killed == 0 else 0].stderr
 
 
+def test_on_sigterm_the_server_saves_and_all_end(
+    tmp_path: Path, data: str, forks: Sequence[ForkServer]
+) -> None:
+    saved = tmp_path / "saved"
+    with Launcher(tmp_path, forks=forks) as launcher:
+        group = launcher.start_group(
+            3, *MODULE, **environment(tmp_path, data) | {"EPOCHS": "10000", "CHECKPOINT_URI": str(saved)}
+        )
+        first_line_of(group[0])
+        for process in group:
+            process.terminate()
+        ends = [end_of(process) for process in group]
+    assert [end.code for end in ends] == [143] * 3, ends
+    assert any(saved.iterdir())
+
+
 def test_what_does_not_fit_is_refused(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ParameterError, match="BATCH_SIZE 24 cannot be divided evenly among 5 workers"):
         plan_of(data, monkeypatch, 5)

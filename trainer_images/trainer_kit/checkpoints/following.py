@@ -1,0 +1,27 @@
+"""The end of a process that saves nothing itself, but that another one needs for the last checkpoint."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from signal import SIGTERM
+
+from trainer_kit import termination
+from trainer_kit.checkpoints.settings import Settings
+from trainer_kit.errors import GroupError
+from trainer_kit.termination import Terminated
+
+
+@contextmanager
+def ending_with_leader() -> Iterator[None]:
+    """Defer SIGTERM, since the leader needs this process for its last checkpoint, and lets it end then."""
+    settings = Settings.from_environment()
+    if settings.uri is None:
+        yield
+        return
+    with termination.deferred(settings.grace) as is_terminating:
+        try:
+            yield
+        except GroupError:
+            if not is_terminating():
+                raise
+        if is_terminating():
+            raise Terminated(SIGTERM)
