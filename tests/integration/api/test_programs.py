@@ -253,7 +253,7 @@ async def test_a_tree_of_another_project_is_not_found(serve: Serve) -> None:
 
 
 LOST_BY_THE_CLIENT = "Internal error from Core"
-"""What grpc.aio says if the server ends a call while the client still sends: it then loses the answer."""
+"""The message of grpc.aio if the server ends a call while the client still sends: the answer is lost."""
 
 
 async def test_one_setting_turns_programs_off(serve: Serve) -> None:

@@ -85,7 +85,9 @@ def rule_of(
         Synchrony.SYNCHRONOUS: Rule(workers, in_step=True),
         Synchrony.BACKUP_WORKERS: Rule(workers - backup_workers, in_step=True),
         Synchrony.SPECULATIVE: Rule(
-            workers, in_step=True, speculates_after=max(1, math.ceil(workers * speculate_after / 100))
+            workers,
+            in_step=True,
+            speculates_after=max(1, min(workers - 1, math.ceil(workers * speculate_after / 100))),
         ),
         Synchrony.SOFTSYNC: Rule(workers // softsync, weakens_stale=True),
         Synchrony.ASYNCHRONOUS: Rule(1),
