@@ -129,14 +129,23 @@ def _run(seen: Seen, plan: Plan, server: Server) -> Seen:
         while (now := time.time() - began) < _PATIENCE:
             if now >= plan.gang_after and len(seen.submitted) < plan.gangs:
                 seen.submitted |= {_submit(gangs, plan.gang_seconds, GANG): now for _ in range(plan.gangs)}
-            if not _look(seen, floods.queue_snapshot(), began) and len(seen.started) == plan.gangs:
+            is_empty = not _look(seen, floods.queue_snapshot(), began)
+            if is_empty and len(seen.submitted) == plan.gangs and _have_ended(floods, seen):
                 break
             time.sleep(_LOOK_SECONDS)
         for job in (*every, *seen.submitted):
             status = floods.status(job)
             if status.status != pb.succeed:
                 raise RuntimeError(f"job {job} has not succeeded: {status}")
+            if job in seen.submitted and job not in seen.started:  # it ran between two looks
+                move = next(move for move in status.moves if move.status == pb.running)
+                seen.started[job] = move.at.ToNanoseconds() / 1e9 - began
     return seen
+
+
+def _have_ended(client: TrainingClient, seen: Seen) -> bool:
+    """Return whether all gangs have ended, even if none was seen while it ran."""
+    return all(client.status(job).status in (pb.succeed, pb.failure) for job in seen.submitted)
 
 
 def _submit(client: TrainingClient, seconds: float, instances: int) -> int:
