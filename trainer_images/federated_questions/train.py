@@ -7,6 +7,7 @@ which each counts by its number of examples.
 
 import logging
 import os
+from datetime import timedelta
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from question_features import TERMS, labels, load
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
-from trainer_kit import checkpoints, process
+from trainer_kit import checkpoints, meeting, process
 from trainer_kit.artifacts import publishing
 from trainer_kit.group import Group
 from trainer_kit.job import Job
@@ -36,7 +37,9 @@ def train(group: Group) -> None:
     nn.init.zeros_(model.weight)
     nn.init.zeros_(model.bias)
     # Weights are in host memory, which NCCL does not send.
-    wire = dist.new_group(backend="gloo") if group.device.type == "cuda" and group.size > 1 else None
+    patience = timedelta(seconds=meeting.patience())
+    on_host = group.device.type == "cuda" and group.size > 1
+    wire = dist.new_group(backend="gloo", timeout=patience) if on_host else None
     with reporting(group) as reporter:
         if group.rank != SERVER:
             serve_rounds(group, wire, model, data)

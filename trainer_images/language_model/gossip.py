@@ -122,7 +122,8 @@ class Gossip:
                 dist.send(message, group=self._group, group_dst=peer)
         except RuntimeError as error:
             raise _lost(peer, error) from error
-        self.sent_bytes += sum(message.nbytes for message in messages if message.is_floating_point())
+        with self._lock:  # several threads send
+            self.sent_bytes += sum(message.nbytes for message in messages if message.is_floating_point())
 
     def _receive(self, peer: int, into: Tensor) -> None:
         try:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from trainer_kit.errors import ParameterError
 
 from language_model.choices import Stepping, Strategy
-from language_model.parameter_server.synchrony import Synchrony
+from language_model.parameter_server.synchrony import COMPENSATION, SPECULATE_AFTER, Synchrony
 
 if TYPE_CHECKING:
     from language_model.layout import Layout
@@ -54,4 +54,14 @@ def parameter_server_fits(layout: "Layout") -> None:
             raise ParameterError(
                 f"{name}={str(value).lower()} needs STRATEGY=parameter_server, but STRATEGY is "
                 f"{layout.strategy}"
+            )
+    for name, number, unused, synchrony in (
+        ("BACKUP_WORKERS", layout.backup_workers, 0, Synchrony.BACKUP_WORKERS),
+        ("SPECULATE_AFTER", layout.speculate_after, SPECULATE_AFTER, Synchrony.SPECULATIVE),
+        ("SOFTSYNC", layout.softsync, 1, Synchrony.SOFTSYNC),
+        ("COMPENSATION", layout.compensation, COMPENSATION, Synchrony.DELAY_COMPENSATED),
+    ):
+        if number != unused and layout.synchrony is not synchrony:
+            raise ParameterError(
+                f"{name}={number:g} needs SYNCHRONY={synchrony}, but SYNCHRONY is {layout.synchrony}"
             )

@@ -73,8 +73,6 @@ def rule_of(
         raise ParameterError(
             "WORLD_SIZE 1 leaves a parameter server no worker: rank 0 is the server and computes no gradients"
         )
-    if backup_workers and synchrony is not Synchrony.BACKUP_WORKERS:
-        raise ParameterError(f"BACKUP_WORKERS is {backup_workers}, but SYNCHRONY is {synchrony}")
     if not 0 <= backup_workers < workers:
         raise ParameterError(
             f"BACKUP_WORKERS {backup_workers} of {workers} workers leave none whose gradients count"

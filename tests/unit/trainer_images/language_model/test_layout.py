@@ -8,6 +8,7 @@ from language_model.parameter_server.synchrony import Synchrony
 from trainer_kit.averaging import Compression
 from trainer_kit.errors import ParameterError
 
+SERVED = {"world_size": 3, "strategy": Strategy.PARAMETER_SERVER}
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
@@ -55,6 +56,16 @@ from trainer_kit.errors import ParameterError
             "needs whole models, PIPELINE 1 and TENSOR 1, but they are 1 and 2",
         ),
         ({"synchrony": Synchrony.SOFTSYNC}, "SYNCHRONY=softsync .* STRATEGY is ddp"),
+        ({"softsync": 2}, "SOFTSYNC=2 needs SYNCHRONY=softsync, but SYNCHRONY is synchronous"),
+        ({"speculate_after": 60}, "SPECULATE_AFTER=60 needs SYNCHRONY=speculative, but SYNCHRONY is sync"),
+        (
+            {**SERVED, "synchrony": Synchrony.SPECULATIVE, "compensation": 0.5},
+            "COMPENSATION=0.5 needs SYNCHRONY=delay_compensated, but SYNCHRONY is speculative",
+        ),
+        (
+            {**SERVED, "backup_workers": 1},
+            "BACKUP_WORKERS=1 needs SYNCHRONY=backup_workers, but SYNCHRONY is synchronous",
+        ),
         ({"servers": 2}, "SERVERS=2 needs STRATEGY=parameter_server, but STRATEGY is ddp"),
         ({"standby": True}, "STANDBY=true needs STRATEGY=parameter_server, but STRATEGY is ddp"),
         (

@@ -24,12 +24,6 @@ def test_each_synchrony_is_a_rule(synchrony: Synchrony, numbers: dict[str, float
     [
         (Synchrony.SYNCHRONOUS, 0, {}, "leaves a parameter server no worker"),
         (Synchrony.BACKUP_WORKERS, 3, {"backup_workers": 3}, "BACKUP_WORKERS 3 of 3 workers leave none"),
-        (
-            Synchrony.SYNCHRONOUS,
-            3,
-            {"backup_workers": 1},
-            "BACKUP_WORKERS is 1, but SYNCHRONY is sync",
-        ),
         (Synchrony.SOFTSYNC, 3, {"softsync": 4}, "SOFTSYNC must be from 1 to the 3 workers, but is 4"),
         (Synchrony.SOFTSYNC, 3, {"softsync": 0}, "SOFTSYNC must be from 1 to the 3 workers, but is 0"),
     ],

@@ -1,0 +1,258 @@
+"""Learns features of images without labels, as one process or as a group.
+
+Run it as `python -m image_classification.embed`. Two changed copies of an image shall be more like each other
+than like other images: those of the step of the whole group (SimCLR), or those of earlier steps (MoCo). See
+`trainer_kit.contrast`. Labels only serve to judge the features after each epoch.
+"""
+
+import copy
+import logging
+import math
+from dataclasses import asdict, dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize, relu
+from torch.utils.data import BatchSampler
+from trainer_kit import artifacts, batch_norm, checkpoints, contrast, environment, process, seeds
+from trainer_kit.errors import DataError, ParameterError, TrainingError
+from trainer_kit.group import Group
+from trainer_kit.job import Job
+from trainer_kit.progress import Reporter, reporting
+from trainer_kit.sampling import EpochSampler
+from trainer_kit.staging import staged
+
+from image_classification import data
+from image_classification.augmentation import Augmentation
+from image_classification.data import Images
+from image_classification.resnet import resnet18
+
+log = logging.getLogger(__name__)
+
+_EVALUATED = 512
+"""Images that are evaluated together."""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The parameters of users. Each is the environment variable of its name in upper case."""
+
+    epochs: int
+    batch_size: int
+    """The number of images of each process in a step."""
+    lr: float
+    momentum: float
+    weight_decay: float
+    width: int
+    """The channels of the first stage."""
+    embedding: int
+    """The numbers that the loss compares, for an image."""
+    temperature: float
+    queue: int
+    """The number of earlier keys that are negatives. 0: the other images of the group's step are."""
+    key_momentum: float
+    """The share of its weights that the encoder of the keys keeps in a step, with a queue."""
+    padding: int
+    """How many pixels an image is shifted at most."""
+    flip: bool
+    """Whether half of the images are mirrored."""
+    seed: int
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Read the parameters. Raises ParameterError, which names the first invalid one."""
+        return cls(
+            epochs=environment.integer("EPOCHS", default=10, at_least=1, at_most=10_000),
+            batch_size=environment.integer("BATCH_SIZE", default=64, at_least=1, at_most=1_000_000),
+            lr=environment.positive_number("LR", default=0.05),
+            momentum=environment.fraction("MOMENTUM", default=0.9),
+            weight_decay=environment.fraction("WEIGHT_DECAY", default=5e-4),
+            width=environment.integer("WIDTH", default=64, at_least=1, at_most=4096),
+            embedding=environment.integer("EMBEDDING", default=64, at_least=2, at_most=4096),
+            temperature=environment.positive_number("TEMPERATURE", default=0.2),
+            queue=environment.integer("QUEUE", default=0, at_least=0, at_most=1_000_000),
+            key_momentum=environment.fraction("KEY_MOMENTUM", default=0.99),
+            padding=environment.integer("PADDING", default=2, at_least=1, at_most=1024),
+            flip=environment.flag("FLIP", default=False),
+            seed=environment.integer("SEED", default=1, at_least=0, at_most=seeds.LARGEST),
+        )
+
+
+class Embedder(nn.Module):
+    """The network of the features, and their projection to what the loss compares, as in SimCLR."""
+
+    def __init__(self, channels: int, parameters: Parameters) -> None:
+        """The images have so many channels."""
+        super().__init__()
+        features = 8 * parameters.width  # those of the last stage
+        self.features = resnet18(channels, features, parameters.width)
+        self.projection = nn.Linear(features, parameters.embedding)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return N x `embedding` numbers."""
+        embedded: Tensor = self.projection(relu(self.features(images)))
+        return embedded
+
+
+class Learner(nn.Module):
+    """All that a checkpoint has: the encoder that learns, and with a queue the keys and their encoder."""
+
+    def __init__(self, channels: int, parameters: Parameters) -> None:
+        """The images have so many channels."""
+        super().__init__()
+        self.encoder = batch_norm.over_group(Embedder(channels, parameters))
+        self.key_encoder = copy.deepcopy(self.encoder).requires_grad_(False) if parameters.queue else None
+        self.queue = contrast.Queue(parameters.queue, parameters.embedding) if parameters.queue else None
+        self._settings = parameters
+
+    def loss(self, replica: nn.Module, first: Tensor, second: Tensor) -> Tensor:
+        """Return the loss of two changed copies of the same images. `replica` is the wrapped encoder."""
+        temperature = self._settings.temperature
+        if self.queue is None or self.key_encoder is None:
+            one, other = replica(torch.cat([first, second])).chunk(2)
+            return (
+                contrast.info_nce(one, other, temperature=temperature)
+                + contrast.info_nce(other, one, temperature=temperature)
+            ) / 2
+        queries = replica(first)
+        with torch.no_grad():
+            keys = self.key_encoder(second)
+        loss = contrast.info_nce(queries, keys, self.queue.keys(), temperature=temperature)
+        self.queue.put(keys)
+        return loss
+
+    @property
+    def features(self) -> nn.Module:
+        """The network of the features, which is of use afterwards."""
+        found = self.encoder.features
+        assert isinstance(found, nn.Module)
+        return found
+
+    def follow(self) -> None:
+        """Let the encoder of the keys follow, after a step."""
+        if self.key_encoder is not None:
+            contrast.follow(self.key_encoder, self.encoder, momentum=self._settings.key_momentum)
+
+
+def train(group: Group) -> None:
+    """Learn from the job's images, judge the features after each epoch, and publish the network."""
+    job, parameters = Job.from_environment(), Parameters.from_environment()
+    if 0 < parameters.queue < parameters.batch_size * group.size:
+        raise ParameterError(
+            f"QUEUE is {parameters.queue}, but must be 0 or at least the images of a step: BATCH_SIZE "
+            f"{parameters.batch_size} x {group.size} processes = {parameters.batch_size * group.size}"
+        )
+    seeds.seed_everything(parameters.seed)
+    with reporting(group) as reporter:
+        with staged(group, job.data_uri, reporter) as folder:
+            found = data.load(folder)
+        images, test = found.train.to(group.device), found.test.to(group.device)
+        learner = Learner(images.pixels.shape[1], parameters).to(group.device)
+        history = fit(learner, images, test, parameters, group, reporter)
+        log.info("class accuracy %.3f on %d images", history[-1]["class_accuracy"], len(test))
+        if group.is_master:
+            description = {
+                "model_name": job.model_name,
+                "job_id": job.job_id,
+                "dataset_id": job.dataset_id,
+                "dataset_version_hash": job.dataset_version_hash,
+                "parameters": asdict(parameters),
+                "world_size": group.size,
+                "normalization": {"mean": found.mean, "deviation": found.deviation},
+                "epochs": history,
+            }
+            with artifacts.publishing(job.model_uri, description, reporter) as target:
+                torch.save(learner.encoder.state_dict(), target / "model.pt")
+
+
+def fit(
+    learner: Learner, images: Images, test: Images, parameters: Parameters, group: Group, reporter: Reporter
+) -> list[dict[str, float]]:
+    """Train in place, resuming from a checkpoint if any. Return the metrics of each epoch."""
+    steps = len(images) // (parameters.batch_size * group.size)
+    if not steps:
+        raise DataError(
+            f"{len(images)} images do not fill one step of {group.size} x BATCH_SIZE "
+            f"{parameters.batch_size}: lower BATCH_SIZE to at most {len(images) // group.size}"
+        )
+    replica = group.wrap(learner.encoder)
+    optimizer = torch.optim.SGD(
+        learner.encoder.parameters(),
+        lr=parameters.lr,
+        momentum=parameters.momentum,
+        weight_decay=parameters.weight_decay,
+    )
+    place = EpochSampler(len(images), group, parameters.seed)
+    with checkpoints.kept(group, learner, optimizer, place=place) as run:
+        history: list[dict[str, float]] = run.values.setdefault("history", [])
+        while place.epoch <= parameters.epochs:
+            first, second = (_copies(len(images), parameters, place.epoch, number) for number in (0, 1))
+            learner.train()
+            for chosen in BatchSampler(place, parameters.batch_size, drop_last=True):
+                numbers = torch.tensor(chosen)
+                pixels = images.pixels[numbers]
+                loss = learner.loss(replica, first(pixels, numbers), second(pixels, numbers))
+                if not math.isfinite(loss.item()):
+                    raise TrainingError(f"the loss is not finite in step {run.steps + 1}: try a smaller LR")
+                optimizer.zero_grad()
+                torch.autograd.backward(loss)
+                optimizer.step()
+                learner.follow()
+                place.take(parameters.batch_size)
+                left = len(place) // parameters.batch_size  # a group of another size may have begun the epoch
+                run.step(save=not left)
+                reporter.report(
+                    step=run.steps,
+                    total_steps=run.steps + left + (parameters.epochs - place.epoch) * steps,
+                    epoch=place.epoch,
+                    total_epochs=parameters.epochs,
+                    examples=parameters.batch_size * group.size,
+                    loss=loss.item(),
+                )
+            with group.phase("evaluation"):
+                accuracy = class_accuracy(learner.features, images, test, group)
+            reporter.report(class_accuracy=accuracy)
+            log.info("epoch %d of %d: class accuracy %.3f", place.epoch, parameters.epochs, accuracy)
+            history.append({"class_accuracy": accuracy})
+            place.next_epoch()
+    return history
+
+
+def _copies(count: int, parameters: Parameters, epoch: int, number: int) -> Augmentation:
+    """Return how the first (0) or the second copies (1) of the images are changed in an epoch."""
+    return Augmentation(
+        count,
+        seed=parameters.seed,
+        epoch=2 * epoch + number,
+        padding=parameters.padding,
+        flip=parameters.flip,
+    )
+
+
+@torch.no_grad()
+def class_accuracy(features: nn.Module, images: Images, test: Images, group: Group) -> float:
+    """Return the share of test images whose features are nearest to the mean of their class.
+
+    The means are those of the features of all training images. The group divides the work. Features are
+    compared by the cosine.
+    """
+    features.eval()
+    classes = int(torch.cat([images.labels, test.labels]).max()) + 1
+
+    def own(split: Images) -> tuple[Tensor, Tensor]:
+        pixels, labels = split.pixels[group.rank :: group.size], split.labels[group.rank :: group.size]
+        parts = [normalize(features(part), dim=1) for part in torch.split(pixels, _EVALUATED)]
+        return torch.cat(parts), labels
+
+    found, labels = own(images)
+    sums = found.new_zeros(classes, found.shape[1]).index_add_(0, labels, found)
+    means = contrast.gathered(sums.view(1, -1)).sum(0).view_as(sums)
+    found, labels = own(test)
+    right = (found @ normalize(means, dim=1).T).argmax(1) == labels
+    [count] = group.total(int(right.sum()))
+    return count / len(test)
+
+
+if __name__ == "__main__":
+    process.main(train)
