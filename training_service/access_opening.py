@@ -20,7 +20,7 @@ from training_service.settings.protection import is_open
 
 @dataclass(frozen=True, slots=True)
 class OpenedAccess:
-    """Who may use the service, and for what."""
+    """The callers that may use the service, and their rights."""
 
     projects: Projects
     callers: Callers

@@ -32,7 +32,7 @@ class ConfigurationFile:
 
 @dataclass(frozen=True, slots=True)
 class OpenedCatalog:
-    """Which algorithms, datasets and queues there are, and the operations on them."""
+    """The algorithms, datasets and queues of the service, and the operations on them."""
 
     catalog: DeclaredCatalog
     operations: Declarations
@@ -96,7 +96,7 @@ def reader_of(settings: Settings) -> Reader:
 
 
 def _refusal_of(settings: Settings) -> str:
-    """Why this service takes no algorithms of callers; empty if it does. They are code, as programs are."""
+    """Return why this service takes no algorithms of callers, which are code like programs; else ""."""
     wanted = settings.catalog.declared_algorithms
     name = "catalog.declared_algorithms"
     if wanted is None:

@@ -60,7 +60,7 @@ class Certificates:
         return address
 
     def ends(self) -> dict[str, datetime]:
-        """When the certificates of each setting expire."""
+        """Return when the certificates of each setting expire."""
         tls = self.tls.get()
         ends = {"server.tls.certificate": tls.expires_at}
         if tls.client_ca_expires_at is not None:
@@ -68,7 +68,7 @@ class Certificates:
         return ends
 
     def problems(self) -> int:
-        """How many groups of files have a replacement that cannot be used."""
+        """Return how many groups of files have a replacement that cannot be used."""
         return sum(live.problem is not None for live in (self.tls, self._ca) if live)
 
     async def watch(self) -> None:

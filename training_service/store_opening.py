@@ -36,7 +36,7 @@ async def open_store(settings: Settings) -> Store:
 
 
 def store_place(settings: Settings) -> str:
-    """Where the store is, for people: without secrets."""
+    """Return the address of the store, for people: without secrets."""
     if settings.store.url is None:
         return f"SQLite, {sqlite_path(settings)}"
     from job_tracker.store.redis import Address

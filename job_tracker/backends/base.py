@@ -75,7 +75,7 @@ class Observation:
 
     @property
     def failed_at(self) -> float | None:
-        """When the first rank failed, in seconds since 1970, if it is known."""
+        """The time at which the first rank failed, in seconds since 1970; None if it is unknown."""
         return min((rank.ended_at for rank in self.ranks if rank.diagnosis and rank.ended_at), default=None)
 
     @property

@@ -19,7 +19,7 @@ _MOST_SHOWN = 20
 
 
 class Origin(StrEnum):
-    """Where an entry comes from."""
+    """The origin of an entry."""
 
     SHIPPED = "shipped"
     """It is built in."""

@@ -55,7 +55,7 @@ class Toleration(Config):
 
 
 class Placement(Config):
-    """How near to each other the pods of an attempt run."""
+    """The placement of an attempt's pods relative to each other."""
 
     near: Place | None = Field(default=None, description="Run all pods in one `machine`, `rack` or `zone`.")
     apart: Place | None = Field(

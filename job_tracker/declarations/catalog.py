@@ -129,7 +129,7 @@ class DeclaredCatalog:
 
     @property
     def problem(self) -> str:
-        """Why the files are not in use as they are now; empty if they are."""
+        """The reason why the current files are not in use; empty if they are."""
         return self._refused.problem or self._problem_of_files() or ""
 
     def declare(self, read_files: ReadFiles, problem: Callable[[], str | None] = lambda: None) -> None:

@@ -40,7 +40,7 @@ class Reader:
     check_algorithm: Callable[[str, Algorithm], None]
     """Raises ValueError unless the algorithm can run here. The text comes before names of fields."""
     refusal: str = ""
-    """Why the service takes no algorithms by the API; empty if it does."""
+    """The reason why the service takes no algorithms by the API; empty if it takes them."""
     dataset_uris: tuple[str, ...] = ()
     """The folders in which datasets may be."""
 

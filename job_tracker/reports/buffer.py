@@ -54,7 +54,7 @@ class ReportBuffer:
 
     def __init__(self, store: _Store, clock: Callable[[], datetime], ranks: RankBoard | None = None) -> None:
         self.ranks = ranks or RankBoard(now=clock)
-        """Where the processes of the attempts stand."""
+        """The positions of the attempts' processes."""
         self._store = store
         self._clock = clock
         self._pages: dict[Attempt, _Page] = {}

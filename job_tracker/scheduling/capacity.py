@@ -16,7 +16,7 @@ from job_tracker.scheduling.shapes import held_parts, vector
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """When a gang fits, and on which machines if they are known."""
+    """The time at which a gang fits, and the machines for it if they are known."""
 
     at: float
     nodes: tuple[str, ...] = ()

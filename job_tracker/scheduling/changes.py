@@ -152,7 +152,7 @@ class MoreQuota:
 
     queue: str
     needs: Resources | None
-    """How much of each resource, in units of the model. None: all that others do not use."""
+    """The amount of each resource, in units of the model. None: all that others do not use."""
     times: int = 1
 
     @property

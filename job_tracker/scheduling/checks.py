@@ -1,4 +1,4 @@
-"""Whether a gang can ever start, when nothing else runs."""
+"""Checks whether a gang can ever start, when nothing else runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How long attempts are expected to run: quantiles of the run times of earlier ones, and what callers say.
+"""Expected run times of attempts: quantiles of earlier run times, and the times that callers state.
 
 Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of
 these with enough run times counts. Memory is bounded: each key keeps its last run times, and the keys
@@ -15,7 +15,7 @@ from typing import Final
 from job_tracker.scheduling.model import Expected
 
 KEPT: Final = 200
-"""How many run times a key keeps."""
+"""The number of run times that a key keeps."""
 MOST_KEYS: Final = 10_000
 ENOUGH: Final = 10
 """With fewer run times, the next wider key is used: few say little about the slowest tenth."""

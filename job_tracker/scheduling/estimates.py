@@ -1,4 +1,4 @@
-"""When waiting jobs may start: by the work ahead of them, and what was learned of earlier waits."""
+"""Estimates of when waiting jobs start, from the work ahead of them and from earlier waits."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Why jobs wait, who holds what they need, when they may start, and what would help."""
+"""Explains why jobs wait, who holds what they need, when they may start, and what would help."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -48,7 +48,7 @@ class Situation:
 
     @cached_property
     def estimates(self) -> dict[int, Estimate]:
-        """When the waiting jobs are expected to start, except for those that cannot start as things are."""
+        """The expected starts of the waiting jobs, except for those that cannot start as things are."""
         if self.plan.is_delegated:
             return {}
         found = estimates(self.snapshot, self.now, self.rule, self._promises)
@@ -75,7 +75,7 @@ class Situation:
 
     @cached_property
     def _first_reasons(self) -> dict[str, Reason]:
-        """Why the first waiting job of a queue waits."""
+        """The reasons why the first waiting job of each queue waits."""
         found: dict[str, Reason] = {}
         for reserve in self.plan.reserved:
             gang = self.snapshot.waiting.get(reserve.job_id)

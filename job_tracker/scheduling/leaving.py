@@ -8,7 +8,7 @@ from job_tracker.scheduling.model import Expected, Running, Snapshot
 from job_tracker.scheduling.running import RunningGangs
 
 _SECONDS: Final = 1.0
-"""How long a gang that is being stopped is planned to hold its resources."""
+"""The time that a gang that is being stopped is planned to hold its resources."""
 
 
 def leaving_of(snapshot: Snapshot) -> list[Running]:

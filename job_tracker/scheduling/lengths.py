@@ -1,4 +1,4 @@
-"""How long gangs are planned to run."""
+"""The planned run times of gangs."""
 
 import math
 

@@ -53,14 +53,14 @@ class Label:
     submitted_by: str
     submitted_at: datetime
     why_again: str = ""
-    """Why a waiting job was stopped, if it waits for that reason, for members of its project."""
+    """The reason why a waiting job was stopped, if it waits for that reason, for members of its project."""
     gate_note: str = ""
     """The message of the cluster's own queue about the group, if it waits there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Why a job waits, and when it may start."""
+    """The reasons why a job waits, and when it may start."""
 
     reason: Reason
     estimate: Estimate | None

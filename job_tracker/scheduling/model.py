@@ -61,27 +61,27 @@ class Limit:
     nominal: int
     """The amount that is guaranteed to the queue."""
     borrow: int | None = None
-    """How much more it may use of what other queues of its parent do not use. None: all of it."""
+    """The amount that it may use of what other queues of its parent do not use. None: all of it."""
     lend: int | None = None
-    """How much of its unused quota others may use. None: all of it."""
+    """The amount of its unused quota that others may use. None: all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionRules:
-    """When jobs of a queue stop others, and when they are stopped for others."""
+    """The conditions under which jobs of a queue stop others, and are stopped for others."""
 
     by_priority: bool = False
     """Whether its waiting jobs stop running ones of the queue that have a lower priority."""
     reclaim: bool = True
     """Whether its waiting jobs within its quota stop those of queues that use more than theirs."""
     min_runtime: float = 0.0
-    """How long its attempts run before they may be stopped."""
+    """The time in seconds that its attempts run before they may be stopped."""
     max_preemptions: int = 10
-    """How often one of its jobs may be stopped."""
+    """The number of times that one of its jobs may be stopped."""
     protected: int | None = None
     """Its jobs with this priority or a higher one are never stopped. None: no priority protects."""
     resize_period: float = 600.0
-    """How long an attempt of an elastic job runs before it may go on in another size. 0: it never does."""
+    """The seconds that an elastic job's attempt runs before it may change its size. 0: it never does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """How long an attempt is expected to run."""
+    """The expected run time of an attempt."""
 
     median: float
     high: float
@@ -178,9 +178,9 @@ class Stake:
     saved_at: float
     """When the attempt last reported a checkpoint; before the first one, when it was admitted."""
     startup: float = 0.0
-    """How long the job usually takes from its admission until it trains."""
+    """The seconds that the job usually takes from its admission until it trains."""
     preemptions: int = 0
-    """How often the job was preempted."""
+    """The number of times that the job was preempted."""
     is_leaving: bool = False
     """Whether its group is being stopped, so that its resources soon become free."""
     leaves_for: int | None = None
@@ -208,8 +208,8 @@ class Promise:
     """The promised start."""
     flavor: str
     overtaken: int = 0
-    """How many jobs have started, or were promised a start, before the job while none could be promised to
-    it. If its start was put off once, also those of its own queue that have started since then."""
+    """The number of jobs that have started, or were promised a start, while none could be promised to this
+    job. If its start was put off once, jobs of its own queue that have started since then count, too."""
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""
 
@@ -274,7 +274,7 @@ class Snapshot:
 
 
 class Reason(StrEnum):
-    """Why a job waits. The codes are stable: they are in the API, in metrics and in events."""
+    """The reason why a job waits. The codes are stable: they are in the API, in metrics and in events."""
 
     CAPACITY = "capacity"
     """Other jobs use what it needs."""
@@ -350,7 +350,7 @@ class Reserve:
     reasons: tuple[Reason, ...]
     """The binding one first."""
     moved_because: str = ""
-    """Why the promised start is later than before, in one sentence; empty if it is not."""
+    """The reason why the promised start is later than before, in one sentence; empty if it is not."""
 
 
 @dataclass(frozen=True, slots=True)

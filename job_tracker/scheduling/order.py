@@ -11,8 +11,11 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.shares import Shares
 
 _Entry: TypeAlias = tuple[bool, float, int, bool, str]
-"""Whether a gang needs more than what is guaranteed, the share, and the id of the gang; then whether it is of
-a parent of queues, and the name. These are only values: the garbage collector has little to do."""
+"""An entry of the heap: whether a gang needs more than what is guaranteed, the share, and the id of the gang.
+
+Then: whether the entry is of a parent of queues, and the name. These are plain values, so the garbage
+collector has little to do.
+"""
 
 
 class Order:

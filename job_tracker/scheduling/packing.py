@@ -30,7 +30,7 @@ class Room:
 
 
 _Fits: TypeAlias = dict[str, int]
-"""How many instances fit on a machine, by its name; only machines with room for one."""
+"""The number of instances that fit on a machine, by its name; only machines with room for one."""
 
 
 def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | None:

@@ -80,7 +80,7 @@ class Pass:
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
         self._held = 0
-        """How many reservations are taken. Gangs that fit nowhere take none."""
+        """The number of reservations that are taken. Gangs that fit nowhere take none."""
         self._kept_for: set[str] = set()
         """The queues of which a waiting gang has one."""
         self._to_keep = {

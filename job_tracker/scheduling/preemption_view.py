@@ -26,7 +26,7 @@ class PreemptionView:
         self._given_way: dict[int, Preemption] = {}
         """The preemptions of jobs that are being stopped, or have not run again since."""
         self._attempts: dict[int, int] = {}
-        """How many attempts a waiting job has made, if it has made any."""
+        """The number of attempts that a waiting job has made, if it has made any."""
 
     def clear(self) -> None:
         """Forget all jobs. What was learned of startups stays."""

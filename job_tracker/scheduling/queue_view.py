@@ -25,7 +25,7 @@ MOST_QUEUES: Final = 1000
 """The number of queues in an answer."""
 
 Place: TypeAlias = tuple[str, int, int]
-"""Where a job is in the list: its queue, its negated priority, and its id."""
+"""The position of a job in the list: its queue, its negated priority, and its id."""
 _Used: TypeAlias = dict[tuple[str, str], int]
 
 
@@ -101,7 +101,7 @@ class QueuePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFilter:
-    """Which waiting jobs are wanted."""
+    """A filter of waiting jobs."""
 
     project: str = ""
     """Empty: all projects in which the caller has a role."""

@@ -33,9 +33,9 @@ from job_tracker.scheduling.planner import plan as make_plan
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 _TIMES: Final = (1, 2, 4, 8)
-"""How many times what the job needs an operator adds: jobs before it may take some of that."""
+"""The multiples of the job's needs that an operator adds: jobs before it may take some of that."""
 _FINER: Final = 6
-"""How often the number of a remedy is halved towards the smallest change that works."""
+"""The number of times that a remedy's number is halved towards the smallest change that works."""
 _LEAST_SECONDS: Final = 60.0
 """A shorter expected duration is not proposed."""
 

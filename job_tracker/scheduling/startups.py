@@ -1,4 +1,4 @@
-"""How long attempts take from their admission until they train: learned from those that run."""
+"""Startup times of attempts, from admission until they train: learned from attempts that run."""
 
 from datetime import datetime
 

@@ -72,11 +72,11 @@ class Tree:
     queues: Mapping[str, Queue]
     """As the planner sees them. Wrong parts of a queue in `problems` are left out here."""
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Why queues cannot take jobs, by name."""
+    """The reasons why queues cannot take jobs, by name."""
 
     @cached_property
     def verdicts(self) -> dict[Hashable, Diagnosis | None]:
-        """Why jobs can never start in this tree, as callers have found; None: they can."""
+        """The reasons why jobs can never start in this tree, as callers have found; None: they can."""
         return {}
 
     @cached_property

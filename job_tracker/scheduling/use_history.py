@@ -1,4 +1,4 @@
-"""How much queues and projects held, and how many of their jobs waited, over the last week: for people.
+"""The use of queues and projects, and their waiting jobs, over the last week: for people.
 
 A day of one is one note: a list of [slot, held, quota, waiting] for each time of five minutes in which it
 held something or jobs waited. Shares are in thousandths. The leader writes them, and every replica reads
@@ -46,7 +46,7 @@ class Point:
     """The part that is guaranteed to it; None: it has no quota."""
     waiting: int
     seconds: float = float(SLOT_SECONDS)
-    """How long it lasts."""
+    """The length of the slot."""
 
 
 @dataclass(frozen=True, slots=True)

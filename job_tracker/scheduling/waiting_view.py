@@ -1,4 +1,4 @@
-"""Why a job waits: the answer of every replica, limited to what the caller may know."""
+"""The reasons why a job waits, as every replica answers, limited to what the caller may know."""
 
 import time
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job waits. A job that waits neither here nor in the cluster's own queue has no reasons."""
+    """The reasons why a job waits: none if it waits neither here nor in the cluster's own queue."""
 
     job: Job
     position: int = 0
@@ -60,7 +60,7 @@ class Explanation:
     estimate: Estimate | None = None
     """None: it does not wait, or cannot start with the capacity and the queues as they are."""
     expected: Expected | None = None
-    """How long it is expected to run."""
+    """The expected run time of an attempt."""
     source: Source = Source.UNKNOWN
     remedy: Remedy | None = None
     holders: Sequence[Holder] = ()

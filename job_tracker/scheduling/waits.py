@@ -1,4 +1,4 @@
-"""When a waiting job will start: quantiles of its wait, learned from how earlier waits turned out.
+"""Expected waits of jobs: quantiles, learned from earlier waits.
 
 The wait is first taken to be the work ahead of the job over the capacity, with medians of run times. That is
 wrong by a factor, which differs from cluster to cluster: run times have long tails, and jobs overtake. So the
@@ -35,7 +35,7 @@ _MOST_TEXT: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long a job is expected to wait from now on, in seconds."""
+    """The time that a job is expected to wait from now on, in seconds."""
 
     median: float
     high: float
@@ -44,7 +44,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class WaitRule:
-    """How waits follow from the work ahead, as learned."""
+    """The learned rule by which waits follow from the work ahead."""
 
     median: float = 0.5
     """The median of the factors."""

@@ -15,7 +15,7 @@ class Ahead:
     """The work ahead of a waiting job."""
 
     seconds: float
-    """How long it keeps all machines busy."""
+    """The time that it keeps all machines busy."""
     is_learned: bool
     """Whether some of it rests on run times that were learned."""
     is_assumed: bool

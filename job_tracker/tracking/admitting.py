@@ -85,7 +85,7 @@ class Admitting:
         self._offset = clock().timestamp() - steady()
         self._on_waiting = on_waiting
         self.reasons: Mapping[Reason, int] = {}
-        """How many jobs waited for each reason after the last pass."""
+        """The number of jobs that waited for each reason after the last pass."""
         self._binding: Mapping[int, Reason] = {}
         self._announced: dict[int, Reason] = {}
         self.passes = 0

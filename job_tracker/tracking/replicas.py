@@ -38,7 +38,7 @@ class Replica:
     """When it wrote its note."""
     is_leading: bool = False
     store_seconds: float = 0.0
-    """How long the store took to write its last note; 0 if that is not known."""
+    """The time that the store took to write its last note; 0 if that is not known."""
 
     def is_missing(self, now: float) -> bool:
         """Return whether it has written nothing for too long: it was killed, or the store is away from it."""

@@ -13,18 +13,21 @@ from job_tracker.tracking.collectives import behind
 STEPS_ALLOWED = 3
 """An attempt may always take this many times its longest recent step."""
 PATIENCE_SECONDS = 540.0
-"""How long an attempt without a deadline of its own may stand still if it may still go on by itself.
+"""The longest time that an attempt without a deadline may stand still if it may still go on by itself.
 
 PyTorch's default timeout of a collective operation of NCCL is ten minutes, and the processes that wait in it
 then fail. This is a minute less: enough to name the process for which they wait, before one of them seems to
 be the cause.
 """
 ASIDE_SECONDS = 1800.0
-"""How long an attempt may stay in declared phases, or before its first steps."""
+"""The longest time that an attempt may stay in declared phases, or before its first steps."""
 BUSY_SECONDS = 86_400.0
-"""How long an attempt may make no step while the main thread of a process moves through the program."""
+"""The longest time without a step while the main thread of a process moves through the program."""
 _AFTER_STEP_SECONDS = 1.0
-"""How soon after a step the main thread may come to where it waits, so it is no sign of other work."""
+"""In this time after a step, the main thread may still reach the place where it waits.
+
+This is not a sign of other work.
+"""
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
 """A process becomes slow when its own work takes SLOW times that of the median process, and stays slow until
 it takes less than NO_LONGER_SLOW times that."""

@@ -27,7 +27,7 @@ class Strategy(StrEnum):
 
 
 class Stepping(StrEnum):
-    """How the optimizer changes weights."""
+    """The rule by which the optimizer changes weights."""
 
     ADAMW = "adamw"
     SGD = "sgd"
@@ -50,7 +50,7 @@ class Schedule(StrEnum):
 
 
 class Split(StrEnum):
-    """How layers are divided among stages."""
+    """The division of layers among stages."""
 
     EVEN = "even"
     """The same number for each stage."""
@@ -68,7 +68,7 @@ class Precision(StrEnum):
 
 
 class Attention(StrEnum):
-    """How the core of attention is computed."""
+    """The way in which the core of attention is computed."""
 
     FUSED = "fused"
     """In one kernel that keeps no scores, unless another parameter needs the operations apart."""
@@ -91,7 +91,7 @@ class Offload(StrEnum):
 
 
 class RateScaling(StrEnum):
-    """How LR, which was found for REFERENCE_BATCH_SIZE, is scaled to BATCH_SIZE."""
+    """The rule by which LR, which was found for REFERENCE_BATCH_SIZE, is scaled to BATCH_SIZE."""
 
     NONE = "none"
     LINEAR = "linear"

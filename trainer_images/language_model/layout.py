@@ -76,7 +76,7 @@ class Layout:
     bucket_mb: int = 25
     """The size of the buckets of gradients that are averaged together."""
     all_reduce: Topology = Topology.LIBRARY
-    """How DistributedDataParallel sums gradients."""
+    """The way in which DistributedDataParallel sums gradients."""
     node_size: int = 1
     """The number of processes per node, for ALL_REDUCE=hierarchical. The default is LOCAL_WORLD_SIZE."""
     servers: int = 1

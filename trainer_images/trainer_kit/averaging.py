@@ -13,7 +13,7 @@ from trainer_kit import environment
 
 
 class Compression(StrEnum):
-    """How gradients are compressed before sending."""
+    """The compression of gradients before sending."""
 
     NONE = "none"
     FP16 = "fp16"

@@ -1,4 +1,4 @@
-"""Where the threads of this process stand, as seen from another thread."""
+"""The stacks of this process's threads, as seen from another thread."""
 
 import os
 import sys

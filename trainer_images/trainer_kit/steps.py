@@ -25,7 +25,7 @@ _BETWEEN_LOOKS = 2.0  # seconds; after a longer time without a look, the main th
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a process stands. Times are in seconds; 0 if they are unknown."""
+    """The position of a process in the training. Times are in seconds; 0 if they are unknown."""
 
     step: int | None
     longest_step: float

@@ -50,7 +50,7 @@ class Live(Generic[T]):
         self._announces = announces
         self._lock = threading.Lock()
         self.problem: str | None = None
-        """Why the files cannot be used as they are now; None if they are in use."""
+        """The reason why the current files cannot be used; None if they are in use."""
         # The state comes before the content: a change in between is found by the next check.
         self._state = self._look()
         self._unusable: tuple[object, ...] | None = None

@@ -35,7 +35,7 @@ class ServerTls:
 
     @property
     def expires_at(self) -> datetime:
-        """When the server's certificate expires."""
+        """The time at which the server's certificate expires."""
         return self.leaf.not_valid_after_utc
 
     @cached_property
@@ -49,7 +49,7 @@ class ServerTls:
         return frozenset([*hosts, *map(str, names.get_values_for_type(x509.IPAddress))])
 
     def covers(self, host: str) -> bool:
-        """Whether clients that connect to this name or IP address accept the certificate."""
+        """Return whether clients that connect to this name or IP address accept the certificate."""
         host = host.lower().rstrip(".")
         try:
             return str(ipaddress.ip_address(host)) in self.names
@@ -159,7 +159,7 @@ def _pem(certificates: Iterable[x509.Certificate]) -> str:
 
 
 def why_untrusted(tls: ServerTls, authorities: str | None, host: str) -> str | None:
-    """Why a client with these authorities refuses the server at this host; None if it accepts it.
+    """Return why a client with these authorities refuses the server at this host; None if it accepts it.
 
     Without `authorities`, the client trusts those of this machine. The handshake is made in memory.
     """

@@ -1,4 +1,4 @@
-"""Where the service is, and how connections to it are encrypted.
+"""The address of the service, and the encryption of connections to it.
 
 Each value is the first that is given of: argument, environment variable, configuration file.
 """

@@ -1,4 +1,4 @@
-"""Where the pods of a group run: their affinity to each other, and to the nodes that were chosen."""
+"""The placement of a group's pods: their affinity to each other, and to the nodes that were chosen."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 STOP_SECONDS: Final = 10.0
-"""How long a group takes to end after the notice."""
+"""The seconds that a group takes to end after the notice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """When a job saves its work, and how long it takes to get going again."""
+    """The times at which a job saves its work, and the time that it takes to get going again."""
 
     every: float = math.inf
     """Seconds between two checkpoints. Infinite: it saves none as it runs."""
@@ -33,7 +33,7 @@ class Span:
     held: dict[str, int]
     """The amount of each resource that it had."""
     lost: float = 0.0
-    """How many of the seconds were lost: work that the next attempt repeats, and getting going again."""
+    """The lost seconds: work that the next attempt repeats, and getting going again."""
 
 
 @dataclass(slots=True)

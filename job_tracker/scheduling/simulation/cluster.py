@@ -68,7 +68,7 @@ def _names(flavors: Sequence[Flavor]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much of a resource is guaranteed to a queue."""
+    """The amount of a resource that is guaranteed to a queue."""
 
     queue: str
     amount: int

@@ -37,7 +37,7 @@ def _kind(job: TraceJob) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How good expected waits were, over the jobs that waited longer than JUDGED."""
+    """The quality of expected waits, over the jobs that waited longer than JUDGED."""
 
     jobs: int
     before_high: float

@@ -34,14 +34,14 @@ RESERVATIONS: Final = 100
 
 
 class FreeOverTime:
-    """How many instances of one flavor are free, from now on."""
+    """The free instances of one flavor, from now on."""
 
     def __init__(self, now: float, free: int) -> None:
         self._times, self._free = [now], [free]
 
     @property
     def now(self) -> int:
-        """How many are free now."""
+        """The number of instances that are free now."""
         return self._free[0]
 
     def take(self, start: float, end: float, size: int) -> None:

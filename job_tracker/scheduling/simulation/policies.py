@@ -29,7 +29,7 @@ class PolicyName(StrEnum):
 
 
 class Knowledge(StrEnum):
-    """How much a policy knows of run times."""
+    """The knowledge that a policy has of run times."""
 
     EXACT = "exact"
     LEARNED = "learned"

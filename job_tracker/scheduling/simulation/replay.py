@@ -116,7 +116,7 @@ class _Replay:
         self._attempts: dict[int, Attempt] = {}
         """The last attempt of each job that has made one."""
         self._given_way: dict[int, _Stop] = {}
-        """Why jobs are being stopped, or have been since they ran last."""
+        """The reasons why jobs are being stopped, or have been stopped since they ran last."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """When machines are taken away. Each is replaced at once, so the capacity remains.
+    """The times at which machines are taken away. Each is replaced at once, so the capacity remains.
 
     The times are exponentially distributed, and those of an attempt depend on the seed, the job and its
     number alone. So policies are compared with the same luck.

@@ -56,7 +56,7 @@ class TraceJob:
     priority: int = 0
     project: str = ""
     said: Expected | None = None
-    """How long it was expected to run."""
+    """The expected run time."""
     each: tuple[Part, ...] = ()
     """Its parts, if they are not just `instances` equal ones without other resources."""
     least: int = 0
@@ -68,7 +68,7 @@ class TraceJob:
     begun: Begun | None = None
     saving: Saving = SAVES_AT_NOTICE
     preemptions: int = 0
-    """How often it was stopped for others before the start."""
+    """The number of times that it was stopped for others before the start."""
 
     @property
     def parts(self) -> tuple[Part, ...]:

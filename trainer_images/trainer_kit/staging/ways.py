@@ -20,7 +20,7 @@ from trainer_kit.staging.pieces import Piece, size_of
 
 
 class Way(StrEnum):
-    """How the data gets to the ranks."""
+    """The way in which the data gets to the ranks."""
 
     NONE = "none"
     """It stays in storage. The program reads it there."""

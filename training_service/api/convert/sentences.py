@@ -49,7 +49,7 @@ def message_of(view: JobView) -> str:
 
 
 def _outlook(outlook: Outlook | None) -> str:
-    """Why a queued job waits, and when it may start."""
+    """Return a sentence on why a queued job waits, and when it may start."""
     if outlook is None or outlook.reason is Reason.PENDING:
         return ""
     why = f" {SENTENCES[outlook.reason]}"

@@ -1,4 +1,4 @@
-"""Why jobs wait, and the queue as it stands."""
+"""Converts the queue, and the reasons why jobs wait."""
 
 import re
 

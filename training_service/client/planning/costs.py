@@ -72,7 +72,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a training run is divided among devices."""
+    """The division of a training run among devices."""
 
     data: int = 1
     tensor: int = 1

@@ -76,7 +76,7 @@ class Series:
 
     @property
     def missing(self) -> dict[int, str]:
-        """Why numbers of instances have no point."""
+        """The reasons why numbers of instances have no point."""
         return {n: trial.reason or trial.state for n, trial in self.trials.items() if n not in self.rates}
 
     def rate(self, instances: int) -> float:
