@@ -17,7 +17,7 @@ class Basis(StrEnum):
     LEARNED = "learned"
     """Also run times of earlier attempts."""
     ASSUMED = "assumed"
-    """Also an assumed run time: that of a job ahead is unknown."""
+    """Also an assumed run time, since the run time of a job ahead is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from job_tracker.scheduling.remedies import Cure, Remedy, remedy
 from job_tracker.scheduling.waits import WaitRule
 
 _NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY, Reason.ROOM})
-"""The reasons of jobs that cannot start before something changes of which nothing is known."""
+"""The reasons of jobs that cannot start before a change that cannot be predicted."""
 
 _OF_CLUSTER = Remedy(Cure.WAIT, "Wait: the cluster's own queue decides when it starts.")
 
@@ -84,7 +84,8 @@ class Situation:
         return found
 
     def _behind(self, gang: Gang) -> tuple[Reason, ...]:
-        """Return the reasons of a gang that the plan does not name: it is behind those that have a place."""
+        """Return the reasons of a gang without a reservation in the plan: it is behind the gangs that have
+        one."""
         if (first := self._first_reasons.get(gang.queue)) is not None:
             return (Reason.ORDER, first)
         if self.plan.reserved:
@@ -151,10 +152,12 @@ def explain(
 
 
 def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
-    """Yield the running jobs that hold what the gang needs: of its queue and the ones beside, or all."""
+    """Yield the running jobs that hold what the gang needs: of its queue and related queues, or of all
+    queues."""
     above = path_of(snapshot, gang.queue)
     nodes = {node.name for node in above}
-    # A quota binds in a queue that may not borrow, or else it binds since all machines are taken.
+    # If borrowing is bounded, the quota itself is the limit. Otherwise, it binds since all machines are
+    # taken.
     own = reason is Reason.MAX_RUNNING or (reason is Reason.QUOTA and any(map(_is_bounded, above)))
     for run in snapshot.running.values():
         if gang.flavors and run.allocation.flavor not in gang.flavors:

@@ -23,7 +23,7 @@ Resources: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine, and what all jobs of this service together may use of it."""
+    """A machine, and the part of it that all jobs of this service together may use."""
 
     name: str
     capacity: Resources
@@ -38,8 +38,8 @@ class Node:
 class Flavor:
     """A kind of machine.
 
-    A resource that its capacity does not name is not limited, unless the capacity follows the machines:
-    then they have none of it.
+    A resource that the capacity does not name is not limited. If the capacity follows the machines, they have
+    none of it.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Flavor:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all its machines have."""
     is_followed: bool = False
-    """Whether the capacity is what the machines have. It may change at any time, even to nothing."""
+    """Whether the capacity is that of the machines. It may change at any time, even to nothing."""
     is_known: bool = True
     """False: its machines have not been read yet. Nothing starts on it, and no job is refused."""
 
@@ -61,7 +61,7 @@ class Limit:
     nominal: int
     """The amount that is guaranteed to the queue."""
     borrow: int | None = None
-    """The amount that it may use of what other queues of its parent do not use. None: all of it."""
+    """The amount beyond its quota that it may use of what siblings do not use. None: all of it."""
     lend: int | None = None
     """The amount of its unused quota that others may use. None: all of it."""
 
@@ -106,7 +106,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """On which machines instances may run, if machines are known. It can be hashed."""
+    """The machines on which instances may run, if machines are known. It can be hashed."""
 
     selector: tuple[tuple[str, str], ...] = ()
     """Labels that a machine must have."""
@@ -147,7 +147,7 @@ class Gang:
     """The instances of a waiting job, which start all at once or not at all."""
 
     job_id: int
-    """Also its place within a queue and priority: ids are in the order of submissions."""
+    """Also defines the job's place within a queue and priority: ids are in the order of submissions."""
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     """Higher goes first within its queue."""
@@ -208,8 +208,8 @@ class Promise:
     """The promised start."""
     flavor: str
     overtaken: int = 0
-    """The number of jobs that have started, or were promised a start, while none could be promised to this
-    job. If its start was put off once, jobs of its own queue that have started since then count, too."""
+    """The number of jobs that have started, or were promised a start, while no start could be promised to
+    this job. If its start was put off once, jobs of its own queue that have started since then count, too."""
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""
 
@@ -254,23 +254,22 @@ class Snapshot:
     waiting: Waiting
     running: Mapping[int, Running]
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """By queue. Since the time of its usage, a queue has used what its running gangs hold."""
+    """By queue. Since the time of this usage, a queue has also used what its running gangs hold."""
     promises: Mapping[int, Promise] = field(default_factory=dict)
     """By job."""
     stakes: Mapping[int, Stake] = field(default_factory=dict)
     """By running job. One without a stake is never preempted."""
     claims: Sequence[int] = ()
-    """Waiting jobs for which others were stopped, then those that go on in another size. They start before
-    all others."""
+    """The waiting jobs that start before all others: those for which others were stopped, then those that go
+    on in another size."""
     going_on: Mapping[int, GoingOn] = field(default_factory=dict)
     """Those claims that go on in another size, by job."""
     preempted: AbstractSet[int] = frozenset()
-    """Waiting jobs that were preempted. No others are stopped for them."""
+    """Waiting jobs that were preempted. No other jobs are stopped for them."""
     gated: AbstractSet[int] = frozenset()
     """Launched jobs whose groups wait in the cluster's own queue, as far as is known."""
     is_open: bool = True
-    """False: nothing starts now, for example since this machine has no room. Reservations are made all the
-    same."""
+    """False: nothing starts now, since this machine has no room, for example. Reservations are still made."""
 
 
 class Reason(StrEnum):
@@ -364,6 +363,6 @@ class Plan:
     preempted: tuple[Preempt, ...] = ()
     """The jobs that are stopped for others, or to go on in another size."""
     next_at: float | None = None
-    """When the passage of time alone may allow another start. None: only other changes can."""
+    """The time at which another start may become possible without any other change. None: there is none."""
     is_delegated: bool = False
     """Whether the admitted jobs start when the cluster's own queue lets them."""

@@ -21,7 +21,7 @@ class PlannerOptions:
     half_life: float = HALF_LIFE.total_seconds()
     """After this many seconds, past usage counts half."""
     entry_penalty: float = 600.0
-    """The current use of a queue counts as if it had lasted for this many seconds more."""
+    """The present use of a queue counts as if it had lasted this many seconds longer."""
     scan: int = 5_000
     """The number of waiting jobs that a pass looks at."""
     delegated: int | None = None

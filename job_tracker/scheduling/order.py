@@ -41,7 +41,7 @@ class Order:
         self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
-        """Leave out the rest of the queue of the last gang."""
+        """Leave out the rest of the last gang's queue."""
         self._closed.add(queue)
 
     def __iter__(self) -> Iterator[Gang]:
@@ -109,7 +109,7 @@ class Order:
         return needs_more, self._shares.of(name), job_id, True, name
 
     def _is_guaranteed(self, node: str, gang: Gang) -> bool:
-        """Return whether the gang also fits into the guaranteed quota of the node, on some flavor."""
+        """Return whether, on some flavor, the gang still fits into the guaranteed quota of the node."""
         key = (id(gang.parts), gang.least)
         needs = self._needs.get(key)
         if needs is None:

@@ -81,7 +81,7 @@ class QueueStanding:
     """The instances of its running jobs."""
     used: Sequence[UsedResource]
     share: float
-    """Its part of what the queues with the same parent have used lately; 0 to 1."""
+    """Its part of the recent use by the queues with the same parent; 0 to 1."""
     max_running: int | None = None
 
 
@@ -239,12 +239,13 @@ def _resources(seen: Seen, name: str, used: _Used) -> Iterator[UsedResource]:
 
 
 def _recent_shares(seen: Seen) -> Mapping[str, float]:
-    """Return the part of each queue in what the queues beside it have used lately."""
+    """Return the part of each queue in the recent use by the queues beside it."""
     snapshot = seen.situation.snapshot
     shares = Shares(
         snapshot.flavors, snapshot.queues, snapshot.usage, seen.situation.now, seen.options.half_life
     )
-    # Shares are over weights, so that weight 3 with three times the use is as far as weight 1.
+    # Shares are divided by weights. So a queue of weight 3 with three times the use is equal to one of weight
+    # 1.
     own = {name: shares.of(name) * queue.weight for name, queue in snapshot.queues.items()}
     beside: dict[str, float] = {}
     for name, queue in snapshot.queues.items():

@@ -18,7 +18,7 @@ from job_tracker.scheduling.running import instances_of, resized, trainers_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
-"""After this time, no smaller remedy is searched for: others wait for their answers."""
+"""After this time, no smaller remedy is searched for, since other callers wait for their answers."""
 
 
 class Source(StrEnum):
@@ -141,7 +141,7 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 
 def _instances(seen: Seen, run: Running) -> int:
-    """Return the instances that a running job has, or goes on with if these are more."""
+    """Return the instances that a running job has, or goes on with if that is more."""
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
     return instances_of(resized(run, trainers))

@@ -703,7 +703,7 @@ class QueueQuota(_message.Message):
     nominal: _builtins.str
     """The amount that is guaranteed to the queue and the queues below it."""
     borrow: _builtins.str
-    """The amount that it may use of what others do not use. Absent: all of it."""
+    """The amount beyond its quota that it may use of what others do not use. Absent: all of it."""
     lend: _builtins.str
     """The amount of its unused quota that others may use. Absent: all of it."""
     def __init__(

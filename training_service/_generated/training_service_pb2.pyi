@@ -2864,7 +2864,7 @@ class SnapshotQuota(_message.Message):
     nominal: _builtins.int
     """The amount that is guaranteed."""
     borrow: _builtins.int
-    """The amount that it may use of what others do not use. Absent: all of it."""
+    """The amount beyond its quota that it may use of what others do not use. Absent: all of it."""
     lend: _builtins.int
     """The amount of its unused quota that others may use. Absent: all of it."""
     def __init__(

@@ -17,7 +17,7 @@ class Record:
     spans: list[Span] = field(default_factory=list)
     """Its attempts that are over."""
     stops: list[Preempt] = field(default_factory=list)
-    """The decisions to stop it for others, or to let it go on in another size, that were carried out."""
+    """The number of times that it was stopped for others, or to go on in another size."""
     evictions: int = 0
     """The number of times that its machines were taken away."""
     is_done: bool = False
@@ -47,5 +47,5 @@ class Record:
 
     @property
     def lost(self) -> float:
-        """The instance-seconds that stops have cost: work that was repeated, and getting going again."""
+        """The instance-seconds that stops have cost: repeated work, and startups."""
         return sum(span.lost * span.held.get(INSTANCES, 0) for span in self.spans)

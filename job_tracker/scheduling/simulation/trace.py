@@ -43,7 +43,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job of a trace: when it was submitted, how long it ran, and how much it asked for."""
+    """A job of a trace: the time of its submission, its run time, and its resources."""
 
     submitted_at: float
     """Seconds from the start of the trace. Less than 0: it waits already."""
@@ -101,7 +101,7 @@ def read(path: Path) -> list[TraceJob]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that refuses to give more than MOST_BYTES: a small gzip file can be very large text."""
+    """A stream that refuses to give more than MOST_BYTES: a small gzip file can expand to very large text."""
 
     def __init__(self, stream: "gzip.GzipFile | io.BufferedReader", name: str) -> None:
         self._stream, self._name, self._left = stream, name, MOST_BYTES
@@ -241,7 +241,8 @@ def _saving(line: _Line) -> Saving:
 
 
 def _algorithm(line: _Line) -> str:
-    """Return the algorithm, or what else the job asked for: alike requests are likely of one algorithm."""
+    """Return the algorithm, or else the job's resources: jobs with equal requests likely run one
+    algorithm."""
     if line.has("algorithm"):
         return line.name("algorithm")
     return "/".join(line.name(column) for column in _SHAPE if line.has(column))
