@@ -55,12 +55,15 @@ def next_step(
 ) -> Step:
     """Return the next step for a job that has not ended.
 
-    `seen` is None if the backend has no such group. `launched` says whether this tracker knows that the
-    launch of the attempt is complete. A tracker that has just started relies on the stored job for that, and
-    repeats the launch if in doubt. A group whose launch was complete is never launched again, since the ranks
-    that are missing may have run. `finish_grace` is how long workers may run after their master has
-    succeeded. `stall` says why the attempt no longer makes progress, if that was found. `restarts_ranks` says
-    whether a worker of an elastic group may be restarted alone.
+    `seen` is None if the backend has no such group.
+
+    `launched` says whether this tracker knows that the launch of the attempt is complete. A tracker that has
+    just started relies on the stored job for that, and repeats the launch if in doubt. A group whose launch
+    was complete is never launched again, since the missing ranks may have run.
+
+    `finish_grace` is the time that workers may run after their master has succeeded. `stall` is the reason
+    why the attempt no longer makes progress, if one was found. `restarts_ranks` says whether a worker of an
+    elastic group may be restarted alone.
     """
     if job.ending is not None:
         current = job if seen is None else job.observed(seen.statuses)

@@ -398,7 +398,7 @@ class Tracker:
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
-            strays.append(owned)  # A stray with this name is older than the admission: launch once it is gone.
+            strays.append(owned)  # a stray with this name is older than the admission: launch once it is gone
         for group in strays:
             if self._stops.has_ended(group):
                 self._stops.outcome(group)

@@ -100,7 +100,7 @@ class ChangeFeed:
         while True:
             try:
                 await self._follow(channel)
-            except Exception as error:  # Any error: without this task, changes of other replicas would be missed.
+            except Exception as error:  # any error: this task must go on
                 log.warning("%s: changes are not received: %s", self._connection.address, explain(error))
             finally:
                 await _release(channel)

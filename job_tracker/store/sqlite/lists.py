@@ -40,7 +40,7 @@ def newest(read: Read, where: JobFilter, limit: int, before: int | None) -> Iter
         select = _select("jobs INDEXED BY jobs_by_project", ["project = ?", "state = ?", *conditions])
         return islice(_merged(read, select, ranges, values, limit), limit)
     if where.projects is not None:
-        conditions.append(f"+project IN ({_marks(where.projects)})")  # with +, SQLite uses no index for the column
+        conditions.append(f"+project IN ({_marks(where.projects)})")  # with +, SQLite uses no index
         values.extend(sorted(where.projects))
     if where.states:
         conditions.append(f"state IN ({_marks(where.states)})")
@@ -117,7 +117,7 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
         conditions.append("name >= ? AND name < ?")
         values.extend((where.name_prefix, where.name_prefix + "\U0010ffff"))
     if where.submitted_by:
-        conditions.append("submitted_by = ? AND submitted_by <> ''")  # the index has only the jobs of this filter
+        conditions.append("submitted_by = ? AND submitted_by <> ''")  # the index has only such jobs
         values.append(where.submitted_by)
     if before is not None:
         conditions.append("id < ?")
