@@ -58,7 +58,7 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
 
 
 def _declared(settings: Settings, projects: Projects) -> Callable[[], Mapping[str, Project]]:
-    """The projects of the configuration and of its file, which is read again when it has changed."""
+    """Return the projects of the configuration and of its file, which is read again when it has changed."""
     configured = projects_of(settings.projects)
     for name in sorted(configured.keys() & set(projects.stored)):
         raise Unusable(

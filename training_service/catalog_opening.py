@@ -67,7 +67,7 @@ async def open_catalog(
 
 
 def files_of(settings: Settings) -> Files:
-    """The entries of the configuration, with the built-in ones."""
+    """Return the entries of the configuration, with the built-in ones."""
     return Files(
         algorithms=settings.algorithms,
         datasets=settings.datasets,
@@ -81,7 +81,7 @@ def files_of(settings: Settings) -> Files:
 
 
 def _equal(configured: Mapping[str, object], shipped: Mapping[str, object]) -> frozenset[str]:
-    """The names of the entries that equal the shipped ones."""
+    """Return the names of the entries that equal the shipped ones."""
     return frozenset(name for name, value in shipped.items() if configured.get(name) == value)
 
 

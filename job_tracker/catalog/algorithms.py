@@ -173,7 +173,7 @@ class Algorithm(Config):
         )
 
     def command_of(self, role: str, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The command of a role: its own, or `command` of the recipe. Empty: the command of the image."""
+        """Return the command of a role, or else that of the recipe. Empty: the command of the image."""
         own = self.roles.get(role)
         return (own.command if own else ()) or command
 
@@ -241,7 +241,7 @@ def _as_json(free: Mapping[str, str]) -> str:
 def algorithm_model(
     recipes: Mapping[str, type[BaseModel]], role_options: Mapping[str, type[BaseModel]]
 ) -> type[Algorithm]:
-    """The model of an algorithm, with a field for the recipe of each backend.
+    """Return the model of an algorithm, with a field for the recipe of each backend.
 
     `role_options` has the model of the options that a role can have, by backend.
     """

@@ -82,7 +82,8 @@ class FixedCatalog:
 
 
 def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[Entry[T], T]:
-    """The entry with this name, and its value. Raises UnknownReference, or InvalidField for a broken one."""
+    """Return the entry with this name, and its value. Raises UnknownReference, or InvalidField if it is
+    broken."""
     entry = entries.get(name)
     if entry is None:
         raise UnknownReference(field, f"{quoted(name)} doesn't exist; configured: {listed(entries)}")
@@ -92,7 +93,7 @@ def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[En
 
 
 def listed(names: Collection[str]) -> str:
-    """The first of the names, for a message."""
+    """Return the first of the names, for a message."""
     shown = sorted(names)[:_MOST_SHOWN]
     more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) else []
     return ", ".join([*shown, *more]) or "none"

@@ -116,12 +116,12 @@ class RequestedPodOptions(Config):
     )
 
     def as_options(self) -> InstanceOptions:
-        """The options that are set, without defaults."""
+        """Return the options that are set, without defaults."""
         return _OPTIONS.validate_python(self.model_dump(exclude_unset=True))
 
 
 def requested(options: InstanceOptions) -> RequestedPodOptions:
-    """The options that are set, as a layer. Raises ValueError for one that is no longer allowed."""
+    """Return the options that are set, as a layer. Raises ValueError for one that is no longer allowed."""
     return RequestedPodOptions.model_validate(
         {name: value for name, value in asdict(options).items() if value}
     )

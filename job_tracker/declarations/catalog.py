@@ -342,7 +342,7 @@ class DeclaredCatalog:
 
 
 def _recipes(entries: Mapping[str, Entry[QueueRecipe]]) -> dict[str, QueueRecipe]:
-    """The recipes of queues that were declared by the API."""
+    """Return the recipes of queues that were declared by the API."""
     return {name: each.value for name, each in entries.items() if each.value and each.origin is Origin.API}
 
 

@@ -201,7 +201,7 @@ def _no_constant(name: str) -> None:
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """The texts in a value, names included. Raises InvalidField if it is deeper than any definition."""
+    """Yield the texts in a value, names included. Raises InvalidField if it is deeper than any definition."""
     if depth > _DEEPEST:
         raise InvalidField(FIELD, "it is nested too deeply")
     if isinstance(value, str):

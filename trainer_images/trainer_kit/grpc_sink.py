@@ -229,7 +229,7 @@ class GrpcSink:
 
 
 def _written_stacks(rank: int) -> str:
-    """The stacks of all threads, after they were written to stderr, so that the rank's log keeps them."""
+    """Write the stacks of all threads to stderr, so that the rank's log keeps them, and return them."""
     found = stacks.of_all_threads()
     sys.stderr.write(f"rank {rank} is asked where it stands; its threads, innermost call last:\n{found}")
     if operations := collectives.lines():
@@ -282,7 +282,7 @@ def _connect(address: str, token: str, ca: str = "") -> Send:
 
 
 def _roots(ca: str) -> bytes | None:
-    """The authorities as PEM; None: those that gRPC trusts by itself."""
+    """Return the authorities as PEM; None: those that gRPC trusts by itself."""
     if ca == _SYSTEM_ROOTS:
         return None
     return ca.encode() if ca.startswith(_PEM) else Path(ca).read_bytes()

@@ -288,7 +288,7 @@ async def _send(context: Context, message: Any) -> None:
 
 
 def _name_of(method: str) -> str:
-    """The name of a method without its service, such as "Train"."""
+    """Return the name of a method without its service, such as "Train"."""
     return method.rpartition("/")[2]
 
 
@@ -306,7 +306,7 @@ def _denied(method: str) -> Callable[[bytes], NoReturn]:
 
 
 def _serializer(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """The serializer of a method, for handlers that may return a serialized message."""
+    """Return the serializer of a method, for handlers that may return a serialized message."""
     return lambda message: message if isinstance(message, bytes) else serialize(message)
 
 

@@ -28,7 +28,7 @@ class Peer(Protocol):
     """The part of gRPC's context that knows the other end of the connection."""
 
     def auth_context(self) -> AuthContext:
-        """The facts about the peer that gRPC has from its handshake."""
+        """Return the facts about the peer that gRPC has from its handshake."""
         ...
 
 
@@ -75,7 +75,7 @@ class Proofs:
 
 
 def bearer_token(metadata: Pairs) -> str | None:
-    """The token in the metadata `authorization: Bearer TOKEN`; None if there is none. Raises NotAllowed."""
+    """Return the token in the metadata `authorization: Bearer TOKEN`; None without one. Raises NotAllowed."""
     values = [value for key, value in metadata if key == AUTHORIZATION]
     if not values:
         return None
@@ -111,7 +111,7 @@ class NotingRefusals:
 
 
 def refusal_of(error: NotAllowed, address: str, at: datetime) -> AuditEvent:
-    """The event of a call from this address whose caller could not be identified."""
+    """Return the event of a call from this address whose caller could not be identified."""
     return AuditEvent(
         at=at,
         action=AUTHENTICATE,

@@ -59,7 +59,7 @@ class Live(Generic[T]):
         self._next_check = clock() + check_seconds
 
     def get(self) -> T:
-        """The newest usable content. Looks at the files at most once in `check_seconds`."""
+        """Return the newest usable content. Looks at the files at most once in `check_seconds`."""
         if self._clock() >= self._next_check and self._lock.acquire(blocking=False):
             try:
                 self._check()

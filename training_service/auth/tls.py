@@ -99,7 +99,7 @@ def _check_use(file: PemFile, leaf: x509.Certificate) -> None:
 
 
 def server_credentials(live: Live[ServerTls], *, client_certificates: bool = False) -> grpc.ServerCredentials:
-    """Credentials of a listener. Each new connection uses the newest certificate.
+    """Return credentials of a listener. Each new connection uses the newest certificate.
 
     With `client_certificates`, a client needs one of the authorities in `client_ca`.
     """
@@ -137,12 +137,12 @@ def _configuration(tls: ServerTls, client_certificates: bool) -> grpc.ServerCert
 
 
 def read_authorities(file: PemFile) -> str:
-    """The certificates of authorities in a file that have not expired, as PEM. Raises Unusable."""
+    """Return the certificates of authorities in a file that have not expired, as PEM. Raises Unusable."""
     return _pem(_valid_authorities(file))
 
 
 def _valid_authorities(file: PemFile) -> list[x509.Certificate]:
-    """The authorities in the file that have not expired. Raises Unusable if there is none.
+    """Return the authorities in the file that have not expired. Raises Unusable if there is none.
 
     Expired ones are ignored, since the file may also have their successors.
     """

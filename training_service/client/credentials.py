@@ -155,7 +155,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _operator_token(address: str) -> str | None:
-    """The token that a service of this user on this machine wrote, if it is that of the address."""
+    """Return the token that a service of this user on this machine wrote, if it is that of the address."""
     if not is_loopback(address):
         return None
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -46,7 +46,7 @@ def may_send_code(settings: Settings) -> bool:
 
 
 def unprotected(settings: Settings) -> Iterator[Problem]:
-    """The settings that open the service to others without protection, and contradictions about TLS."""
+    """Yield the settings that open the service to others without protection, and contradictions about TLS."""
     server, reports = settings.server, settings.reports
     encrypted = is_encrypted(settings)
     if not (server.insecure or is_loopback(server.address) or encrypted):

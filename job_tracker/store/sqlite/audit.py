@@ -120,7 +120,7 @@ def _events_of(found: list[sqlite3.Row]) -> list[AuditEvent]:
 
 @cache
 def _insertion(number: int) -> str:
-    """The statement that inserts a number of events.
+    """Return the statement that inserts a number of events.
 
     It is a single one, since the event loop may have to wait for the GIL several times in each statement.
     """

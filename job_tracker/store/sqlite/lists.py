@@ -107,7 +107,7 @@ def _first_at(read: Read, moment: float) -> int:
 
 
 def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[str], list[Any]]:
-    """The conditions of the filter besides projects and states, with their values."""
+    """Return the conditions of the filter besides projects and states, with their values."""
     conditions: list[str] = []
     values: list[Any] = []
     if where.algorithm:

@@ -18,7 +18,7 @@ _LARGEST = 2**63 - 1
 
 
 def queue_snapshot_of(snapshot: QueueSnapshot) -> pb.GetQueueSnapshotResponse:
-    """The message of the queue."""
+    """Return the message of the queue."""
     message = pb.GetQueueSnapshotResponse(
         taken_at=timestamp(snapshot.taken_at),
         flavors=map(_flavor, snapshot.flavors),

@@ -88,7 +88,7 @@ def _why(job: Job) -> str:
 
 
 def _what_happened(why: Diagnosis) -> str:
-    """The summary and the cause, or else the last line of the evidence, which often names the cause."""
+    """Return the summary and the cause, or else the last line of the evidence: often, it names the cause."""
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
     if why.category is Category.STALLED:  # its evidence is stacks, of which the summary has the right line
@@ -105,7 +105,7 @@ def _of_attempts(job: Job) -> str:
 
 
 def _waiting(job: Job) -> str:
-    """The reason why the job is waiting, or why its first waiting rank is."""
+    """Return the reason why the job is waiting, or why its first waiting rank is."""
     if job.waits_for:
         return f" It waits: {job.waits_for}."
     if job.is_gated and job.gate_note:

@@ -115,7 +115,7 @@ def about(table: str) -> Iterator[None]:
 
 
 def tables_of(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
-    """The tables of this kind. Raises InvalidRequest if the file has none, or anything else."""
+    """Return the tables of this kind. Raises InvalidRequest if the file has none, or anything else."""
     try:
         with file.open("rb") as opened:
             content = opened.read(_LARGEST_FILE + 1)
