@@ -196,7 +196,7 @@ class Algorithm(Config):
         )
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
-        """The variables of the processes: the parameters that were sent, and the defaults of the others.
+        """Return the variables of the processes: the sent parameters, and the defaults of the others.
 
         Raises InvalidField for the first parameter that is not allowed.
         """

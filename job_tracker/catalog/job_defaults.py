@@ -57,7 +57,8 @@ class JobDefaults:
     def deadlines_of(
         self, sent: Mapping[str, float], progress_of_algorithm: timedelta | None = None
     ) -> Deadlines:
-        """The deadlines of a job of an algorithm, which may have its own default for progress; 0 means none.
+        """Return the deadlines of a job, for which its algorithm may have a default for progress; 0 means
+        none.
 
         Raises InvalidField.
         """

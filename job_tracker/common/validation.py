@@ -45,7 +45,8 @@ def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
 
 
 def explain(error: Exception, model: Any = None) -> str:
-    """One line for an error, perhaps a ValidationError of `model`. Without the model it has no values."""
+    """Explain an error in one line. For a ValidationError of `model`, it has values; without the model,
+    none."""
     if isinstance(error, ValidationError):
         return "; ".join(dict.fromkeys(map(str, problems(error, model))))
     return str(error)

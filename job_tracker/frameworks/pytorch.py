@@ -33,8 +33,10 @@ class PyTorch:
         return {**(group_variables(layout, rank) if layout.processes_per_instance == 1 else master), **group}
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The command itself if the instance has one process; otherwise torchrun, which reads PET_*, with the
-        command."""
+        """Return the command itself if the instance has one process; otherwise torchrun with the command.
+
+        torchrun reads PET_*.
+        """
         is_plain = layout.processes_per_instance == 1 and layout.elastic is None
         return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)
 

@@ -160,7 +160,7 @@ def _first_nonfinite(
 
 
 def _measured(last: Progress, now: Progress) -> Progress:
-    """`now` with its speed: smoothed steps per second since the last measurement.
+    """Return `now` with its speed: smoothed steps per second since the last measurement.
 
     Without a new step, the speed stays the same; when steps are repeated, it is measured anew. Two
     measurements are never close together, since lines that a program flushes at once have nearly the same

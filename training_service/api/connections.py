@@ -39,9 +39,9 @@ def call_options(largest_message: int) -> list[tuple[str, int]]:
     """Return options that bound the memory of calls. `largest_message` is in bytes, after decompression.
 
     A connection may have `_STREAMS` open calls; clients delay further ones. A call without a handler takes
-    about 14 KB, even after its client has reset it and may therefore open another. Beyond `_WAITING` such
-    calls, gRPC cancels some of them, and beyond `_MOST_WAITING` all of them. So a client that sends thousands
-    of calls at the same time is served, and hostile clients take about 40 MB.
+    about 14 KB. It takes them even after its client has reset it, so the client may open another. Beyond
+    `_WAITING` such calls, gRPC cancels some of them, and beyond `_MOST_WAITING` all of them. So a client that
+    sends thousands of calls at the same time is served, and hostile clients take about 40 MB.
     """
     return [
         ("grpc.max_receive_message_length", largest_message),

@@ -22,9 +22,9 @@ class Unusable(Exception):
 class Live(Generic[T]):
     """The content of files, read again when one of them has changed.
 
-    A change that cannot be used is logged once, and the previous content stays in use. It is tried again
-    at each check, since files that belong together may be replaced one after the other. For the same reason,
-    it is only a problem if nothing has changed until the next check. Any thread may call.
+    A change that cannot be used is logged once, and the previous content stays in use. The change is tried
+    again at each check, since files that belong together may be replaced one after the other. For the same
+    reason, it only counts as a problem if nothing has changed until the next check. Any thread may call.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Live(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
         announces: bool = True,
     ) -> None:
-        """Read the files. Raises Unusable as `read` does, and for what is not a regular file.
+        """Read the files. Raises Unusable as `read` does, and for anything else than regular files.
 
         `name` is for the log, such as a setting. Without `announces`, the caller decides whether it uses
         changed content, and logs that.
@@ -110,7 +110,7 @@ def _state_of(path: Path) -> object:
 
 
 def is_special(path: Path) -> bool:
-    """Return whether something else than a file is there, such as a pipe."""
+    """Return whether there is something else than a file, such as a pipe."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:

@@ -1,4 +1,4 @@
-"""PEM files that settings name: certificates and keys. Each error names setting, file and reason."""
+"""Certificates and keys in PEM files that settings name. Each error names setting, file and reason."""
 
 import os
 import stat

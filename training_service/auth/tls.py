@@ -31,7 +31,7 @@ class ServerTls:
     client_ca: bytes | None = None
     """The authorities of client certificates, as PEM; None if none are accepted."""
     client_ca_expires_at: datetime | None = None
-    """When the first of these authorities expires, of those that have not yet."""
+    """The time at which the first of these authorities expires, of those that have not expired yet."""
 
     @property
     def expires_at(self) -> datetime:

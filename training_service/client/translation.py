@@ -68,7 +68,7 @@ class _Failure(Protocol):
 
 
 class _Stream(Protocol):
-    """The common method of blocking and asyncio streams."""
+    """The method that blocking and asyncio streams share."""
 
     def cancel(self) -> bool | None: ...
 

@@ -90,9 +90,10 @@ def conservative(snapshot: Snapshot, now: float) -> Plan:
 
 
 def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) -> Plan:
-    """The planner, but with victims sorted as Kueue does: other queues, low priorities, the newest first.
+    """Plan as the planner does, but with victims sorted as Kueue does.
 
-    As in Kueue, victims that turn out not to be needed are put back, the last first.
+    The order is: other queues, low priorities, the newest first. As in Kueue, victims that turn out not to be
+    needed are put back, the last first.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     return replace(decided, preempted=preemptions(snapshot, decided, now, orders=(_newest_first,)))

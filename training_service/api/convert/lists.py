@@ -17,7 +17,7 @@ _LONGEST_ID = 18  # digits; ids are shorter
 
 
 def page_of(caller: Caller, message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
-    """Return the filter, the size of the page, and an id: its jobs have lower ids. Raises InvalidField."""
+    """Return the filter, the size of the page, and the id below which its jobs are. Raises InvalidField."""
     if not 0 <= message.page_size <= _LARGEST_PAGE:
         raise InvalidField("page_size", f"{message.page_size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
     if message.page_token and not (message.page_token.isascii() and message.page_token.isdigit()):

@@ -1,4 +1,4 @@
-"""The sentences of the status message: where a job stands, and why."""
+"""The sentences of the status message: the state of a job, and the reason."""
 
 import math
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ _LONGEST_LAST_LINE = 200  # characters
 
 
 def message_of(view: JobView) -> str:
-    """Return the sentences that say where a job stands, for people."""
+    """Return the sentences about the state of a job, for people."""
     job = view.job
     if job.ending is not None and not job.state.is_terminal:
         if job.ending.state is JobState.BACKOFF:
@@ -105,7 +105,7 @@ def _of_attempts(job: Job) -> str:
 
 
 def _waiting(job: Job) -> str:
-    """Return the reason why the job is waiting, or why its first waiting rank is."""
+    """Return the reason why the job, or its first waiting rank, is waiting."""
     if job.waits_for:
         return f" It waits: {job.waits_for}."
     if job.is_gated and job.gate_note:

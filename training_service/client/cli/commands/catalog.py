@@ -107,7 +107,7 @@ def remove_dataset(
 
 @contextmanager
 def about(table: str) -> Iterator[None]:
-    """Name the table in the message of an error: a file may have several, and those before it count."""
+    """Name the table in the message of an error, since a file may have several tables."""
     try:
         yield
     except InvalidRequest as error:
