@@ -49,7 +49,7 @@ class Rule:
     in_step: bool = False
     """Whether workers wait for the update. If so, stale gradients are dropped."""
     speculates_after: int = 0
-    """The number of shares of the batch with a gradient from which on idle workers start the others again.
+    """The number of shares with a gradient after which idle workers start the others again.
 
     0: a worker computes the gradient of its own share only.
     """

@@ -29,7 +29,7 @@ class Way(StrEnum):
     BROADCAST = "broadcast"
     """Rank 0 reads it. It goes down a binomial tree."""
     RELAY = "relay"
-    """Rank 0 reads it. Each rank passes it on to the next."""
+    """Rank 0 reads each piece. Each rank passes it on to the next."""
     SHARDS = "shards"
     """Each rank reads a share. All shares go around a ring."""
 

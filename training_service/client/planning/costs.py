@@ -167,7 +167,7 @@ def _in_flight(at: Layout) -> float:
 
 
 def _activations(training: Training, at: Layout) -> tuple[float, float, float]:
-    """Return three sizes in bytes for a micro-batch: kept by each layer, needed by one layer besides, and
+    """Return bytes for a micro-batch: kept by each layer, needed by one layer on top, and needed for
     scores."""
     return _activation_bytes(
         training,
