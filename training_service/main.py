@@ -203,8 +203,10 @@ def _certificates(settings: Settings) -> Certificates | None:
 
 
 def _audit_export(settings: Settings, store: Store) -> AuditExport | None:
-    """Return the export of the audit, if one is configured. Raises CannotServe if its file is not
-    writable."""
+    """Return the export of the audit, if one is configured.
+
+    Raises CannotServe if its file is not writable.
+    """
     path = settings.audit.file
     if path is None:
         return None

@@ -82,8 +82,10 @@ class FixedCatalog:
 
 
 def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[Entry[T], T]:
-    """Return the entry with this name, and its value. Raises UnknownReference, or InvalidField if it is
-    broken."""
+    """Return the entry with this name, and its value.
+
+    Raises UnknownReference, or InvalidField if it is broken.
+    """
     entry = entries.get(name)
     if entry is None:
         raise UnknownReference(field, f"{quoted(name)} doesn't exist; configured: {listed(entries)}")

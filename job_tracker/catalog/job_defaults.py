@@ -68,8 +68,10 @@ class JobDefaults:
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
 
     def numbers_of(self, sent: Mapping[str, Any], of_algorithm: OnNonfinite | None) -> NumberPolicy:
-        """Return the number policy of a job, for which its algorithm may have a default. Raises
-        InvalidField."""
+        """Return the number policy of a job, for which its algorithm may have a default.
+
+        Raises InvalidField.
+        """
         policy = replace(self.numbers, on_nonfinite=of_algorithm) if of_algorithm else self.numbers
         if "on_nonfinite" in sent:
             word = sent["on_nonfinite"]

@@ -45,8 +45,10 @@ def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
 
 
 def explain(error: Exception, model: Any = None) -> str:
-    """Explain an error in one line. For a ValidationError of `model`, it has values; without the model,
-    none."""
+    """Explain an error in one line.
+
+    For a ValidationError of `model`, it has values; without the model, none.
+    """
     if isinstance(error, ValidationError):
         return "; ".join(dict.fromkeys(map(str, problems(error, model))))
     return str(error)

@@ -208,8 +208,7 @@ class Board:
         )
 
     def _with_removed(self, queues: Mapping[str, Queue]) -> Mapping[str, Queue]:
-        """Return the queues, with removed ones that still have jobs: a file no longer declares them, for
-        example.
+        """Return the queues, with removed ones that still have jobs.
 
         The object stays the same until something changes, so the planner can recognize it.
         """
@@ -222,8 +221,10 @@ class Board:
         return gang_of(job.id, job.spec, self.experience.expected(job.spec))
 
     def _unknown_place(self) -> Allocation:
-        """Return the allocation to assume for a job that has none: of an earlier version, or launched since a
-        backup."""
+        """Return the allocation to assume for a job that has none.
+
+        An earlier version has launched it, or it was launched since a backup.
+        """
         names = [flavor.name for flavor in self._pool()[0]]
         return Allocation() if DEFAULT_FLAVOR in names or not names else Allocation(flavor=names[0])
 

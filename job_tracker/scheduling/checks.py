@@ -54,8 +54,7 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
 
 
 def flavors_for(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang) -> frozenset[str]:
-    """Return the flavors on which a gang can start when nothing else runs, and those where this is
-    unknown."""
+    """Return the flavors on which a gang can start when nothing else runs, or may be able to."""
     tree = QuotaTree(quota_rules(queues, flavors))
     least = fewest_trainers(gang)
     return frozenset(

@@ -84,8 +84,7 @@ class Experience:
 
 
 def kind_of(spec: JobSpec) -> Kind:
-    """Return the key of attempts that are likely to be alike: the project, the algorithm or program, and the
-    size."""
+    """Return the key of attempts that are likely alike: project, algorithm or program, and size."""
     algorithm = spec.algorithm
     if spec.program is not None:
         # All programs have one algorithm. Programs of other projects say nothing, even with the same command.

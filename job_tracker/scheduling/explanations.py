@@ -84,8 +84,7 @@ class Situation:
         return found
 
     def _behind(self, gang: Gang) -> tuple[Reason, ...]:
-        """Return the reasons of a gang without a reservation in the plan: it is behind the gangs that have
-        one."""
+        """Return the reasons of a gang without a reservation: it is behind the gangs that have one."""
         if (first := self._first_reasons.get(gang.queue)) is not None:
             return (Reason.ORDER, first)
         if self.plan.reserved:
@@ -152,8 +151,7 @@ def explain(
 
 
 def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
-    """Yield the running jobs that hold what the gang needs: of its queue and related queues, or of all
-    queues."""
+    """Yield the running jobs that hold what the gang needs, of related queues or of all queues."""
     above = path_of(snapshot, gang.queue)
     nodes = {node.name for node in above}
     # If borrowing is bounded, the quota itself is the limit. Otherwise, it binds since all machines are

@@ -39,8 +39,7 @@ class Kept:
         """The claims that are still to start in this pass."""
 
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
-        """Reserve the capacity with which the jobs that are being stopped go on, from the time when they are
-        gone.
+        """Reserve the capacity with which jobs that are being stopped go on, once they are gone.
 
         Additional capacity that they get is reserved from now on.
         """
@@ -70,8 +69,10 @@ class Kept:
         return self._now < stake.noticed_at + _PATIENCE
 
     def _length(self, run: Running) -> float:
-        """Return the planned run time of the job's next attempt. The running attempt is planned to end at
-        once."""
+        """Return the planned run time of the job's next attempt.
+
+        The running attempt is planned to end at once.
+        """
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
@@ -83,14 +84,12 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Return the size in which a gang goes on, and keep nothing for it any more; None: it does not go
-        on."""
+        """Return the size in which a gang goes on, and keep nothing more for it; None: it does not."""
         self._claims.pop(gang.job_id, None)
         return self._waiting.pop(gang.job_id, None)
 
     def uses_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the jobs that have left and have not yet started again: their queues and the capacity they
-        will use."""
+        """Yield the queues and the future uses of the jobs that have left and are still to start."""
         for job_id, size in self._waiting.items():
             gang = self._snapshot.waiting.get(job_id)
             if gang is not None and size.flavor in ("", flavor):
@@ -118,8 +117,7 @@ class Kept:
         return job_id in self._claims
 
     def gone_at(self, job_id: int) -> float | None:
-        """Return when the jobs that are being stopped for a gang are planned to be gone; None: there are
-        none."""
+        """Return when the jobs being stopped for a gang are planned to be gone; None: there are none."""
         awaited = self._awaited.get(job_id, ())
         return max((planned_end(run, self._now) for run in awaited), default=None)
 

@@ -26,10 +26,10 @@ class Growth:
         goes_on: GoingOn | None,
         promised: Callable[[], Iterable[tuple[str, Use]]],
     ) -> tuple[int, Slot]:
-        """Return the number of trainers with which a gang starts, and its slot. The fewest trainers fit in
-        `slot`.
+        """Return the number of trainers with which a gang starts, and its slot.
 
-        `promised` yields what was promised to others on the flavor, by queue.
+        The fewest trainers fit in `slot`. `promised` yields what was promised to others on the flavor, by
+        queue.
         """
         low, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
         if goes_on is not None:
@@ -56,8 +56,10 @@ class Growth:
     def _most(
         self, gang: Gang, flavor: str, between: tuple[int, int], slot: Slot, allows: Callable[[int], bool]
     ) -> tuple[int, Slot]:
-        """Return the largest number of trainers that fits and is allowed. The smallest number fits in
-        `slot`."""
+        """Return the largest number of trainers that fits and is allowed.
+
+        The smallest number fits in `slot`.
+        """
         low, high = between
         length = planned_length(gang.expected)
         while low < high:

@@ -29,8 +29,10 @@ def planned_end(run: Running, now: float) -> float:
 
 
 def remaining(run: Running, now: float) -> float:
-    """Return the seconds that a gang is expected to continue. If that is unknown, as long as it has run so
-    far."""
+    """Return the seconds that a gang is expected to continue.
+
+    If that is unknown, as long as it has run so far.
+    """
     ran, expected = max(0.0, now - run.started_at), run.gang.expected
     if expected is not None and expected.median > ran:
         return expected.median - ran

@@ -111,8 +111,10 @@ class Pass:
         return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
 
     def _keep_counts(self) -> None:
-        """Keep the counts of overtaken jobs that this pass did not reach. Otherwise, no limit would ever be
-        reached."""
+        """Keep the counts of overtaken jobs that this pass did not reach.
+
+        Otherwise, no limit would ever be reached.
+        """
         seen = {each.job_id for each in self._reserved} | {each.job_id for each in self._admitted}
         for job_id, old in sorted(self._snapshot.promises.items()):
             gang = self._snapshot.waiting.get(job_id)

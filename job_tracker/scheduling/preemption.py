@@ -149,8 +149,10 @@ class _Stoppable:
                 yield flavor, queue, runs.values()
 
     def price(self, run: Running) -> float:
-        """Return the price of a job. It is worked out once, for all gangs for which the job may be
-        stopped."""
+        """Return the price of a job.
+
+        It is worked out once, for all gangs for which the job may be stopped.
+        """
         job_id = run.gang.job_id
         known = self._prices.get(job_id)
         if known is None:

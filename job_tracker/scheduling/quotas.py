@@ -102,10 +102,10 @@ _KEPT = 8
 
 
 def quota_rules(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> QuotaRules:
-    """Return the rules of a tree. The last ones are kept, since most passes have the same tree as the pass
-    before.
+    """Return the rules of a tree.
 
-    The queues are never changed in place: a change is a new object.
+    The last ones are kept, since most passes have the same tree as the pass before. The queues are never
+    changed in place: a change is a new object.
     """
     global _last  # a tuple, since plans are made in several threads
     capacities = _capacities(flavors)
@@ -166,8 +166,7 @@ class QuotaTree:
         return is_any_needed
 
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a node, with those below it, exceeds its guarantee of any resource that is
-        needed."""
+        """Return whether a node, with those below it, exceeds its guarantee of a needed resource."""
         own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
         return any(
             needs.get(name) and self._held[flavor, name].get(node, 0) > own.get(name, 0)

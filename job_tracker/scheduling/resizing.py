@@ -157,8 +157,7 @@ class _Resizing:
         return False
 
     def _larger(self, due: Sequence[Running]) -> Iterator[Preempt]:
-        """Yield the gangs that become larger, first those that have the smallest part of what they ask
-        for."""
+        """Yield the gangs that become larger, first those with the smallest part of what they ask for."""
         capacities: dict[str, FlavorCapacity] = {}
         found = 0
         for run in sorted(due, key=_share):

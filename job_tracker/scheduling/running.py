@@ -110,8 +110,7 @@ class RunningGangs(Mapping[int, Running]):
         return {} if known is None else known.held.amounts
 
     def returned(self, flavor: str, now: float) -> Sequence[Return]:
-        """Return the amounts that gangs on a flavor are planned to give back, and when, the earliest
-        first."""
+        """Return the amounts that gangs on a flavor are planned to give back, by time, earliest first."""
         known = self._flavors.get(flavor)
         if known is None:
             return []

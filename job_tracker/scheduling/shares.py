@@ -19,8 +19,7 @@ def decay(seconds: float, half_life: float) -> tuple[float, float]:
 
 
 class Shares:
-    """The shares of queues and their parents, with a penalty for what they hold now and what they are about
-    to get."""
+    """The shares of queues and their parents, with a penalty for what they hold and are about to get."""
 
     def __init__(
         self,

@@ -98,8 +98,7 @@ class Tree:
         return frozenset(self.queues) - self.cohorts
 
     def covering(self, names: Iterable[str]) -> Mapping[str, Queue]:
-        """Return the queues for the planner, with one for each of the names that is not declared but has
-        jobs.
+        """Return the queues for the planner, with added ones for the names that are not declared.
 
         Such a queue is at the top, with weight 1 and without limits. There is one if a file was changed while
         the service was not running, or if a queue was removed just as a job was submitted to it.
@@ -366,8 +365,7 @@ def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> Pr
 
 
 def _only_project(name: str, recipes: Mapping[str, QueueRecipe]) -> str:
-    """Return the only project that may use a queue, by its own setting or that of the nearest parent; else
-    ""."""
+    """Return the only project that may use a queue, set by it or by its nearest parent; else ""."""
     while recipe := recipes.get(name):
         if recipe.projects:
             return recipe.projects[0] if len(recipe.projects) == 1 else ""

@@ -18,8 +18,10 @@ class DeclarationStore(Protocol):
     """
 
     async def declarations_version(self) -> int:
-        """Return the number of the last change; 0 before the first. Deletions of projects may be counted,
-        too."""
+        """Return the number of the last change; 0 before the first.
+
+        Deletions of projects may be counted, too.
+        """
         ...
 
     async def declarations(self) -> tuple[int, Sequence[Declaration]]:

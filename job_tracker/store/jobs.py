@@ -158,10 +158,10 @@ class JobStore(JobReader, Protocol):
     async def delete(
         self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
     ) -> None:
-        """Delete ended jobs, and record what they leave outside the store. Other jobs and unknown ids are
-        ignored.
+        """Delete ended jobs, and record what they leave outside the store.
 
-        At most 100 jobs may have an `event`. It is stored if at least one of them was deleted.
+        Other jobs and unknown ids are ignored. At most 100 jobs may have an `event`. It is stored if at least
+        one of them was deleted.
         """
         ...
 

@@ -107,8 +107,10 @@ class Admitting:
         """Whether the last launch found room."""
 
     async def run(self) -> timedelta | None:
-        """Admit the jobs that can start. Return the time at which others may start without any other
-        change."""
+        """Admit the jobs that can start.
+
+        Return the time at which others may start without any other change.
+        """
         while True:
             if not self._is_restored:
                 await self._restore()
@@ -200,8 +202,10 @@ class Admitting:
         self._wake()
 
     def found_no_room(self, job_id: int) -> None:
-        """Record that the job's launch waits for room on this machine. Until it finds room, no other job is
-        admitted."""
+        """Record that the job's launch waits for room on this machine.
+
+        Until it finds room, no other job is admitted.
+        """
         self._without_room.add(job_id)
         self._has_room = False
 
@@ -303,8 +307,10 @@ class Admitting:
         return bool(failed)
 
     async def _preempt(self, plan: Plan) -> bool:
-        """Record that attempts are to be stopped, before they are stopped. Return whether a decision was
-        stale."""
+        """Record that attempts are to be stopped, before they are stopped.
+
+        Return whether a decision was stale.
+        """
         now = self._clock()
         moves = (self._stop_for(each, now) for each in plan.preempted)
         results = await asyncio.gather(*moves, return_exceptions=True)

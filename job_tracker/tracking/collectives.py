@@ -35,8 +35,7 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 
 
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
-    """Return the processes that have begun fewer operations or another one, each with an operation of the
-    others."""
+    """Return the processes that are behind, or in another operation, each with that of the others."""
     furthest = max((each for each in members.values() if each), key=lambda each: each.number)
     late = {process for process, each in members.items() if each is None or each.number < furthest.number}
     if late:

@@ -157,8 +157,7 @@ def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
 
 
 def _eviction(seen: Observation) -> Eviction | None:
-    """Return the notice by which others stop a part of the group; None if the group succeeded or failed
-    before."""
+    """Return the notice by which others stop a part of the group; None if it ended before."""
     notice = seen.eviction
     if notice is None or seen.master.status.phase is Phase.SUCCEEDED:
         return None

@@ -34,8 +34,7 @@ class TrackerOptions:
     """The number of jobs that are worked on at once."""
 
     def keep_until(self, ending: Ending) -> datetime | None:
-        """Return the time until which the remains of a group with this ending are kept; None: they are not
-        kept."""
+        """Return the time until which a group with this ending is kept; None: it is not kept."""
         periods = {
             JobState.BACKOFF: self.keep_failed_group,
             JobState.FAILED: self.keep_failed_group,

@@ -57,7 +57,10 @@ class FollowedPool:
     @property
     def tree(self) -> Tree:
         """The queues on the flavors as they would be if all other work that can end on the machines had
-        ended. A job that does not fit on these can never start."""
+        ended.
+
+        A job that does not fit on these can never start.
+        """
         return self._current().best
 
     def now(self) -> Pool:

@@ -393,8 +393,10 @@ class Tracker:
         return ended
 
     def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
-        """Return whether the job has no stray groups. If it has some, they are being stopped when this
-        returns."""
+        """Return whether the job has no stray groups.
+
+        If it has some, they are being stopped when this returns.
+        """
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):

@@ -40,8 +40,10 @@ class Bucket(ABC):
         return self.gradient[self.own.start - self.place.start : self.own.stop - self.place.start]
 
     def add(self, values: Tensor, start: int, scale: float) -> None:
-        """Add the given values that are in this bucket. They are the flat vector's from element `start`
-        on."""
+        """Add the given values that are in this bucket.
+
+        They are the flat vector's from element `start` on.
+        """
         first, last = max(start, self.place.start), min(start + len(values), self.place.stop)
         if first < last:
             there = self._allocated()[first - self.place.start : last - self.place.start]
@@ -118,8 +120,7 @@ class GradientBuckets:
         scale: float,
         in_flight: int,
     ) -> None:
-        """`scale` multiplies each gradient; `in_flight` is the largest number of buckets that are being
-        summed."""
+        """`scale` multiplies each gradient; at most `in_flight` buckets are being summed at a time."""
         self._flat = flat
         self._buckets = buckets
         self._micro_batches = micro_batches

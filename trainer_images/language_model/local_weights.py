@@ -1,5 +1,4 @@
-"""Local weights: each data rank steps with its own gradients, and all ranks average their weights at
-intervals.
+"""Local weights: each data rank steps with its own gradients, and all average their weights at times.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017;
 Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019. The moments of AdamW are averaged, too,

@@ -79,8 +79,7 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[obj
 
 
 def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
-    """Keep the optimizer's state on the host: always with OFFLOAD=layers, otherwise except during its
-    steps."""
+    """Keep the optimizer's state on the host: always with OFFLOAD=layers, else between its steps."""
     if layout.offload is Offload.OPTIMIZER:
         optimizer.register_step_pre_hook(lambda optimizer, *_: _move_state(optimizer, host.give))
         optimizer.register_step_post_hook(lambda optimizer, *_: _move_state(optimizer, host.take))

@@ -69,8 +69,7 @@ def _activations_can_move(layout: "Layout") -> None:
 
 
 def _layers_can_move(layout: "Layout") -> None:
-    """Refuse parameters that divide or recompute layers, or need the gradients of all layers on the
-    device."""
+    """Refuse parameters that divide or recompute layers, or need all gradients on the device."""
     for name, value, allowed, why in (
         ("STRATEGY", layout.strategy, Strategy.DDP, "each rank keeps the whole model on its host"),
         ("PIPELINE", layout.pipeline, 1, "each rank computes all layers"),

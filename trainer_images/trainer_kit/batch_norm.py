@@ -80,8 +80,10 @@ def over_group(model: nn.Module) -> nn.Module:
 
 
 def _replaced(model: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
-    """Replace the layers of the module. `known` has the replaced ones, since a layer may have several
-    names."""
+    """Replace the layers of the module.
+
+    `known` has the replaced ones, since a layer may have several names.
+    """
     if _is_local(model):
         assert isinstance(model, _BatchNorm)
         if model in known:

@@ -95,8 +95,10 @@ class Queue(nn.Module):
 
 @torch.no_grad()
 def follow(slow: nn.Module, fast: nn.Module, *, momentum: float = 0.999) -> None:
-    """Move the parameters of `slow` towards those of `fast`; `momentum` is the share that stays. Copy the
-    buffers."""
+    """Move the parameters of `slow` towards those of `fast`; `momentum` is the share that stays.
+
+    Copy the buffers.
+    """
     for own, target in zip(slow.parameters(), fast.parameters(), strict=True):
         own.lerp_(target, 1 - momentum)
     for own, target in zip(slow.buffers(), fast.buffers(), strict=True):

@@ -19,8 +19,10 @@ Average = torch.futures.Future[Tensor]
 
 
 def register(averaging: Averaging, replica: DistributedDataParallel) -> None:
-    """Register the hook of the compression, and count the bytes that are sent. This is the only place for
-    hooks."""
+    """Register the hook of the compression, and count the bytes that are sent.
+
+    This is the only place for hooks.
+    """
     if averaging.compression is Compression.NONE:
         _count_without_hook(replica)
         return

@@ -151,8 +151,10 @@ class GrpcSink:
         return False
 
     def _wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for the event, and check the place of the main thread regularly. Return whether the event is
-        set."""
+        """Wait for the event, and check the place of the main thread regularly.
+
+        Return whether the event is set.
+        """
         if self._steps is None:
             return event.wait(seconds)
         ends = time.monotonic() + seconds

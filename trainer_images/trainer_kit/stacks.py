@@ -14,8 +14,7 @@ _64_BITS = 2**64 - 1
 
 
 def place() -> int:
-    """Return a number that changes when the main thread is at another place in the program; 0 if it is
-    unknown."""
+    """Return a number that changes when the main thread moves on in the program; 0 if unknown."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     positions = []
     while frame is not None:

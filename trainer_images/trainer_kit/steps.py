@@ -115,10 +115,10 @@ class Steps:
         self._phase = DONE
 
     def seen_at(self, place: int) -> None:
-        """Record the place of the main thread, as a number. The thread that reads the signs looks each
-        second.
+        """Record the place of the main thread, as a number.
 
-        The main thread may have come there right after the last look, or after a step since then.
+        The thread that reads the signs looks each second. The main thread may have come there right after the
+        last look, or after a step since then.
         """
         now = self._clock()
         if place != self._place:

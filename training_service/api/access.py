@@ -123,8 +123,10 @@ class AccessServicer(AccessServiceServicer):
 
     @staticmethod
     def _changed(call: Call, project: Project) -> pb.Project:
-        """Return the project after a change. Only its admins may change it, so the caller sees its
-        members."""
+        """Return the project after a change.
+
+        Only its admins may change it, so the caller sees its members.
+        """
         role = call.caller.role_in(project.name) or Role.ADMIN
         return _project(ProjectView(project, role, is_declared=False))
 

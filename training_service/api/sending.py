@@ -1,5 +1,4 @@
-"""Bounds the memory of large responses: gRPC keeps each response until its client has read it, perhaps for
-ever."""
+"""Bounds the memory of large responses: gRPC keeps each until its client has read it, perhaps for ever."""
 
 import asyncio
 import gc

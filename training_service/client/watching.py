@@ -34,8 +34,10 @@ def goes_on(status: GetTrainingStatusResponse) -> bool:
 
 
 class Patience:
-    """The time that remains for retries while the service is away. It starts anew when the service
-    answers."""
+    """The time that remains for retries while the service is away.
+
+    It starts anew when the service answers.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -229,8 +229,10 @@ _TAKEN = {name for model in (Settings, Algorithm, RoleRecipe) for name in (*dir(
 
 @cache
 def settings_model() -> type[Settings]:
-    """Return the model of the settings, with a table for each backend, also in `algorithms`. Raises
-    BrokenPlugin."""
+    """Return the model of the settings, with a table for each backend. Raises BrokenPlugin.
+
+    `algorithms` has tables for the backends, too.
+    """
     plugins = installed()
     for name in plugins:
         if not _BACKEND_NAME.fullmatch(name) or name in _TAKEN:

@@ -102,8 +102,10 @@ class Stopper:
         self._groups.drop(ref)
 
     async def remove_lost(self, container: Container) -> None:
-        """Remove the container of a rank that is to be restarted. Kill it if it has stalled. Its log is
-        kept."""
+        """Remove the container of a rank that is to be restarted.
+
+        Kill it if it has stalled. Its log is kept.
+        """
         if container.has_started and not container.has_ended:
             with suppress(NotFound, Conflict):  # it has ended by itself
                 await self._client.kill(container.id, "SIGKILL")

@@ -43,8 +43,10 @@ INSTALL = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of failure, recognised by a line. In `remedy`, {0} is the text that the pattern's group has
-    matched."""
+    """A kind of failure, recognised by a line.
+
+    In `remedy`, {0} is the text that the pattern's group has matched.
+    """
 
     pattern: re.Pattern[str]
     remedy: str

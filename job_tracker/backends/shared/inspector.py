@@ -179,8 +179,10 @@ def _from_working_folder(stacks: str, pid: int) -> str:
 
 
 def _spied(pid: int) -> tuple[str, str]:
-    """Return the stacks of a process from py-spy, or why there are none. It can read stopped processes,
-    too."""
+    """Return the stacks of a process from py-spy, or why there are none.
+
+    It can read stopped processes, too.
+    """
     spy = _spy()
     if spy is None:
         return "", "py-spy is not installed where the rank runs"
@@ -248,8 +250,10 @@ def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, byte
 
 
 def _by_signal(pid: int) -> str:
-    """Return the stacks that faulthandler writes on a signal, as trainer_kit has arranged, even while the GIL
-    is held."""
+    """Return the stacks that faulthandler writes on a signal, even while the GIL is held.
+
+    trainer_kit has arranged this.
+    """
     try:
         links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")[:4096]}
     except OSError:

@@ -128,8 +128,7 @@ def _shown(quota: Quota) -> str:
 
 
 def _grown(flavor: Flavor, count: int) -> Flavor:
-    """Return a flavor with more instances, each with the average resources of the present ones; or more
-    machines."""
+    """Return a flavor with more instances of average resources, or with more machines."""
     if flavor.nodes:
         return _with_nodes(flavor, count)
     before = flavor.capacity.get(INSTANCES, 0)

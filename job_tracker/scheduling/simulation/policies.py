@@ -47,8 +47,10 @@ POLICIES: Final[Mapping[PolicyName, Policy]] = {
 
 
 def policy_of(name: PolicyName, cluster: Cluster) -> Policy:
-    """Return the policy for a cluster. Raises ValueError if the policy cannot count the cluster's
-    resources."""
+    """Return the policy for a cluster.
+
+    Raises ValueError if the policy cannot count the cluster's resources.
+    """
     if name is PolicyName.PLANNER:
         return partial(plan, options=cluster.options)
     if name is PolicyName.NEWEST:

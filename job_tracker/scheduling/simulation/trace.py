@@ -241,8 +241,7 @@ def _saving(line: _Line) -> Saving:
 
 
 def _algorithm(line: _Line) -> str:
-    """Return the algorithm, or else the job's resources: jobs with equal requests likely run one
-    algorithm."""
+    """Return the algorithm, or else the job's resources: equal requests are likely of one algorithm."""
     if line.has("algorithm"):
         return line.name("algorithm")
     return "/".join(line.name(column) for column in _SHAPE if line.has(column))

@@ -83,8 +83,7 @@ def continued(
 
 
 def _seconds_of_all(job: TraceJob, capacity: Mapping[str, int]) -> float:
-    """Return the time that the job would run if it could use all of the resource of which it uses the
-    most."""
+    """Return the run time of the job if it could use all of the resource that it uses the most."""
     needs = total(job.parts)
     shares = [needs.get(name, 0) / amount for name, amount in capacity.items() if amount]
     return job.run * max(shares, default=0.0)

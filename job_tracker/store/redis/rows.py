@@ -1,5 +1,7 @@
-"""Jobs as hashes. Fields that scripts or operators read are plain text, others are JSON; '' stands for
-None."""
+"""Jobs as hashes.
+
+Fields that scripts or operators read are plain text, others are JSON; '' stands for None.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -52,8 +52,10 @@ def newest(read: Read, where: JobFilter, limit: int, before: int | None) -> Iter
 def _tagged(
     read: Read, where: JobFilter, conditions: Sequence[str], values: Values, limit: int
 ) -> Iterator[int]:
-    """Merge the ids of jobs with all tags of the filter, newest first. The ranges are those of one of the
-    tags."""
+    """Merge the ids of jobs with all tags of the filter, newest first.
+
+    The ranges are those of one of the tags.
+    """
     first, *others = sorted(where.tags)
     everywhere = "SELECT DISTINCT project FROM project_tallies"
     projects = [row[0] for row in read(everywhere)] if where.projects is None else sorted(where.projects)

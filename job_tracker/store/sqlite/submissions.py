@@ -35,8 +35,7 @@ class Submission:
         in_queue: int | None,
         project_must_be_stored: bool,
     ) -> None:
-        """`in_all`, `in_project`, `of_caller` and `in_queue` are the largest numbers of queued jobs; None: no
-        limit."""
+        """`in_all`, `in_project`, `of_caller` and `in_queue` bound the queued jobs; None: no limit."""
         self._job = job
         self._in_all, self._in_project, self._of_caller = in_all, in_project, of_caller
         self._project_must_be_stored = project_must_be_stored

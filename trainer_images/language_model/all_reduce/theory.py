@@ -93,8 +93,7 @@ def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
 
 
 def hierarchical_ring(rank: int, size: int, node_size: int) -> Traffic:
-    """Return the traffic after Jia et al. 2018: a node of m processes passes m chunks to the leader and
-    back."""
+    """Return the traffic after Jia et al. 2018: a node of m passes m chunks to the leader and back."""
     place = rank % node_size
     in_node = min(node_size, size - (rank - place))
     passed = (place > 0) + (place < in_node - 1)

@@ -1,5 +1,4 @@
-"""The leading server's decisions for all: the order of gradients, and the losses of processes that are
-bearable."""
+"""The leading server's decisions: the order of gradients, and which losses of processes are bearable."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -62,8 +61,10 @@ class Leader:
         """The bytes that the server of each shard had sent and received when it last spoke."""
 
     def has(self, shard: int, order: Order, traffic: tuple[int, int]) -> list[Order]:
-        """Record that the server of a shard has a gradient. Return the gradient if all servers have it
-        now."""
+        """Record that the server of a shard has a gradient.
+
+        Return the gradient if all servers have it now.
+        """
         self.traffic[shard] = traffic
         worker, number = order
         if number <= self._ordered[worker]:

@@ -129,8 +129,7 @@ class ParameterServer:
             yield worker
 
     def _next_share(self) -> int | None:
-        """Return a share that no worker computes, or else one that the fewest workers compute, if it may be
-        repeated."""
+        """Return a share that no worker computes, or one that the fewest do, if it may be repeated."""
         done = {push.worker for push in self._pushes}
         copies = Counter(share for version, share in self._shares.values() if version == self.version)
         left = [share for share in range(self.rule.gradients) if share not in done]

@@ -85,8 +85,7 @@ class Mailbox:
         self.sent[message.kind] += _size_of(header, message.tensor)
 
     def next(self) -> tuple[int, Message | None]:
-        """Wait for the next message, and return it with its sender; None instead of the message of a lost
-        peer.
+        """Return the next message with its sender; None in place of one from a lost peer.
 
         Raises GroupError if all peers are silent for too long.
         """

@@ -12,8 +12,10 @@ from trainer_kit.termination import Terminated
 
 @contextmanager
 def ending_with_leader() -> Iterator[None]:
-    """Defer SIGTERM, since the leader needs this process for its last checkpoint. The leader then lets it
-    end."""
+    """Defer SIGTERM, since the leader needs this process for its last checkpoint.
+
+    The leader then lets it end.
+    """
     settings = Settings.from_environment()
     if settings.uri is None:
         yield

@@ -136,8 +136,10 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
 
 
 def _paces(job: Job) -> dict[int, pb.RankPace]:
-    """Return the pace of each rank that reports it. Of several processes, the one with the fewest steps
-    counts."""
+    """Return the pace of each rank that reports it.
+
+    Of several processes, the one with the fewest steps counts.
+    """
     per_rank = job.spec.group.trainers.processes
     paces: dict[int, RankPace] = {}
     for pace in job.progress.ranks if job.progress else ():

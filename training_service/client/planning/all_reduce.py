@@ -70,8 +70,7 @@ def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> t
 
 
 def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the time of exchanges, each with ranks half as far; ranks beyond a power of two send
-    everything."""
+    """Return the time of exchanges, each over half the distance; ranks beyond a power of two send all."""
     core = 1 << (n.bit_length() - 1)
     distance, part, latencies, seconds = core // 2, sent / 2, 0.0, 0.0
     while distance:

@@ -167,8 +167,7 @@ def _in_flight(at: Layout) -> float:
 
 
 def _activations(training: Training, at: Layout) -> tuple[float, float, float]:
-    """Return bytes for a micro-batch: kept by each layer, needed by one layer on top, and needed for
-    scores."""
+    """Return bytes of a micro-batch: kept by each layer, needed by one layer, and for scores."""
     return _activation_bytes(
         training,
         *(at.data * at.micro_batches, at.context, at.tensor, at.sequence_parallel, at.recomputation),
@@ -262,12 +261,12 @@ def _passes(
 
 
 def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
-    """Return the seconds of transfers between stages that are not hidden. `passes` are those of a
-    micro-batch.
+    """Return the seconds of transfers between stages that are not hidden.
 
-    With one stage on each rank, all ranks wait for transfers while the pipeline fills and empties. In
-    between, passes hide transfers, unless a rank sends for longer than it computes: ranks in the middle send
-    in both directions. With several stages on each rank, every transfer is waited for (SC 2021, section 2.2).
+    `passes` are those of a micro-batch. With one stage on each rank, all ranks wait for transfers while the
+    pipeline fills and empties. In between, passes hide transfers, unless a rank sends for longer than it
+    computes: ranks in the middle send in both directions. With several stages on each rank, every transfer is
+    waited for (SC 2021, section 2.2).
     """
     if at.pipeline == 1:
         return 0.0
@@ -282,8 +281,10 @@ def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -
 
 
 def _data(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
-    """Return the seconds of data ranks' traffic that passes do not hide. `passes` are those of a
-    micro-batch."""
+    """Return the seconds of data ranks' traffic that passes do not hide.
+
+    `passes` are those of a micro-batch.
+    """
     ranks = at.data * at.context
     if ranks == 1:
         return 0.0

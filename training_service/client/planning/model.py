@@ -111,8 +111,10 @@ class Model:
         return 2.0 * self.embedding_parameters
 
     def step_operations(self, batch: int) -> float:
-        """Return the operations of a step with `batch` examples. A backward pass has twice those of a forward
-        pass."""
+        """Return the operations of a step with `batch` examples.
+
+        A backward pass has twice those of a forward pass.
+        """
         forward = self.layers * self.layer_operations + self.head_operations
         return 3.0 * forward * batch * self.sequence
 

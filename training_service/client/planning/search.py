@@ -220,8 +220,7 @@ def _stages(layers: int, pipeline: int, micro_batches: int) -> list[int]:
 
 
 def _parts(examples: int) -> list[int]:
-    """Return the numbers of micro-batches to try: some with few large ones, some with many down to one
-    example."""
+    """Return the numbers of micro-batches to try: the lowest, and the highest, with one example each."""
     numbers = _divisors(examples)
     return numbers if len(numbers) <= 8 else sorted({*numbers[:3], *numbers[-5:]})
 

@@ -1,5 +1,4 @@
-"""Decides which files of a folder are left out: those that git ignores, and those that are useless
-elsewhere."""
+"""Decides which files of a folder are left out: those that git ignores, and those useless elsewhere."""
 
 from collections.abc import Iterator
 from pathlib import Path

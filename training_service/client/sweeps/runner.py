@@ -194,8 +194,10 @@ class Runner:
             self._stop_after_enough(trial, trial.job)
 
     def _stop_after_enough(self, trial: Trial, job: int) -> None:
-        """Cancel a job that has reported the metric often enough. As for pruning, the event is on disk
-        first."""
+        """Cancel a job that has reported the metric often enough.
+
+        As for pruning, the event is on disk first.
+        """
         objective = self._journal.record.settings.objective
         curve = curve_of(self._client, job, objective.metric)
         if curve is not None and len(curve.steps) >= (objective.enough or 0):

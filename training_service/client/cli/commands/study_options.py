@@ -1,5 +1,4 @@
-"""Options of `trainctl scale` and `trainctl submit --instances auto` that set the value of added
-instances."""
+"""Options of `trainctl scale` and `trainctl submit --instances auto`: the worth of added instances."""
 
 from typing import Annotated
 
