@@ -25,7 +25,7 @@ _TRAINS_AT = 5  # steps
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a job ended."""
+    """The outcome of a job."""
 
     ended_right: bool
     evictions: int

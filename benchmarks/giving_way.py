@@ -23,7 +23,7 @@ _COMMAND = ("python", "-m", "intent_classification.train")
 _LONG, _SHORT = "10000", "1"  # epochs
 _NOTICE_AFTER = 20  # steps
 _SLACK = 1.25
-"""How much longer than a first start the way back may take: what four processes import varies as much."""
+"""The most by which the way back may exceed a first start: what four processes import varies as much."""
 _SETTINGS = {"scheduling__queues__default__preemption__by_priority": "true", "jobs__stop_grace": "10"}
 
 

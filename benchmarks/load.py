@@ -27,7 +27,7 @@ _WARM_UP_SECONDS = 0.2
 
 
 async def rate(call: Callable[[], Awaitable[object]], seconds: float) -> float:
-    """How often a second `call` returns, with 64 of them running at any time."""
+    """Return how many calls of `call` end per second, with 64 of them running at any time."""
     counts_from = time.perf_counter() + _WARM_UP_SECONDS
     ends = counts_from + seconds
     counted = 0

@@ -39,7 +39,10 @@ STEPS = 20
 """The number of steps from which the CPU times come."""
 _CLOSE = 0.01
 _NEAR = 0.02
-"""How far the share by CPU time may be from the formula: the last stage also computes scores and loss."""
+"""The most by which the share by CPU time may differ from the formula.
+
+The last stage also computes scores and loss.
+"""
 
 
 def measure(quick: bool) -> list[Row]:

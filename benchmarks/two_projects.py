@@ -64,7 +64,7 @@ class Plan:
     jobs: int
     """The jobs of one instance with which the first project floods the queue."""
     seconds: float
-    """How long each runs."""
+    """The seconds that each runs."""
     gangs: int
     gang_seconds: float
     gang_after: float
@@ -88,11 +88,11 @@ class Seen:
     started: dict[int, float] = field(default_factory=dict)
     """By gang, in seconds from the beginning."""
     overtaken: dict[int, int] = field(default_factory=dict)
-    """How many jobs of the other project still waited when a gang started."""
+    """The number of the other project's jobs that still waited when a gang started."""
 
     @property
     def waits(self) -> list[float]:
-        """How long the gangs waited, in seconds."""
+        """The waits of the gangs, in seconds."""
         return [self.started[job] - self.submitted[job] for job in sorted(self.submitted)]
 
     @property

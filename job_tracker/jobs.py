@@ -56,7 +56,7 @@ class JobView:
     job: Job
     position: int
     outlook: Outlook | None = None
-    """Why a queued job waits, and when it may start, as far as that is known."""
+    """The reasons why a queued job waits, and when it may start, as far as that is known."""
 
 
 @dataclass(frozen=True, slots=True)

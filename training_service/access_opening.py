@@ -20,7 +20,7 @@ from training_service.settings.protection import is_open
 
 @dataclass(frozen=True, slots=True)
 class OpenedAccess:
-    """Who may use the service, and for what."""
+    """The callers that may use the service, and their rights."""
 
     projects: Projects
     callers: Callers
@@ -58,7 +58,7 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
 
 
 def _declared(settings: Settings, projects: Projects) -> Callable[[], Mapping[str, Project]]:
-    """The projects of the configuration and of its file, which is read again when it has changed."""
+    """Return the projects of the configuration and of its file, which is read again when it has changed."""
     configured = projects_of(settings.projects)
     for name in sorted(configured.keys() & set(projects.stored)):
         raise Unusable(

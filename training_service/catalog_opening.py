@@ -32,7 +32,7 @@ class ConfigurationFile:
 
 @dataclass(frozen=True, slots=True)
 class OpenedCatalog:
-    """Which algorithms, datasets and queues there are, and the operations on them."""
+    """The algorithms, datasets and queues of the service, and the operations on them."""
 
     catalog: DeclaredCatalog
     operations: Declarations
@@ -67,7 +67,7 @@ async def open_catalog(
 
 
 def files_of(settings: Settings) -> Files:
-    """The entries of the configuration, with the built-in ones."""
+    """Return the entries of the configuration, with the built-in ones."""
     return Files(
         algorithms=settings.algorithms,
         datasets=settings.datasets,
@@ -81,7 +81,7 @@ def files_of(settings: Settings) -> Files:
 
 
 def _equal(configured: Mapping[str, object], shipped: Mapping[str, object]) -> frozenset[str]:
-    """The names of the entries that equal the shipped ones."""
+    """Return the names of the entries that equal the shipped ones."""
     return frozenset(name for name, value in shipped.items() if configured.get(name) == value)
 
 
@@ -96,7 +96,7 @@ def reader_of(settings: Settings) -> Reader:
 
 
 def _refusal_of(settings: Settings) -> str:
-    """Why this service takes no algorithms of callers; empty if it does. They are code, as programs are."""
+    """Return why this service takes no algorithms of callers, which are code like programs; else ""."""
     wanted = settings.catalog.declared_algorithms
     name = "catalog.declared_algorithms"
     if wanted is None:

@@ -31,7 +31,7 @@ class Certificates:
         self._warn_at: dict[str, datetime] = {}
 
     def report_ca(self) -> str:
-        """The value of REPORT_CA: the authorities that ranks trust, as PEM, or `system`."""
+        """Return the value of REPORT_CA: the authorities that ranks trust, as PEM, or `system`."""
         return self._ca.get() if self._ca else SYSTEM_ROOTS
 
     def address_for_ranks(self, address: str | None) -> str | None:
@@ -60,7 +60,7 @@ class Certificates:
         return address
 
     def ends(self) -> dict[str, datetime]:
-        """When the certificates of each setting expire."""
+        """Return when the certificates of each setting expire."""
         tls = self.tls.get()
         ends = {"server.tls.certificate": tls.expires_at}
         if tls.client_ca_expires_at is not None:
@@ -68,7 +68,7 @@ class Certificates:
         return ends
 
     def problems(self) -> int:
-        """How many groups of files have a replacement that cannot be used."""
+        """Return how many groups of files have a replacement that cannot be used."""
         return sum(live.problem is not None for live in (self.tls, self._ca) if live)
 
     async def watch(self) -> None:
@@ -81,7 +81,7 @@ class Certificates:
             await asyncio.sleep(_CHECK_SECONDS)
 
     def warnings(self, now: datetime) -> Iterator[str]:
-        """The warnings of this moment. Each is given once a day."""
+        """Yield the warnings of this moment. Each is given once a day."""
         for setting, end in self.ends().items():
             if now < end - self._warn_before:
                 self._warn_at.pop(setting, None)
@@ -92,7 +92,7 @@ class Certificates:
 
 
 def open_certificates(settings: Settings) -> Certificates | None:
-    """The certificates of the settings; None without TLS. Raises Unusable."""
+    """Return the certificates of the settings; None without TLS. Raises Unusable."""
     tls = settings.server.tls
     if not tls.enabled:
         return None
@@ -104,7 +104,7 @@ def open_certificates(settings: Settings) -> Certificates | None:
 
 
 def read_certificate(settings: Settings) -> ServerTls:
-    """The certificate of the settings, which must have TLS. Raises Unusable."""
+    """Return the certificate of the settings, which must have TLS. Raises Unusable."""
     return read_tls(*_files(settings))
 
 

@@ -17,7 +17,7 @@ class NotHealthy(Exception):
 
 
 def ask(settings: Settings | None, address: str | None) -> str:
-    """The state of the service at the address: SERVING if it serves. Raises NotHealthy.
+    """Return the state of the service at the address: SERVING if it serves. Raises NotHealthy.
 
     Without an address, it is that of the settings. TLS is used if the settings say so for the address.
     """

@@ -50,7 +50,7 @@ def make_jobs(
     pool: FollowedPool,
     programs: Programs | None = None,
 ) -> Jobs:
-    """The operations behind the API. `note` gets an event of each denial and read."""
+    """Return the operations behind the API. `note` gets an event of each denial and read."""
     admission = Admission(
         catalog,
         make_resolver(settings, catalog),
@@ -82,7 +82,7 @@ def make_jobs(
 
 
 def log_archive(settings: Settings) -> LogArchive:
-    """The archive of the logs of ended groups."""
+    """Return the archive of the logs of ended groups."""
     root = settings.storage.root
     return LogArchive(f"{root}/logs", within=root)
 
@@ -99,7 +99,7 @@ def make_leadership(
     pool: FollowedPool,
     on_lead: Callable[[bool], None] = lambda _: None,
 ) -> Leadership:
-    """The leadership of this replica, which runs the tracker during its terms."""
+    """Return the leadership of this replica, which runs the tracker during its terms."""
     options, resolver = tracker_options(settings), make_resolver(settings, catalog)
 
     def saved(before: Job, after: Job) -> None:
@@ -151,7 +151,7 @@ def this_replica() -> Replica:
 
 
 def planner_options(settings: Settings) -> PlannerOptions:
-    """The settings of the planner."""
+    """Return the settings of the planner."""
     return PlannerOptions(
         reservations=settings.scheduling.reservations,
         overtake_limit=settings.scheduling.overtake_limit,
@@ -161,7 +161,7 @@ def planner_options(settings: Settings) -> PlannerOptions:
 
 
 def tracker_options(settings: Settings) -> TrackerOptions:
-    """The settings of the tracker."""
+    """Return the settings of the tracker."""
     return TrackerOptions(
         capacity=settings.scheduling.capacity,
         usage_half_life=settings.scheduling.usage_half_life,
@@ -176,5 +176,5 @@ def tracker_options(settings: Settings) -> TrackerOptions:
 
 
 def make_resolver(settings: Settings, catalog: Catalog) -> Resolver:
-    """The resolver of groups for the configured backend."""
+    """Return the resolver of groups for the configured backend."""
     return Resolver(catalog, settings.backend, settings.plugin)

@@ -52,7 +52,7 @@ class _Json(logging.Formatter):
 
 
 def _context() -> dict[str, Any]:
-    """The known context. Records are formatted in the task that logs them."""
+    """Return the known context. Records are formatted in the task that logs them."""
     facts: dict[str, Any] = {}
     if subject := log_context.subject.get():
         facts = {"job": subject.job_id, **({"attempt": subject.attempt} if subject.attempt else {})}

@@ -191,7 +191,7 @@ async def serve(settings: Settings, file: ConfigurationFile | None = None) -> No
 
 
 def call_limits(settings: Settings) -> CallLimits:
-    """The limits on calls by caller and kind."""
+    """Return the limits on calls by caller and kind."""
     return CallLimits({kind: settings.limits.rate_of(kind) for kind in CallKind})
 
 
@@ -203,7 +203,10 @@ def _certificates(settings: Settings) -> Certificates | None:
 
 
 def _audit_export(settings: Settings, store: Store) -> AuditExport | None:
-    """The export of the audit, if it is configured. Raises CannotServe if its file cannot be written."""
+    """Return the export of the audit, if one is configured.
+
+    Raises CannotServe if its file is not writable.
+    """
     path = settings.audit.file
     if path is None:
         return None
@@ -252,7 +255,7 @@ def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -
 
 
 def _address_for_ranks(settings: Settings, servers: Servers, certificates: Certificates | None) -> str | None:
-    """The address where ranks report; None if they cannot."""
+    """Return the address where ranks report; None if they cannot."""
     listening, port = servers.report_address
     address = settings.reports.address or settings.plugin.address_for_ranks(split(listening)[0], port)
     if certificates is None or address is None:
@@ -301,7 +304,7 @@ def _metrics_server(metrics: Metrics, settings: Settings, certificates: Certific
 
 
 def _stop_signal() -> asyncio.Event:
-    """An event that the first SIGTERM or SIGINT sets. The second one ends the process at once."""
+    """Return an event that the first SIGTERM or SIGINT sets. The second one ends the process at once."""
     stopping = asyncio.Event()
 
     def stop() -> None:

@@ -14,7 +14,7 @@ from training_service.settings.protection import may_send_code
 
 
 def open_trees(settings: Settings) -> TreeStore:
-    """The uploaded trees of this service."""
+    """Return the uploaded trees of this service."""
     return TreeStore(
         settings.storage.data_dir.absolute() / "programs",
         settings.programs.limits,
@@ -25,12 +25,12 @@ def open_trees(settings: Settings) -> TreeStore:
 def open_programs(
     settings: Settings, limits_of: Callable[[str], ProjectLimits | None], note: EventObserver = ignore_event
 ) -> Programs:
-    """The operations on uploaded programs."""
+    """Return the operations on uploaded programs."""
     return Programs(open_trees(settings), limits_of=limits_of, refusal=refusal_of(settings), note=note)
 
 
 def refusal_of(settings: Settings) -> str:
-    """Why this service runs no uploaded programs; empty if it does."""
+    """Return why this service runs no uploaded programs; empty if it does."""
     if settings.plugin.resolve_program(("true",), InstanceOptions()) is None:
         return f"backend {settings.backend}, which this service uses, cannot run uploaded programs"
     if settings.plugin.fetches_programs and settings.reports.address is None:
@@ -48,5 +48,5 @@ def refusal_of(settings: Settings) -> str:
 
 
 def tree_sweeper(settings: Settings, store: Store) -> TreeSweeper:
-    """The removal of unused trees."""
+    """Return the sweeper, which removes unused trees."""
     return TreeSweeper(store, open_trees(settings), settings.programs.keep_unused)

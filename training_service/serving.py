@@ -171,7 +171,7 @@ def make_server(
     interceptor: CallInterceptor,
     descriptors: int,
 ) -> grpc.aio.Server:
-    """A server of these services with its limits, which may use this number of descriptors."""
+    """Return a server of these services with its limits, which may use this number of descriptors."""
     server = grpc.aio.server(
         options=[
             *connection_options(descriptors),

@@ -36,7 +36,7 @@ async def open_store(settings: Settings) -> Store:
 
 
 def store_place(settings: Settings) -> str:
-    """Where the store is, for people: without secrets."""
+    """Return the address of the store, for people: without secrets."""
     if settings.store.url is None:
         return f"SQLite, {sqlite_path(settings)}"
     from job_tracker.store.redis import Address
@@ -45,12 +45,12 @@ def store_place(settings: Settings) -> str:
 
 
 def sqlite_path(settings: Settings) -> Path:
-    """The file of the SQLite store."""
+    """Return the file of the SQLite store."""
     return settings.storage.data_dir / "jobs.db"
 
 
 def _used_folders(storage: StorageSettings) -> list[Path]:
-    """The folders below data_dir with files of jobs."""
+    """Return the folders below data_dir with files of jobs."""
     folders = [storage.data_dir / name for name in _OF_JOBS]
     root = Path(storage.root.removeprefix("file://"))
     if root.is_relative_to(storage.data_dir.absolute()):

@@ -315,14 +315,14 @@ async def _nothing() -> None:
 
 
 def _default_of(roles: Mapping[str, Role]) -> str:
-    """The project of requests that name none: `default`, or else the first in which there is a role."""
+    """Return the project of requests that name none: `default`, or else the caller's first project."""
     if not roles or DEFAULT_PROJECT in roles or ALL_PROJECTS in roles:
         return DEFAULT_PROJECT
     return min(roles)
 
 
 def _ended(token: Token) -> NotAllowed:
-    """The error for a token that was valid. Only a caller with its secret gets it."""
+    """Return the error for a token that was valid. Only a caller with its secret gets it."""
     if token.revoked_at is not None and token.revoked_at == token.ends_at:
         ended = f"was revoked at {_written(token.revoked_at)}"
     else:

@@ -34,7 +34,7 @@ class RankObservation:
     machine: str = field(default="", compare=False)
     """The machine on which the rank runs. Empty if it is unknown, or if the engine has only one."""
     eviction: Eviction | None = None
-    """The notice that others stop the rank. It may still run, and its end is then no failure."""
+    """The notice by which others stop the rank. The rank may still run; its end is then not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,14 @@ class Observation:
     def first_failure(self) -> Diagnosis | None:
         """The diagnosis of the rank that failed first; None if no rank has failed.
 
-        Later failures are often consequences. If several ranks fail at the same time, the lowest counts. A
-        crash is not the root cause if another rank failed in another way within 5 s. A crash about a lost
-        peer is not, either, if another rank crashed for another reason within that time: losing a peer
-        crashes a rank, which may be seen first. If the crash is about a lost peer, and another rank had left
-        before with exit code 0, that rank is the cause: it left too early.
+        Later failures are often consequences. If several ranks fail at the same time, the lowest rank counts.
+
+        A crash is not the root cause if another rank failed in another way within 5 s. Neither is a crash
+        about a lost peer if another rank crashed for another reason within that time: losing a peer crashes a
+        rank, and this crash may be seen first.
+
+        If the crash is about a lost peer, and another rank had ended before with exit code 0, that rank is
+        the cause: it left too early.
         """
         failed = sorted((rank for rank in self.ranks if rank.diagnosis), key=_ended_at)
         together = [rank for rank in failed if _ended_at(rank) - _ended_at(failed[0]) <= _TOGETHER_SECONDS]
@@ -75,12 +78,12 @@ class Observation:
 
     @property
     def failed_at(self) -> float | None:
-        """When the first rank failed, in seconds since 1970, if it is known."""
+        """The time at which the first rank failed, in seconds since 1970; None if it is unknown."""
         return min((rank.ended_at for rank in self.ranks if rank.diagnosis and rank.ended_at), default=None)
 
     @property
     def eviction(self) -> Eviction | None:
-        """The first notice that others stop a rank; None if no rank got one."""
+        """The first notice by which others stop a rank; None if no rank got one."""
         found = [rank.eviction for rank in self.ranks if rank.eviction]
         return min(found, key=lambda each: each.at, default=None)
 
@@ -143,7 +146,7 @@ Watch = AsyncGenerator[tuple[GroupRef, Observation] | Mark, None]
 async def snapshot_of(watch: Watch) -> dict[GroupRef, Observation]:
     """Read a watch up to its mark, and return all groups. The watch then continues with changes.
 
-    Raises BackendUnavailable if the engine does not answer, or the watch ends before its mark.
+    Raises BackendUnavailable if the engine does not answer, or if the watch ends before its mark.
     """
     found: dict[GroupRef, Observation] = {}
     async for change in watch:
@@ -170,11 +173,13 @@ class Backend(LiveLogs, Protocol):
 
         A launch may be repeated: existing instances are adopted, and an instance that may have run is never
         created again. So a group whose master is gone raises LaunchFailed. If the launch of the job was
-        complete (`was_launched`), missing ranks are not created. A rank that has failed is restarted if the
-        job wants more restarts than it has had, and continues its log. One that still runs is killed first.
+        complete (`was_launched`), missing ranks are not created.
 
-        Raises LaunchFailed if a retry is pointless, and BackendUnavailable if it may help. In both cases the
-        instances that were created stay, for the next `launch` or for `stop`: the caller stores the diagnosis
+        A rank that has failed is restarted if the job wants more restarts than the rank has had. Its log is
+        continued. A rank that still runs is killed first.
+
+        Raises LaunchFailed if a retry is pointless, and BackendUnavailable if a retry may help. In both
+        cases, the created instances stay for the next `launch` or for `stop`: the caller stores the diagnosis
         before they are removed.
         """
         ...
@@ -193,9 +198,9 @@ class Backend(LiveLogs, Protocol):
     async def stop(
         self, group: GroupRef, grace: timedelta, keep_until: datetime | None = None
     ) -> Observation | None:
-        """End every process of the group, at the latest after `grace`, and return when all have ended.
+        """End every process of the group, at the latest after `grace`. Return when all have ended.
 
-        Returns how the ranks ended, or None if the group is unknown. A stop may be repeated. With
+        The result says how the ranks ended; it is None if the group is unknown. A stop may be repeated. With
         `keep_until`, objects of the group that run nothing stay until a `sweep` after that time.
         """
         ...
@@ -221,11 +226,11 @@ class Inventory(Protocol):
     """An optional part of a backend: the machines of its engine. A backend may lack it."""
 
     def machines(self) -> Machines:
-        """Yield all machines by name, then END_OF_SNAPSHOT, then each one that changes; None: it is gone.
+        """Yield all machines by name, then END_OF_SNAPSHOT, then each machine that changes; None: it is gone.
 
-        Machines whose flavor no job may use are left out, and so may be intermediate changes. What the
-        attempts of this service use by the scheduler's decision counts as free. Raises BackendUnavailable if
-        the machines cannot be read.
+        Machines whose flavor no job may use are left out. Intermediate changes may be left out, too. The
+        resources that this service's attempts use by the scheduler's decision count as free. Raises
+        BackendUnavailable if the machines cannot be read.
         """
         ...
 
@@ -236,11 +241,11 @@ class RankAccess(Protocol):
     async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
         """Run a command of the service in the place of a rank, and return the beginning of its output.
 
-        It runs as the rank's user, inside of its container or pod. The process backend runs it beside the
-        rank, with the rank's first process in the variable RANK_PID. Cancelling the call does not always end
-        the command, so the command has to end by itself.
+        The command runs as the rank's user, inside its container or pod. The process backend runs it beside
+        the rank, with the rank's first process in the variable RANK_PID. Cancelling the call does not always
+        end the command, so the command has to end by itself.
 
         Raises NotPossible with the reason if the rank does not run, if the engine refuses the command, or if
-        the image lacks it, and BackendUnavailable if the engine does not answer.
+        the image lacks it. Raises BackendUnavailable if the engine does not answer.
         """
         ...

@@ -1,4 +1,4 @@
-"""A backend that simulates groups in memory. Their parameters say what they do.
+"""A backend that simulates groups in memory. Their parameters describe their behavior.
 
 It serves tests, trials of clients, and load tests without processes. It fulfils the whole contract of
 Backend, which the same tests check. Its groups are in a `FakeWorld`, which outlives the backend, as machines
@@ -56,13 +56,13 @@ class FakeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeMachine:
-    """A simulated machine, and the resources that others take of it."""
+    """A simulated machine, and the resources that others use on it."""
 
     flavor: str
     offers: Mapping[str, int]
     """The resources of the machine, in the units of Machine."""
     taken: Mapping[str, int] = field(default_factory=dict)
-    """The resources that others take, and give back when they end."""
+    """The resources that others use, and give back when they end."""
     stays: Mapping[str, int] = field(default_factory=dict)
     """The resources that others always take."""
     is_open: bool = True
@@ -127,7 +127,7 @@ class FakeWorld:
         self.feed.publish(group, Observation(tuple(found.ranks)))
 
     def evict(self, group: GroupRef, rank: int, eviction: Eviction) -> None:
-        """Give one rank the notice that others stop it. It runs on until the service stops it."""
+        """Give one rank a notice that others stop it. It runs until the service stops it."""
         found = self.live[group]
         found.ranks[rank] = replace(found.ranks[rank], eviction=eviction)
         self.feed.publish(group, Observation(tuple(found.ranks)))

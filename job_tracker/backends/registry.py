@@ -80,16 +80,17 @@ class Opened:
     on_save: JobObserver = ignore_job
     """Called with each stored change of a job, to show it to users of the engine."""
     on_waiting: WaitingObserver | None = None
-    """Called with queued jobs whose reason for waiting has changed, likewise."""
+    """Called with queued jobs whose reason for waiting has changed, to show it to users of the engine."""
     silent_seconds: Callable[[], float | None] = lambda: None
     """Seconds without a message from an engine that sends one at least once a minute; None for other engines.
     """
 
 
 class BackendPlugin(Protocol):
-    """A kind of backend: its settings, its part in admission, and how to open it.
+    """A kind of backend: its settings, its part in admission, and the function that opens it.
 
-    Plugins inherit from this class, which has defaults for what they do not define, even in later versions.
+    Plugins inherit from this class. It has defaults for everything that they do not define, even in later
+    versions.
     """
 
     settings_model: ClassVar[type[Config]]
@@ -112,7 +113,7 @@ class BackendPlugin(Protocol):
     def flavors(self) -> Mapping[str, Mapping[str, str]]:
         """The flavors whose machines the settings describe, with the labels of these machines, by name.
 
-        The capacity of one that `scheduling.flavors` does not have is what its machines have.
+        If `scheduling.flavors` has no capacity for a flavor, its capacity is that of its machines.
         """
         return {}
 
@@ -123,7 +124,7 @@ class BackendPlugin(Protocol):
     ) -> None:
         """Check the settings for the cluster's own queue that decides when jobs start; None: there is none.
 
-        `priorities` are the classes of jobs. Raises ValueError that begins with a field.
+        `priorities` are the classes of jobs. Raises a ValueError that begins with a field.
         """
         if delegate is not None:
             raise ValueError(f"delegate: {quoted(delegate)} is not possible: this backend has no such queue")
@@ -174,7 +175,7 @@ class BackendPlugin(Protocol):
 
 
 class BrokenPlugin(Exception):
-    """An installed backend cannot be used. Says which one, why, and what to do."""
+    """An installed backend cannot be used. The message says which one, why, and what to do."""
 
 
 @cache

@@ -173,7 +173,7 @@ class Algorithm(Config):
         )
 
     def command_of(self, role: str, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The command of a role: its own, or `command` of the recipe. Empty: the command of the image."""
+        """Return the command of a role, or else that of the recipe. Empty: the command of the image."""
         own = self.roles.get(role)
         return (own.command if own else ()) or command
 
@@ -196,7 +196,7 @@ class Algorithm(Config):
         )
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
-        """The variables of the processes: the parameters that were sent, and the defaults of the others.
+        """Return the variables of the processes: the sent parameters, and the defaults of the others.
 
         Raises InvalidField for the first parameter that is not allowed.
         """
@@ -241,7 +241,7 @@ def _as_json(free: Mapping[str, str]) -> str:
 def algorithm_model(
     recipes: Mapping[str, type[BaseModel]], role_options: Mapping[str, type[BaseModel]]
 ) -> type[Algorithm]:
-    """The model of an algorithm, with a field for the recipe of each backend.
+    """Return the model of an algorithm, with a field for the recipe of each backend.
 
     `role_options` has the model of the options that a role can have, by backend.
     """

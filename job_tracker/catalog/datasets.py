@@ -31,5 +31,5 @@ class Dataset(Config):
         return self
 
     def folder(self, dataset_id: str, version: str) -> str:
-        """The URI of one version's folder."""
+        """Return the URI of one version's folder."""
         return self.uri.format(dataset_id=dataset_id, version=version)

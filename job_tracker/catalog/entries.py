@@ -19,7 +19,7 @@ _MOST_SHOWN = 20
 
 
 class Origin(StrEnum):
-    """Where an entry comes from."""
+    """The origin of an entry."""
 
     SHIPPED = "shipped"
     """It is built in."""
@@ -82,7 +82,10 @@ class FixedCatalog:
 
 
 def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[Entry[T], T]:
-    """The entry with this name, and its value. Raises UnknownReference, or InvalidField for a broken one."""
+    """Return the entry with this name, and its value.
+
+    Raises UnknownReference, or InvalidField if it is broken.
+    """
     entry = entries.get(name)
     if entry is None:
         raise UnknownReference(field, f"{quoted(name)} doesn't exist; configured: {listed(entries)}")
@@ -92,7 +95,7 @@ def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[En
 
 
 def listed(names: Collection[str]) -> str:
-    """The first of the names, for a message."""
+    """Return the first of the names, for a message."""
     shown = sorted(names)[:_MOST_SHOWN]
     more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) else []
     return ", ".join([*shown, *more]) or "none"

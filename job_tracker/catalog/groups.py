@@ -39,7 +39,7 @@ class RoleRecipe(Config):
     )
 
     def options(self, backend: str) -> Any:
-        """The options of this role on a backend; None if the backend has no options for roles."""
+        """Return the options of this role on a backend; None if the backend has no options for roles."""
         return getattr(self, backend, None)
 
 
@@ -82,7 +82,7 @@ class Composition:
 
 
 def instances_parameter(role: str) -> str:
-    """The name of the parameter for the number of instances of a role."""
+    """Return the name of the parameter for the number of instances of a role."""
     return f"{role.upper()}_INSTANCES"
 
 
@@ -117,7 +117,7 @@ class Composer:
         return (INSTANCES_PARAMETER, *least, *map(instances_parameter, self.roles))
 
     def problem(self) -> str | None:
-        """The first conflict between the configuration and the framework, or None."""
+        """Return the first conflict between the configuration and the framework, or None."""
         for role, recipe in self.roles.items():
             known = self.traits.roles.get(role)
             if known is None:
@@ -165,7 +165,7 @@ class Composer:
             raise InvalidField(field, f"not allowed: {reason}; leave the parameter out")
 
     def compose(self, sent: Mapping[str, str], capacity: int) -> Composition:
-        """The requested group. Raises InvalidField if the parameters break a rule."""
+        """Return the requested group. Raises InvalidField if the parameters break a rule."""
         most = min(capacity, self.max_instances or capacity)
         if sent.get(INSTANCES_PARAMETER) == "auto":
             raise InvalidField(

@@ -32,7 +32,7 @@ class JobDefaults:
     numbers: NumberPolicy = field(default_factory=NumberPolicy)
 
     def retry_of(self, sent: Mapping[str, Any]) -> RetryPolicy:
-        """The retry policy of a job. Raises InvalidField."""
+        """Return the retry policy of a job. Raises InvalidField."""
         policy = self.retry
         if "max_attempts" in sent:
             if not 1 <= sent["max_attempts"] <= MAX_ATTEMPTS:
@@ -57,7 +57,8 @@ class JobDefaults:
     def deadlines_of(
         self, sent: Mapping[str, float], progress_of_algorithm: timedelta | None = None
     ) -> Deadlines:
-        """The deadlines of a job of an algorithm, which may have its own default for progress; 0 means none.
+        """Return the deadlines of a job, for which its algorithm may have a default for progress; 0 means
+        none.
 
         Raises InvalidField.
         """
@@ -67,7 +68,10 @@ class JobDefaults:
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
 
     def numbers_of(self, sent: Mapping[str, Any], of_algorithm: OnNonfinite | None) -> NumberPolicy:
-        """The number policy of a job of an algorithm, which may have its own default. Raises InvalidField."""
+        """Return the number policy of a job, for which its algorithm may have a default.
+
+        Raises InvalidField.
+        """
         policy = replace(self.numbers, on_nonfinite=of_algorithm) if of_algorithm else self.numbers
         if "on_nonfinite" in sent:
             word = sent["on_nonfinite"]
@@ -96,7 +100,7 @@ def patterns(field: str, words: Sequence[str]) -> tuple[str, ...]:
 
 
 def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
-    """The categories with these names; `any` stands for all. Raises InvalidField."""
+    """Return the categories with these names; `any` stands for all. Raises InvalidField."""
     known = set(Category)
     for word in words:
         if word != ANY_FAILURE and word not in known:
@@ -108,7 +112,7 @@ def categories(field: str, words: Sequence[str]) -> tuple[Category, ...]:
 
 
 def duration(field: str, seconds: float) -> timedelta:
-    """The duration of a request. Raises InvalidField."""
+    """Return the duration of a request. Raises InvalidField."""
     if not 0 <= seconds <= MAX_DURATION.total_seconds():
         raise InvalidField(field, f"{seconds:g} s is not allowed; allowed: 0 to {MAX_DURATION.days} days")
     return timedelta(seconds=seconds)

@@ -9,7 +9,7 @@ Options = TypeVar("Options", bound=BaseModel)
 
 
 def overlay(kind: type[Options], below: Options, over: BaseModel) -> Options:
-    """Options `below`, overridden by those that `over` sets. Options that `kind` does not have are dropped.
+    """Return `below` overridden by `over`, without the options that `kind` does not have.
 
     Tables are merged by key. Lists are joined; a volume replaces another at the same path. Other values are
     replaced.

@@ -55,7 +55,7 @@ class Toleration(Config):
 
 
 class Placement(Config):
-    """How near to each other the pods of an attempt run."""
+    """The placement of an attempt's pods relative to each other."""
 
     near: Place | None = Field(default=None, description="Run all pods in one `machine`, `rack` or `zone`.")
     apart: Place | None = Field(
@@ -116,12 +116,12 @@ class RequestedPodOptions(Config):
     )
 
     def as_options(self) -> InstanceOptions:
-        """The options that are set, without defaults."""
+        """Return the options that are set, without defaults."""
         return _OPTIONS.validate_python(self.model_dump(exclude_unset=True))
 
 
 def requested(options: InstanceOptions) -> RequestedPodOptions:
-    """The options that are set, as a layer. Raises ValueError for one that is no longer allowed."""
+    """Return the options that are set, as a layer. Raises ValueError for one that is no longer allowed."""
     return RequestedPodOptions.model_validate(
         {name: value for name, value in asdict(options).items() if value}
     )

@@ -38,7 +38,7 @@ BYTES = ("memory", "ephemeral-storage")
 
 
 def amount(quantity: str) -> Decimal:
-    """The number of a quantity, such as 0.5 for "500m". Raises ValueError."""
+    """Return the number of a quantity, such as 0.5 for "500m". Raises ValueError."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(
@@ -77,7 +77,7 @@ def _is_below(domain: str, *domains: str) -> bool:
 
 
 def key_prefix(key: str) -> str:
-    """The prefix (domain) of the key of a label or annotation; empty if it has none."""
+    """Return the prefix (domain) of the key of a label or annotation; empty if it has none."""
     prefix, slash, _ = key.partition("/")
     return prefix if slash else ""
 

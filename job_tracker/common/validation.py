@@ -36,7 +36,7 @@ class Problem:
 
 
 def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
-    """The problems of a document that was validated as `model`.
+    """Return the problems of a document that was validated as `model`.
 
     A reason has the value, quoted and cut to one short line, and the allowed values. It never has the value
     of a field that holds a SecretStr or has `secret` in its path.
@@ -45,7 +45,10 @@ def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
 
 
 def explain(error: Exception, model: Any = None) -> str:
-    """One line for an error, perhaps a ValidationError of `model`. Without the model it has no values."""
+    """Explain an error in one line.
+
+    For a ValidationError of `model`, it has values; without the model, none.
+    """
     if isinstance(error, ValidationError):
         return "; ".join(dict.fromkeys(map(str, problems(error, model))))
     return str(error)
@@ -83,7 +86,7 @@ def _reason(details: Any, value: Any) -> str:
 
 
 def _member(kind: Any, part: str | int) -> tuple[Any, bool]:
-    """The type at a part of a path, and whether the part is only the tag of a union's member."""
+    """Return the type at a part of a path, and whether the part is only the tag of a union's member."""
     kind = _bare(kind)
     if _is_model(kind):
         field = kind.model_fields.get(part)

@@ -24,11 +24,11 @@ class QueueHealth:
     depth: int
     """The number of keys that wait for a worker."""
     oldest_seconds: float
-    """How long the first of these keys has waited."""
+    """The time that the first of these keys has waited."""
     longest_seconds: float
-    """How long the slowest worker has worked on its key."""
+    """The time that the slowest worker has worked on its key."""
     retries: int
-    """How often the work on any key has failed."""
+    """The number of times that work on any key has failed."""
 
 
 class WorkQueue(Generic[K]):

@@ -129,7 +129,7 @@ class DeclaredCatalog:
 
     @property
     def problem(self) -> str:
-        """Why the files are not in use as they are now; empty if they are."""
+        """The reason why the current files are not in use; empty if they are."""
         return self._refused.problem or self._problem_of_files() or ""
 
     def declare(self, read_files: ReadFiles, problem: Callable[[], str | None] = lambda: None) -> None:
@@ -342,7 +342,7 @@ class DeclaredCatalog:
 
 
 def _recipes(entries: Mapping[str, Entry[QueueRecipe]]) -> dict[str, QueueRecipe]:
-    """The recipes of queues that were declared by the API."""
+    """Return the recipes of queues that were declared by the API."""
     return {name: each.value for name, each in entries.items() if each.value and each.origin is Origin.API}
 
 

@@ -40,7 +40,7 @@ class Reader:
     check_algorithm: Callable[[str, Algorithm], None]
     """Raises ValueError unless the algorithm can run here. The text comes before names of fields."""
     refusal: str = ""
-    """Why the service takes no algorithms by the API; empty if it does."""
+    """The reason why the service takes no algorithms by the API; empty if it takes them."""
     dataset_uris: tuple[str, ...] = ()
     """The folders in which datasets may be."""
 
@@ -201,7 +201,7 @@ def _no_constant(name: str) -> None:
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """The texts in a value, names included. Raises InvalidField if it is deeper than any definition."""
+    """Yield the texts in a value, names included. Raises InvalidField if it is deeper than any definition."""
     if depth > _DEEPEST:
         raise InvalidField(FIELD, "it is nested too deeply")
     if isinstance(value, str):

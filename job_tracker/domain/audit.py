@@ -27,7 +27,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Outcome(StrEnum):
-    """How an action ended."""
+    """The outcome of an action."""
 
     DONE = "done"
     """It changed something."""
@@ -51,7 +51,7 @@ class AuditEvent:
     caller: str = ""
     """The name of the caller; empty if it could not be identified."""
     means: str = ""
-    """How the caller was identified; see Means."""
+    """The means by which the caller was identified; see Means."""
     credential: str = ""
     """The visible id of the caller's token."""
     address: str = ""
@@ -61,7 +61,7 @@ class AuditEvent:
     """The object of the action, for example "job 12" or "member alice"."""
     detail: str = ""
     count: int = 1
-    """How many equal events this one stands for. `at` and `request_id` are those of the first."""
+    """The number of equal events that this one stands for. `at` and `request_id` are those of the first."""
     request_id: str = ""
 
 

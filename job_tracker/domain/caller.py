@@ -12,7 +12,7 @@ ALL_PROJECTS: Final = "*"
 
 
 class Means(StrEnum):
-    """How a caller is identified."""
+    """The means by which a caller is identified."""
 
     OPEN = "open"
     """No identification: the service asks for no proof.

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class EvictionReason(StrEnum):
-    """Why the engine ends a rank. The values are stable."""
+    """The reason why the engine ends a rank. The values are stable."""
 
     DRAINED = "drained"
     """Evicted through the API: a drain of its node, an autoscaler, the notice of a spot machine."""

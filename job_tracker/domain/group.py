@@ -69,7 +69,7 @@ class Toleration:
     effect: str | None = None
     """None matches every effect."""
     toleration_seconds: int | None = None
-    """How long a NoExecute taint is tolerated; None: for ever."""
+    """The time that a NoExecute taint is tolerated; None: for ever."""
 
 
 class Place(StrEnum):
@@ -88,7 +88,7 @@ class Place(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """How near to each other the instances of an attempt run."""
+    """The placement of an attempt's instances relative to each other."""
 
     near: Place | None = None
     """All in one such place."""
@@ -157,7 +157,7 @@ class GroupSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Environment variables that the configuration sets for every process of the algorithm."""
     elastic: Elastic | None = None
-    """How the group continues after it loses workers; None: the failure of any rank ends the attempt."""
+    """The rules for a group that loses workers. None: the failure of any rank ends the attempt."""
     ends_with_master: bool = False
     """Whether only the master ends by itself, as with parameter servers."""
 

@@ -11,7 +11,7 @@ from job_tracker.domain.states import LIVE_STATES, JobState
 
 
 class PreemptionReason(StrEnum):
-    """Why an attempt is stopped although it could go on. The values are stable."""
+    """The reason why an attempt is stopped although it could go on. The values are stable."""
 
     PRIORITY = "priority"
     """The other job has a higher priority in the same queue."""

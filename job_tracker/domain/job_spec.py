@@ -83,7 +83,7 @@ class JobSpec:
     priority: int = 0
     """Within its queue, jobs with a higher priority start first."""
     expected: timedelta | None = None
-    """How long an attempt runs, as the caller says; None: not said."""
+    """The run time of an attempt, as the caller states it; None: not stated."""
     flavor: str = ""
     """The kind of machine on which the job runs; empty: any."""
 

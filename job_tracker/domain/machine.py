@@ -28,4 +28,4 @@ class Machine:
     """Whether instances may start here. False, for example, while the machine does not answer."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
-    """Where it stands: the name of each kind of place that is known."""
+    """The position of the machine: the name of each kind of place that is known."""

@@ -17,7 +17,7 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankPace:
-    """Where one process of a group stands. Times are in seconds, and 0 if they are unknown."""
+    """The position of one process of a group in the training. Times are in seconds, and 0 if unknown."""
 
     process: int
     """The number of the process in its group. A rank may have several."""
@@ -29,7 +29,7 @@ class RankPace:
     waiting_seconds: float = 0.0
     """The time within a step in which it waited for others."""
     slowness: float = 0.0
-    """How many times longer its own work takes than that of the median process; 0 unless it is slow."""
+    """The time of its own work, divided by that of the median process; 0 unless it is slow."""
     slow_since: datetime | None = None
     stack: str = ""
     """The calls of its main thread soon after it became slow, the innermost last; empty: unknown."""

@@ -69,7 +69,7 @@ class NumberPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
-    """How a group continues after it loses workers: each is restarted while the others train on."""
+    """The rules by which a group continues after it loses workers: they restart while the others train on."""
 
     min_instances: int
     """With fewer instances, training waits for the restarted ones."""
@@ -90,7 +90,7 @@ class ProjectLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadlines:
-    """How long a job may stay in a state before it fails. None: for ever."""
+    """The longest time that a job may stay in each state before it fails. None: for ever."""
 
     queue: timedelta | None = None
     """In the queue, each time it is queued."""

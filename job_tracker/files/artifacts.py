@@ -38,7 +38,7 @@ class ModelFiles:
         self._root = storage_root
 
     async def list(self, job: Job) -> Sequence[ModelFile]:
-        """The files of the job's model, sorted by name, at most MAX_ARTIFACTS of them.
+        """Return the files of the job's model, sorted by name, at most MAX_ARTIFACTS of them.
 
         Raises StorageUnavailable.
         """
@@ -63,7 +63,7 @@ class ModelFiles:
             return None
 
     async def read(self, job: Job, name: str) -> AsyncGenerator[bytes, None]:
-        """The content of a file of the model, in pieces.
+        """Yield the content of a file of the model, in pieces.
 
         Raises InvalidField, UnknownReference and StorageUnavailable.
         """
@@ -90,7 +90,7 @@ class ModelFiles:
 
 
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
-    """All artifacts by name, and whether `read` gives their content. A report replaces a file."""
+    """Return all artifacts by name, and whether `read` gives their content. A report replaces a file."""
     by_name = {artifact.name: artifact for artifact in reported}
     found = {file.name: file for file in files}
     artifacts = [

@@ -55,7 +55,8 @@ class JobFiles(Protocol):
 
 
 def job_files(folder: str, *, within: str = "") -> JobFiles:
-    """The files below `folder`, an fsspec URI. `within` is a URI above it that only operators can write."""
+    """Return the files below `folder`, an fsspec URI. Only operators can write at the URI `within` above
+    it."""
     filesystem, path = fsspec.core.url_to_fs(folder)
     if not isinstance(filesystem, LocalFileSystem):
         filesystem.invalidate_cache()  # so that files that another service has just written are found

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
-    """The result of `work`. Errors other than TrackerError become StorageUnavailable.
+    """Return the result of `work`. Errors other than TrackerError become StorageUnavailable.
 
     An executor's thread is not used, since the program would wait for it before it ends.
     """
@@ -49,7 +49,7 @@ def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
 async def patiently(
     work: Callable[[], T], name: str, *, seconds: float, dispose: Callable[[T], object] | None = None
 ) -> T:
-    """The result of `work`. Raises StorageUnavailable with `name` if it fails or takes too long.
+    """Return the result of `work`. Raises StorageUnavailable with `name` if it fails or takes too long.
 
     A result that comes too late is passed to `dispose`, in a thread.
     """

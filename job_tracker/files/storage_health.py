@@ -1,4 +1,4 @@
-"""Whether the storage of models, checkpoints and logs answers, and how much room it has."""
+"""The health of the storage of models, checkpoints and logs: whether it answers, and its free space."""
 
 import shutil
 import time
@@ -21,13 +21,13 @@ class StorageHealth:
     place: str
     """An fsspec URI, or a folder."""
     problem: str = ""
-    """Why it cannot be used; empty: it answers."""
+    """The reason why it cannot be used; empty: it answers."""
     seconds: float = 0.0
-    """How long it took to answer."""
+    """The time that it took to answer."""
     free: int | None = None
     """Bytes; None: not known."""
     size: int | None = None
-    """Bytes of the whole file system, likewise."""
+    """Bytes of the whole file system; None: not known."""
 
 
 async def storage_health(root: str) -> StorageHealth:

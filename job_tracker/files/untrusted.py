@@ -43,7 +43,7 @@ class Place:
     parts: tuple[str, ...] = ()
 
     def __truediv__(self, name: str) -> "Place":
-        """A place below this one. Raises Suspicious for a name that leads elsewhere."""
+        """Return a place below this one. Raises Suspicious for a name that leads elsewhere."""
         parts = PurePosixPath(name).parts
         if not parts or "\0" in name or name.startswith("/") or ".." in parts:
             raise Suspicious(errno.EINVAL, "is not a relative name without ..", name)
@@ -110,7 +110,7 @@ class Place:
             return False
 
     def names(self, most: int) -> list[str]:
-        """The sorted names in the folder. If there are more than `most`, an arbitrary `most` of them."""
+        """Return the sorted names in the folder; if there are more than `most`, any `most` of them."""
         folder = self.open_folder()
         try:
             with os.scandir(folder) as entries:
@@ -232,7 +232,7 @@ class Place:
 
 
 def place_of(path: Path) -> Place:
-    """The place of a path in a trusted folder."""
+    """Return the place of a path in a trusted folder."""
     return Place(path.parent, (path.name,))
 
 
@@ -273,7 +273,7 @@ def _open_to_owner(name: str, folder: int) -> None:
 
 
 def _entries(folder: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
-    """The first `most` entries of an open folder, which is closed afterwards."""
+    """Yield the first `most` entries of an open folder, which is closed afterwards."""
     try:
         with os.scandir(folder) as entries:
             for _, entry in zip(range(most), entries, strict=False):
@@ -321,6 +321,6 @@ def _take_each(folder: int, take: Callable[[int, str, bool], None]) -> None:
 
 
 def _some(folder: int) -> list[tuple[str, bool]]:
-    """The first entries of an open folder, and whether each is a folder."""
+    """Return the first entries of an open folder, and whether each is a folder."""
     with os.scandir(folder) as entries:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in islice(entries, _AT_ONCE)]

@@ -43,7 +43,7 @@ class GroupLayout:
         return len(self.addresses)
 
     def of_role(self, *roles: str) -> list[Address]:
-        """The addresses of the instances with one of these roles, by rank."""
+        """Return the addresses of the instances with one of these roles, by rank."""
         return [address for address, role in zip(self.addresses, self.roles, strict=True) if role in roles]
 
     def index_in_role(self, rank: int) -> int:
@@ -89,11 +89,11 @@ class Framework(Protocol):
         ...
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """The environment variables by which the instance `rank` joins its group."""
+        """Return the environment variables by which the instance `rank` joins its group."""
         ...
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The command of an instance that starts its training processes, each of which runs `command`."""
+        """Return the command that starts the training processes of an instance. Each runs `command`."""
         ...
 
 
@@ -101,7 +101,7 @@ class StartedAsIs:
     """A base of frameworks whose programs need no launcher."""
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG002
-        """The command, unchanged."""
+        """Return the command, unchanged."""
         return command
 
 

@@ -14,7 +14,7 @@ class Horovod:
     traits = Traits(starts_processes=True)
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """The environment variables by which the first process of the instance `rank` joins its group."""
+        """Return the environment variables by which an instance's first process joins its group."""
         local_size = layout.processes_per_instance
         places = {"RANK": str(rank * local_size), "LOCAL_RANK": "0"}
         size = str(layout.size * local_size)
@@ -37,6 +37,6 @@ class Horovod:
         }
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The command itself if the instance has one process; otherwise the launcher with the command."""
+        """Return the command itself if the instance has one process; else the launcher with the command."""
         alone = layout.processes_per_instance == 1
         return command if alone else ("python", "-m", "trainer_kit.horovod_instance", *command)

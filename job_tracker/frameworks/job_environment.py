@@ -22,7 +22,7 @@ ExtraEnvironment = Callable[[Job], Mapping[str, str]]
 
 
 def nothing_more(_job: Job) -> Mapping[str, str]:
-    """An ExtraEnvironment without variables."""
+    """Return an ExtraEnvironment without variables."""
     return {}
 
 

@@ -17,7 +17,7 @@ class Mpi:
     traits = Traits(starts_processes=True, roles={_LAUNCHER: Role(at_most=1, takes_rank_0=True)})
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """The environment variables by which the instance `rank` joins its group."""
+        """Return the environment variables by which the instance `rank` joins its group."""
         return {
             "MASTER_ADDR": layout.master.host,
             "MASTER_PORT": str(layout.master.port),
@@ -32,5 +32,5 @@ class Mpi:
         layout: GroupLayout,  # noqa: ARG002  # it is in the environment of each instance
         command: tuple[str, ...],
     ) -> tuple[str, ...]:
-        """The command, started in every instance by the launcher."""
+        """Return the command, started in every instance by the launcher."""
         return ("python", "-m", "trainer_kit.mpi", *command)

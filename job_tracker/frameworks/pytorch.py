@@ -20,7 +20,7 @@ class PyTorch:
     traits = Traits(starts_processes=True, is_elastic=True)
 
     def environment(self, layout: GroupLayout, rank: int) -> Mapping[str, str]:
-        """The environment variables by which the instance `rank` joins its group."""
+        """Return the environment variables by which the instance `rank` joins its group."""
         master = {"MASTER_ADDR": layout.master.host, "MASTER_PORT": str(layout.master.port)}
         group = {
             "PET_NNODES": str(layout.size),
@@ -33,14 +33,16 @@ class PyTorch:
         return {**(group_variables(layout, rank) if layout.processes_per_instance == 1 else master), **group}
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """The command itself if the instance has one process; otherwise torchrun, which reads PET_*, with the
-        command."""
+        """Return the command itself if the instance has one process; otherwise torchrun with the command.
+
+        torchrun reads PET_*.
+        """
         is_plain = layout.processes_per_instance == 1 and layout.elastic is None
         return command if is_plain or command[0] == _LAUNCHER else (_LAUNCHER, "--no-python", *command)
 
 
 def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
-    """The variables of torchrun's elastic rendezvous (pytorch.org, "Rendezvous").
+    """Return the variables of torchrun's elastic rendezvous (pytorch.org, "Rendezvous").
 
     The master's agent hosts its store. `is_host` tells each agent whether it is the master's. Without it,
     agents would compare host names, which may not resolve yet, and which are the same for all agents on one

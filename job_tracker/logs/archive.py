@@ -76,7 +76,7 @@ class LogArchive:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The records after a time, or the last lines of them. Raises LogsNotFound if there is no log."""
+        """Yield the records after a time, or their last lines. Raises LogsNotFound if there is no log."""
         start = Start()
         if after or tail_lines is not None:
             index = await self._index(group, rank)

@@ -19,7 +19,7 @@ class LiveLogs(Protocol):
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The rank's log in pieces of whole records (see writing.py), in the order of time.
+        """Yield the rank's log in pieces of whole records (see writing.py), in the order of time.
 
         Gives the records after `after`, and at most the last `tail_lines` lines. `follow` continues until the
         rank has ended. Raises LogsNotFound if there is no log, and BackendUnavailable, also between pieces,

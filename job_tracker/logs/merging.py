@@ -74,7 +74,7 @@ class _Heads:
                     await self._changed.wait()
 
     def take(self) -> tuple[int, bytes]:
-        """The earliest records: those of one log up to the time of the next record of another."""
+        """Return the earliest records: those of one log up to the time of the next record of another."""
         rank = min(self._heads, key=lambda each: self._heads[each].time)
         head = self._heads[rank]
         bounds = [other.time for each, other in self._heads.items() if each != rank]
@@ -90,13 +90,13 @@ class _Heads:
         return rank, piece
 
     def _silent(self) -> list[int]:
-        """The ranks whose logs have not ended and whose next record is not known yet."""
+        """Return the ranks whose logs have not ended and whose next record is not known yet."""
         return [
             rank for rank, reader in self._readers.items() if not reader.done() and rank not in self._heads
         ]
 
     def _patience(self, silent: list[int]) -> float | None:
-        """Seconds for which the first record still has to wait.
+        """Return the seconds for which the first record still has to wait.
 
         None: it waits until the next record of every log is known.
         """

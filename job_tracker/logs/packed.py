@@ -30,7 +30,7 @@ _MOST_ENTRIES: Final = 1400
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where a block begins, the lines before it, and the time of its first record."""
+    """The offset of a block, the lines before it, and the time of its first record."""
 
     offset: int
     lines: int
@@ -39,7 +39,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where reading begins, and the number of lines to skip from there."""
+    """The offset at which reading begins, and the number of lines to skip from there."""
 
     offset: int = 0
     skipped: int = 0

@@ -21,15 +21,15 @@ class Position:
     read: Mapping[int, bytes] = field(default_factory=dict)
 
     def after(self, rank: int) -> bytes:
-        """The time of the last record read of the rank; BEGINNING if none was read."""
+        """Return the time of the last record read of the rank; BEGINNING if none was read."""
         return self.read.get(rank, BEGINNING)
 
     def moved(self, rank: int, time: bytes) -> "Position":
-        """The position after a record with this time."""
+        """Return the position after a record with this time."""
         return replace(self, read={**self.read, rank: time})
 
     def __str__(self) -> str:
-        """The text that clients send back."""
+        """Return the text that clients send back."""
         return " ".join([str(self.attempt), *(f"{rank}={time.decode()}" for rank, time in self.read.items())])
 
     @classmethod

@@ -88,7 +88,7 @@ class LogReader:
         self._kept = OpenLogs("ended", ended)
 
     async def read(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
-        """The output of an attempt; nothing if there is no log.
+        """Yield the output of an attempt; nothing if there is no log.
 
         `follow` continues with new output until the attempt has ended, or the job if `attempt` is 0. Raises
         JobNotFound, InvalidField for a rank or attempt that the job does not have, LimitExceeded if too many
@@ -200,7 +200,7 @@ def _is_live(job: Job, attempt: int) -> bool:
 
 
 def _start(job: Job, wanted: LogRequest) -> Position:
-    """The position at which reading begins. Raises InvalidField."""
+    """Return the position at which reading begins. Raises InvalidField."""
     latest = max(job.attempt, 1)
     if not wanted.all_ranks and not 0 <= wanted.rank < job.spec.instances:
         raise InvalidField(

@@ -23,17 +23,17 @@ _SECOND = 10**9
 
 
 def text_of(piece: bytes) -> str:
-    """The printed text. Bytes that are not UTF-8 become replacement characters."""
+    """Return the printed text. Bytes that are not UTF-8 become replacement characters."""
     return text_bytes(piece).decode(errors="replace")
 
 
 def text_bytes(piece: bytes) -> bytes:
-    """The printed bytes."""
+    """Return the printed bytes."""
     return _RECORD.sub(rb"\1\2", piece)
 
 
 def timed_text_of(piece: bytes) -> str:
-    """The printed text with the time before each line."""
+    """Return the printed text with the time before each line."""
     texts, goes_on = [], False
     for record in records_of(piece):
         printed = record[TIME + 3 :]
@@ -44,7 +44,7 @@ def timed_text_of(piece: bytes) -> str:
 
 
 def lines_of(piece: bytes) -> Iterator[tuple[datetime, str]]:
-    """The printed lines without line breaks, each with the time of its beginning.
+    """Yield the printed lines without line breaks, each with the time of its beginning.
 
     Lines without a valid time are skipped: training code wrote them directly into its log file.
     """
@@ -61,7 +61,7 @@ def lines_of(piece: bytes) -> Iterator[tuple[datetime, str]]:
 
 
 def records_of(piece: bytes) -> list[bytes]:
-    """The records one by one."""
+    """Return the records one by one."""
     return _EACH.findall(piece)
 
 
@@ -71,18 +71,18 @@ def is_partial(record: bytes) -> bool:
 
 
 def first_time(piece: bytes) -> bytes:
-    """The time of the first record."""
+    """Return the time of the first record."""
     return piece[:TIME]
 
 
 def last_time(piece: bytes) -> bytes:
-    """The time of the last record."""
+    """Return the time of the last record."""
     begin = piece.rfind(b"\n", 0, len(piece) - 1) + 1
     return piece[begin : begin + TIME]
 
 
 def later(piece: bytes, time: bytes) -> bytes:
-    """The records after this time; b"" if there are none."""
+    """Return the records after this time; b"" if there are none."""
     if first_time(piece) > time:
         return piece
     if last_time(piece) <= time:
@@ -101,21 +101,21 @@ def is_time(text: bytes) -> bool:
 
 
 def time_of(moment: datetime) -> bytes:
-    """A moment as the time of a record. Moments before 1970 become 1970."""
+    """Return a moment as the time of a record. Moments before 1970 become 1970."""
     return time_at((max(moment, _EPOCH) - _EPOCH) // datetime.resolution * 1000)
 
 
 def nanoseconds(time: bytes) -> int:
-    """The time of a record in nanoseconds since 1970."""
+    """Return the time of a record in nanoseconds since 1970."""
     second = datetime.fromisoformat(time[:19].decode()).replace(tzinfo=UTC)
     return int((second - _EPOCH).total_seconds()) * _SECOND + int(time[20:29])
 
 
 def moment_of(time: bytes) -> datetime:
-    """The time of a record as a datetime, in microseconds."""
+    """Return the time of a record as a datetime, in microseconds."""
     return _EPOCH + timedelta(microseconds=nanoseconds(time) // 1000)
 
 
 def left_out(number: int, time: bytes) -> bytes:
-    """The record that stands for `number` missing bytes."""
+    """Return the record that stands for `number` missing bytes."""
     return b"%b F [... %d bytes of this log, times included, are not kept ...]\n" % (time, number)

@@ -48,7 +48,7 @@ async def read(
     is_growing: Callable[[], bool] | None = None,
     ended: asyncio.Event | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """The records after a time, or the last lines of them; new ones as long as `is_growing` is true.
+    """Yield the records after a time, or the last lines of them; new ones as long as `is_growing` is true.
 
     `ended`, if given, is an event that is set when the log stops growing: it ends a pause between two looks
     at once. A gap in the log gives a record with the number of missing bytes. Raises LogsNotFound if there is
@@ -84,7 +84,7 @@ async def _is_set(event: asyncio.Event, *, within: float) -> bool:
 
 
 def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
-    """The last lines of the output, at most `most_bytes`; "" if they cannot be read."""
+    """Return the last lines of the output, at most `most_bytes`; "" if they cannot be read."""
     try:
         log = _Folder(folder)
     except (LogsNotFound, OSError):
@@ -227,14 +227,14 @@ class _Folder:
             raise LogsNotFound(f"the log at {self._name} was removed")
 
     def segments(self) -> list[int]:
-        """The offsets of its segments, in order. Raises LogsNotFound if it has been removed."""
+        """Return the offsets of its segments, in order. Raises LogsNotFound if it has been removed."""
         self.check()
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry in islice(entries, _MOST_SEGMENTS)]
         return sorted(int(name) for name in names if _SEGMENT.fullmatch(name))
 
     def next(self, segment: int) -> int | None:
-        """The next segment, if there is one."""
+        """Return the next segment, if there is one."""
         return next((each for each in self.segments() if each > segment), None)
 
     def open(self, segment: int, offset: int = 0) -> BinaryIO | None:
@@ -273,7 +273,7 @@ def _whole_records(file: BinaryIO) -> bytes:
 
 
 def _place(log: _Folder, after: bytes, tail_lines: int | None) -> _Place:
-    """The first place after a time that is at most `tail_lines` lines before the end."""
+    """Return the first place after a time that is at most `tail_lines` lines before the end."""
     place = _place_after(log, after) if after else _BEFORE_ALL
     return place if tail_lines is None else max(place, _place_of_tail(log, tail_lines))
 

@@ -27,11 +27,11 @@ class Spool(Protocol):
     """Logs of stopped groups on their way to storage."""
 
     async def waiting(self) -> Sequence[GroupRef]:
-        """The stopped groups whose logs are in the spool."""
+        """Return the stopped groups whose logs are in the spool."""
         ...
 
     def read(self, group: GroupRef, rank: int) -> AsyncGenerator[bytes, None]:
-        """The log of a rank; see LiveLogs."""
+        """Yield the log of a rank; see LiveLogs."""
         ...
 
     async def drop(self, group: GroupRef) -> None:
@@ -55,7 +55,7 @@ class FolderSpool:
         """Return whether a group still runs, so that its logs are not ready yet. The backend sets this."""
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
-        """The existing folders of a rank's logs, by the number of restarts before each."""
+        """Return the existing folders of a rank's logs, by the number of restarts before each."""
         places = (self._folder(ref),) if ref.home else (self._old_folder(ref), self._folder(ref))
         found = {}
         for place in places:
@@ -76,7 +76,7 @@ class FolderSpool:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The log of a rank from start number `first` up to start number `before`, which is excluded.
+        """Yield the log of a rank from start number `first` up to start number `before`, which is excluded.
 
         With `tail_lines`, only these last lines of the last start. Raises LogsNotFound if the whole log is
         read and there is none.
@@ -103,7 +103,7 @@ class FolderSpool:
         after: bytes = BEGINNING,
         tail_lines: int | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """The log of a rank: earlier starts from the spool, then the `current` start from `live`.
+        """Yield the log of a rank: earlier starts from the spool, then the `current` start from `live`.
 
         If `live` raises one of `gone`, the rank was stopped, and the rest is read from the spool. Raises
         LogsNotFound if it is not there.
@@ -180,12 +180,12 @@ class FolderSpool:
         shutil.rmtree(gone, ignore_errors=True)
 
     def _folder(self, ref: GroupRef) -> Path:
-        """The folder of a group. Engines do not report whether the job has a home."""
+        """Return the folder of a group. Engines do not report whether the job has a home."""
         old = self._old_folder(ref)
         return old.with_name(f"{self._store_id}.{old.name}") if self._store_id else old
 
     def _old_folder(self, ref: GroupRef) -> Path:
-        """The folder of a group in versions without ids of stores."""
+        """Return the folder of a group in versions without ids of stores."""
         return self._root / f"{ref.name}.{ref.job_id}.{ref.attempt}"
 
     async def _write(

@@ -32,13 +32,13 @@ _SECOND = 10**9
 
 
 def time_at(nanoseconds: int) -> bytes:
-    """The time of a record: RFC 3339 in UTC with a fixed length, so that texts sort like times."""
+    """Return the time of a record: RFC 3339 in UTC with a fixed length, so that texts sort like times."""
     second, nanos = divmod(nanoseconds, _SECOND)
     return b"%b.%09dZ" % (_second_at(second), nanos)
 
 
 def parts_of(line: bytes) -> list[bytes]:
-    """The parts of a line, one for each record."""
+    """Return the parts of a line, one for each record."""
     parts = []
     while len(line) > LONGEST_PART:
         end = LONGEST_PART
@@ -59,7 +59,7 @@ class RecordMaker:
         self._rest = b""
 
     def records(self, data: bytes) -> bytes:
-        """The records that are complete after these bytes."""
+        """Return the records that are complete after these bytes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) <= LONGEST_PART and (not lines or len(max(lines, key=len)) <= LONGEST_PART):
             return self._made(lines, b"F")
@@ -71,7 +71,7 @@ class RecordMaker:
         return b"".join([*made, self._made(parts, b"P")])
 
     def rest(self) -> bytes:
-        """The record of a last line without a line break; b"" if there is none."""
+        """Return the record of a last line without a line break; b"" if there is none."""
         rest, self._rest = self._rest, b""
         return self._made([rest], b"P") if rest else b""
 

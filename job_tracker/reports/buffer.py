@@ -54,7 +54,7 @@ class ReportBuffer:
 
     def __init__(self, store: _Store, clock: Callable[[], datetime], ranks: RankBoard | None = None) -> None:
         self.ranks = ranks or RankBoard(now=clock)
-        """Where the processes of the attempts stand."""
+        """The positions of the attempts' processes."""
         self._store = store
         self._clock = clock
         self._pages: dict[Attempt, _Page] = {}
@@ -101,7 +101,7 @@ class ReportBuffer:
         self._wake.set()
 
     async def progress_of(self, attempt: Attempt) -> Progress:
-        """The last reported progress. Raises AttemptOver."""
+        """Return the last reported progress. Raises AttemptOver."""
         return (self._pages.get(attempt) or await self._open(attempt)).progress
 
     async def check(self, attempt: Attempt) -> None:
@@ -112,7 +112,7 @@ class ReportBuffer:
             await self.live_job(attempt)
 
     async def stored_at(self, attempt: Attempt) -> datetime | None:
-        """The time of the last report that any replica has written. Raises AttemptOver."""
+        """Return the time of the last report that any replica has written. Raises AttemptOver."""
         return ((await self.live_job(attempt)).progress or Progress()).reported_at
 
     def has_called(self, attempt: Attempt) -> bool:
@@ -189,7 +189,7 @@ class ReportBuffer:
         return self._pages.setdefault(attempt, page)
 
     async def live_job(self, attempt: Attempt) -> Job:
-        """The job of the attempt. Raises AttemptOver if the attempt is not the job's live attempt."""
+        """Return the job of the attempt. Raises AttemptOver if the attempt is not the job's live attempt."""
         job_id, number = attempt
         try:
             job = await self._store.get(job_id)

@@ -171,7 +171,7 @@ class LogFollower:
 
 
 def _news(report: Report, known: Progress) -> Report:
-    """The report without those points that an earlier follower of this log has already added."""
+    """Return the report without those points that an earlier follower of this log has already added."""
     if known.reported_at is None:
         return report
     return replace(report, points=[point for point in report.points if point.step > known.step])

@@ -110,14 +110,14 @@ class Signs:
     """The last collective operations that it has begun, sent with the stacks."""
     slow_since: datetime | None = None
     slowness: float = 0.0
-    """How many times longer than the median it last worked on a step; 0 if that was never known."""
+    """The time of its last step's own work, divided by the median; 0 if that was never known."""
     slow_stacks: str = ""
     """Its stacks, soon after it became slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Where a process stands, seen from outside. Its texts are printable; a hostile job may forge them."""
+    """The position of a process, seen from outside. Its texts are printable; a hostile job may forge them."""
 
     standing: str
     """A part of a sentence about the process, or why nothing is known."""
@@ -146,7 +146,7 @@ class Watched:
     machines: Sequence[str] = ()
     """The machine of each rank; empty texts, or none at all, if they are unknown."""
     restarts: dict[int, int] = field(default_factory=dict)
-    """How often each rank was restarted, if it was."""
+    """The number of restarts of each rank that was restarted."""
     anew: set[int] = field(default_factory=set)
     """The processes of restarted ranks, until their first steps are measured."""
     has_reported: bool = False
@@ -204,7 +204,7 @@ class Orders:
 
 
 class RankBoard:
-    """Where the processes of all running attempts stand.
+    """The positions of the processes of all running attempts.
 
     Only the leader watches. It begins with nothing after each restart, and learns from the next reports. Its
     size is bounded by the processes of the running jobs.

@@ -99,7 +99,7 @@ class ReportReader:
             self._artifacts.append(made)
 
     def report(self) -> Report:
-        """The report."""
+        """Return the report."""
         return Report(self._counts, tuple(self._points), tuple(self._artifacts), tuple(self._problems))
 
     def _refuse(self, problem: str) -> None:
@@ -110,7 +110,7 @@ class ReportReader:
 def advanced(
     last: Progress, report: Report, at: datetime, forbids: Callable[[str], bool] = lambda _: False
 ) -> Progress:
-    """The progress after a report.
+    """Return the progress after a report.
 
     The report replaces only the values that it contains. `at` is the time when it arrived. Printed lines have
     their own times, since a follower that catches up reads many at once. `forbids` says whether an attempt
@@ -148,7 +148,7 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
 def _first_nonfinite(
     known: tuple[Nonfinite, ...], report: Report, forbids: Callable[[str], bool]
 ) -> tuple[Nonfinite, ...]:
-    """The first value of each metric that is not finite, at most MOST_METRICS and a forbidden one."""
+    """Return the first value of each metric that is not finite, at most MOST_METRICS and a forbidden one."""
     names = {each.metric for each in known}
     for point in report.points:
         if math.isfinite(point.value) or point.name in names:
@@ -160,7 +160,7 @@ def _first_nonfinite(
 
 
 def _measured(last: Progress, now: Progress) -> Progress:
-    """`now` with its speed: smoothed steps per second since the last measurement.
+    """Return `now` with its speed: smoothed steps per second since the last measurement.
 
     Without a new step, the speed stays the same; when steps are repeated, it is measured anew. Two
     measurements are never close together, since lines that a program flushes at once have nearly the same

@@ -24,7 +24,7 @@ class ReportEnvironment:
     itself. None: connections are not encrypted, and there is no REPORT_CA."""
 
     def __call__(self, job: Job) -> Mapping[str, str]:
-        """The variables of the job's current attempt; see ExtraEnvironment."""
+        """Return the variables of the job's current attempt; see ExtraEnvironment."""
         variables = {"GROUP_TOKEN": self.tokens.group(job.id, job.attempt)}
         if self.address is not None:
             variables["REPORT_ADDRESS"] = self.address

@@ -47,7 +47,7 @@ class Board:
         half_life: float,
         experience: Experience | None = None,
     ) -> None:
-        """`half_life` of what queues have used, in seconds."""
+        """`half_life` is that of the queues' past usage, in seconds."""
         self._pool = pool
         self._half_life = half_life
         self.experience = experience or Experience()
@@ -102,7 +102,7 @@ class Board:
         return self.usage
 
     def shift(self, seconds: float) -> None:
-        """Move all times by this much, after the clock was set by as much."""
+        """Move all times by the amount by which the clock was set."""
         self.usage = {queue: replace(usage, at=usage.at + seconds) for queue, usage in self.usage.items()}
         self.promises = {
             job_id: replace(promise, at=promise.at + seconds) for job_id, promise in self.promises.items()
@@ -182,7 +182,7 @@ class Board:
         return self._work.ahead_of_last(new, self.running.values(), self._pool()[0], now) if new else {}
 
     def knows(self, job_id: int, state: JobState) -> bool:
-        """Return whether the job is on the board as it should be in this state."""
+        """Return whether the board already has the job in this state."""
         if state is JobState.QUEUED:
             return self.waiting.get(job_id) is not None
         is_running = job_id in self.running
@@ -208,9 +208,9 @@ class Board:
         )
 
     def _with_removed(self, queues: Mapping[str, Queue]) -> Mapping[str, Queue]:
-        """Return the queues, with those that still have jobs but were removed, for example from a file.
+        """Return the queues, with removed ones that still have jobs.
 
-        The object stays the same until something changes, so the planner can tell.
+        The object stays the same until something changes, so the planner can recognize it.
         """
         covered = covering(queues, {*self.waiting.queues(), *self.running.held()})
         if queues is not self._declared or covered.keys() != self._covered.keys():
@@ -221,7 +221,10 @@ class Board:
         return gang_of(job.id, job.spec, self.experience.expected(job.spec))
 
     def _unknown_place(self) -> Allocation:
-        """Return where a job counts that was launched by an earlier version, or since a backup."""
+        """Return the allocation to assume for a job that has none.
+
+        An earlier version has launched it, or it was launched since a backup.
+        """
         names = [flavor.name for flavor in self._pool()[0]]
         return Allocation() if DEFAULT_FLAVOR in names or not names else Allocation(flavor=names[0])
 
@@ -275,7 +278,7 @@ def _is_nothing(usage: Usage) -> bool:
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
-    """Return the usage at a later time: it has decayed, and what was used meanwhile is added."""
+    """Return the usage at a later time: it has decayed, and the use since then is added."""
     left, added = decay(now - usage.at, half_life)
     amounts: Amounts = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}

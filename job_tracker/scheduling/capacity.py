@@ -16,7 +16,7 @@ from job_tracker.scheduling.shapes import held_parts, vector
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """When a gang fits, and on which machines if they are known."""
+    """The time at which a gang fits, and the machines for it if they are known."""
 
     at: float
     nodes: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Slot:
 
 NEVER = Slot(math.inf)
 Use: TypeAlias = tuple[tuple[Part, ...], float, float]
-"""Parts of a gang that are in use, from when, and for how long."""
+"""Parts of a gang that are in use, the start of the use, and its length."""
 _MOST_ROOMS = 64
 
 
@@ -32,7 +32,7 @@ class FlavorCapacity:
     """The free resources of one flavor over time."""
 
     def __init__(self, flavor: Flavor, now: float, running: RunningGangs | None = None) -> None:
-        """Start with the running gangs; without them, with none."""
+        """Start with the running gangs, or with none."""
         self.flavor = flavor
         self._now = now
         names = dict.fromkeys(flavor.capacity)
@@ -104,7 +104,7 @@ class FlavorCapacity:
     def fits_at(
         self, parts: tuple[Part, ...], length: float, at: float, nodes: tuple[str, ...] = ()
     ) -> Slot | None:
-        """Return where the parts fit from exactly this time, if they do. On `nodes`, if they fit there."""
+        """Return the slot if the parts fit from exactly this time; else None. `nodes` are preferred."""
         if not self._offers(parts) or not self._all.fits_at(self._need(parts), length, at):
             return None
         if not self._has_nodes:
@@ -173,7 +173,7 @@ class FlavorCapacity:
             rank += part.count
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
-        """Take what parts need from now on, even if it is not free yet: then the next that becomes free."""
+        """Take what parts need from now on. What is not free yet is taken as soon as it becomes free."""
         self._all.take(self._need(parts), now, math.inf)
 
     def _left(self, of: Flavor | Node, held: Iterable[Resources]) -> dict[str, int]:
@@ -210,7 +210,8 @@ class FlavorCapacity:
         demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
         if start <= self._now:
             return pack(demands, self._rooms_between(start, end))
-        # Looks at later times all differ, so none is kept. Most machines have no room then: a quick look.
+        # Later times all differ, so their rooms are not kept. At most of them, most machines have no room. So
+        # first check this quickly.
         needs = {demand.each for demand in demands}
         nodes = (
             (name, node)
@@ -220,7 +221,7 @@ class FlavorCapacity:
         return pack(demands, [Room(self._open[name], node.lowest(start, end)) for name, node in nodes])
 
     def _rooms_between(self, start: float, end: float) -> Iterable[Room]:
-        """Return what is free on each machine all the time between two times."""
+        """Return what stays free on each machine between two times."""
         rooms = self._rooms.get((start, end))
         if rooms is None:
             if len(self._rooms) >= _MOST_ROOMS:

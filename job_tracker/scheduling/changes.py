@@ -152,7 +152,7 @@ class MoreQuota:
 
     queue: str
     needs: Resources | None
-    """How much of each resource, in units of the model. None: all that others do not use."""
+    """The amount of each resource, in units of the model. None: all that others do not use."""
     times: int = 1
 
     @property
@@ -185,7 +185,8 @@ class MoreCapacity:
     machines: tuple[Node, ...] = ()
 
     for_others: Resources = field(default_factory=dict)
-    """The part of it for the jobs that go before. It is not named: the caller may not know of them."""
+    """The part of the addition for the jobs that go first. It is not named, since the caller may not know of
+    them."""
 
     @classmethod
     def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
@@ -214,7 +215,7 @@ class MoreCapacity:
         _add(more, known)
         if not flavor.nodes:
             return replace(own, more=more, for_others=known)
-        # One for all of them: how many machines they need is another question.
+        # One addition for all of them: the number of machines that they need is not worked out.
         selector = dict(parts[0].where.selector) if parts else {}
         large = Node(name="new-others", capacity={INSTANCES: 1, **others}, labels=selector)
         return replace(own, more=more, machines=(*own.machines, large), for_others=others)

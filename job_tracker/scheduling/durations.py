@@ -1,4 +1,4 @@
-"""How long attempts are expected to run: quantiles of the run times of earlier ones, and what callers say.
+"""Expected run times of attempts: quantiles of earlier run times, and the times that callers state.
 
 Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of
 these with enough run times counts. Memory is bounded: each key keeps its last run times, and the keys
@@ -15,10 +15,10 @@ from typing import Final
 from job_tracker.scheduling.model import Expected
 
 KEPT: Final = 200
-"""How many run times a key keeps."""
+"""The number of run times that a key keeps."""
 MOST_KEYS: Final = 10_000
 ENOUGH: Final = 10
-"""With fewer run times, the next wider key is used: few say little about the slowest tenth."""
+"""With fewer run times, the next wider key is used: a few run times say little about the slowest tenth."""
 LEAST: Final = 3
 """With fewer than this in all keys, the duration is unknown."""
 MOST_SECONDS: Final = 1e10
@@ -67,10 +67,10 @@ class RunTimes:
     def expected(
         self, kind: Kind, *, given: float | None = None, deadline: float | None = None
     ) -> Expected | None:
-        """Return how long an attempt is expected to run; None: unknown.
+        """Return the expected run time of an attempt; None: unknown.
 
-        `given` is what the caller says, and wins over the median. Nine in ten may still take as long as
-        earlier ones did. No attempt runs longer than its deadline.
+        `given` is the time that the caller states. It replaces the median, but the high estimate may still be
+        that of earlier attempts. No attempt runs longer than its deadline.
         """
         found = self._learned(kind)
         if given is not None:
@@ -106,7 +106,7 @@ class RunTimes:
         found = [key for key in kind.keys if len(self._times.get(key, ())) >= LEAST]
         if not found:
             return None
-        # The widest key has the most run times. It is used even with too few: there are no others.
+        # The widest key has the most run times. It is used even with too few: there is no wider key.
         key = next((key for key in found if len(self._times[key]) >= ENOUGH), found[-1])
         self._times.move_to_end(key)
         if key not in self._quantiles:
@@ -127,7 +127,7 @@ def _quantiles(times: Sequence[float]) -> Expected:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a value that the next one does not exceed with this probability, if there are enough."""
+    """Return a value that the next run time does not exceed with this probability, if there are enough."""
     return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
 
 

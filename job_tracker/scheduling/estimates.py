@@ -1,4 +1,4 @@
-"""When waiting jobs may start: by the work ahead of them, and what was learned of earlier waits."""
+"""Estimates of when waiting jobs start, from the work ahead of them and from earlier waits."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Basis(StrEnum):
     LEARNED = "learned"
     """Also run times of earlier attempts."""
     ASSUMED = "assumed"
-    """Also an assumed run time: that of a job ahead is unknown."""
+    """Also an assumed run time, since the run time of a job ahead is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from job_tracker.scheduling.waits import Wait, WaitTimes
 from job_tracker.store.jobs import JobFilter, Listing
 
 MOST_HISTORY: Final = 2_000
-"""The number of ended jobs whose run times a new leader reads, the newest."""
+"""The number of ended jobs, the newest ones, whose run times a new leader reads."""
 _PAGE: Final = 500
 _ENDED: Final = frozenset(state for state in JobState if state.is_terminal)
 _PROGRAM_WORDS: Final = 3
@@ -39,7 +39,7 @@ class Experience:
         self.waits = WaitTimes()
 
     def expected(self, spec: JobSpec) -> Expected | None:
-        """Return how long an attempt is expected to run: as learned, and as its caller says."""
+        """Return the expected run time of an attempt, from what was learned and what its caller states."""
         given, deadline = spec.expected, spec.deadlines.run
         return self.runs.expected(
             kind_of(spec),
@@ -84,7 +84,7 @@ class Experience:
 
 
 def kind_of(spec: JobSpec) -> Kind:
-    """Return what makes attempts alike: the project, the algorithm or the program, and the size."""
+    """Return the key of attempts that are likely alike: project, algorithm or program, and size."""
     algorithm = spec.algorithm
     if spec.program is not None:
         # All programs have one algorithm. Programs of other projects say nothing, even with the same command.
@@ -94,9 +94,9 @@ def kind_of(spec: JobSpec) -> Kind:
 
 
 def run_times(job: Job) -> Iterator[float]:
-    """Yield how long the attempts of a job held their machines, in seconds.
+    """Yield the seconds for which the attempts of a job held their machines.
 
-    These are the attempts whose master has run, without those that were preempted or evicted.
+    Only attempts whose master has run count, and not those that were preempted or evicted.
     """
     admitted: Move | None = None
     has_run = False

@@ -1,4 +1,4 @@
-"""Why jobs wait, who holds what they need, when they may start, and what would help."""
+"""Explains why jobs wait, who holds what they need, when they may start, and what would help."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from job_tracker.scheduling.remedies import Cure, Remedy, remedy
 from job_tracker.scheduling.waits import WaitRule
 
 _NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY, Reason.ROOM})
-"""The reasons of jobs that cannot start before something changes of which nothing is known."""
+"""The reasons of jobs that cannot start before a change that cannot be predicted."""
 
 _OF_CLUSTER = Remedy(Cure.WAIT, "Wait: the cluster's own queue decides when it starts.")
 
@@ -48,7 +48,7 @@ class Situation:
 
     @cached_property
     def estimates(self) -> dict[int, Estimate]:
-        """When the waiting jobs are expected to start, except for those that cannot start as things are."""
+        """The expected starts of the waiting jobs, except for those that cannot start as things are."""
         if self.plan.is_delegated:
             return {}
         found = estimates(self.snapshot, self.now, self.rule, self._promises)
@@ -75,7 +75,7 @@ class Situation:
 
     @cached_property
     def _first_reasons(self) -> dict[str, Reason]:
-        """Why the first waiting job of a queue waits."""
+        """The reasons why the first waiting job of each queue waits."""
         found: dict[str, Reason] = {}
         for reserve in self.plan.reserved:
             gang = self.snapshot.waiting.get(reserve.job_id)
@@ -84,7 +84,7 @@ class Situation:
         return found
 
     def _behind(self, gang: Gang) -> tuple[Reason, ...]:
-        """Return the reasons of a gang that the plan does not name: it is behind those that have a place."""
+        """Return the reasons of a gang without a reservation: it is behind the gangs that have one."""
         if (first := self._first_reasons.get(gang.queue)) is not None:
             return (Reason.ORDER, first)
         if self.plan.reserved:
@@ -151,10 +151,11 @@ def explain(
 
 
 def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
-    """Yield the running jobs that hold what the gang needs: of its queue and the ones beside, or all."""
+    """Yield the running jobs that hold what the gang needs, of related queues or of all queues."""
     above = path_of(snapshot, gang.queue)
     nodes = {node.name for node in above}
-    # A quota binds in a queue that may not borrow, or else it binds since all machines are taken.
+    # If borrowing is bounded, the quota itself is the limit. Otherwise, it binds since all machines are
+    # taken.
     own = reason is Reason.MAX_RUNNING or (reason is Reason.QUOTA and any(map(_is_bounded, above)))
     for run in snapshot.running.values():
         if gang.flavors and run.allocation.flavor not in gang.flavors:

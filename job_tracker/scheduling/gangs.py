@@ -92,7 +92,7 @@ def _amount(name: str, number: int) -> str:
     return "1 instance" if name == INSTANCES and number == 1 else f"{quantity_of(name, number)} {name}"
 
 
-# Most jobs ask for the same as others. Shared parts make a long queue smaller.
+# Most jobs ask for the same resources as others. Shared parts make a long queue take less memory.
 @lru_cache(maxsize=4096)
 def _part(count: int, quantities: tuple[tuple[str, str], ...], where: Where) -> Part:
     return Part(count, _each(quantities), where)

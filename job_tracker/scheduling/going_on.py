@@ -13,17 +13,17 @@ from job_tracker.scheduling.running import resized, trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 STOPPING: Final = 60.0
-"""Seconds from the decision within which the next attempt may begin; even then it must delay no promise."""
+"""The next attempt may begin within this many seconds after the decision. It must then delay no promise."""
 
 _PATIENCE: Final = 3600.0
-"""Seconds from the decision after which a stop may never end: no job waits for its capacity any more."""
+"""After this many seconds, a stop is taken to hang: no job waits for its capacity any more."""
 
 
 class Kept:
     """The capacity that one pass keeps for jobs that go on in another size. Other jobs cannot use it."""
 
     def __init__(self, snapshot: Snapshot, soon_gone: Mapping[int, Running], now: float) -> None:
-        """`soon_gone` has what runs, and is planned to end at once if it is being stopped."""
+        """`soon_gone` has the running gangs. Those that are being stopped are planned to end at once."""
         self._snapshot, self._soon_gone, self._now = snapshot, soon_gone, now
         self._awaited = awaited_of(snapshot, soon_gone)
         leaving = (
@@ -32,16 +32,16 @@ class Kept:
             if self._may_end(snapshot.stakes[run.gang.job_id])
         )
         self._leave_at = max((planned_end(run, now) for run in leaving), default=0.0)
-        """When all jobs that are being stopped are planned to be gone. 0: there are none."""
+        """The time at which all jobs that are being stopped are planned to be gone. 0: there are none."""
         self._waiting = dict(snapshot.going_on)
-        """The jobs that have left, and are still to start in this pass."""
+        """The jobs that have left and have not yet started again in this pass."""
         self._claims = dict.fromkeys(snapshot.claims)
         """The claims that are still to start in this pass."""
 
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
-        """Take what those that are still being stopped go on with, once they are gone.
+        """Reserve the capacity with which jobs that are being stopped go on, once they are gone.
 
-        What they get in addition is taken from now on.
+        Additional capacity that they get is reserved from now on.
         """
         for job_id, stake in self._snapshot.stakes.items():
             run = self._soon_gone.get(job_id) if stake.goes_on and stake.is_leaving else None
@@ -69,7 +69,10 @@ class Kept:
         return self._now < stake.noticed_at + _PATIENCE
 
     def _length(self, run: Running) -> float:
-        """Return how long its next attempt is planned to run: that which runs is planned to end at once."""
+        """Return the planned run time of the job's next attempt.
+
+        The running attempt is planned to end at once.
+        """
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
@@ -81,12 +84,12 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Return the size in which a gang goes on; None: it does not. Nothing more is kept for it."""
+        """Return the size in which a gang goes on, and keep nothing more for it; None: it does not."""
         self._claims.pop(gang.job_id, None)
         return self._waiting.pop(gang.job_id, None)
 
     def uses_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the queues of those that have left and are still to start, and what they then use."""
+        """Yield the queues and the future uses of the jobs that have left and are still to start."""
         for job_id, size in self._waiting.items():
             gang = self._snapshot.waiting.get(job_id)
             if gang is not None and size.flavor in ("", flavor):
@@ -98,7 +101,7 @@ class Kept:
         return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
 
     def fits_soon(self, gang: Gang, goes_on: GoingOn | None, flavor: FlavorCapacity) -> Slot | None:
-        """Return where an interrupted gang fits, in its new size, once all jobs being stopped have ended.
+        """Return the slot of an interrupted gang in its new size, once all jobs being stopped have ended.
 
         None: it need not wait for them, or does not fit then either.
         """
@@ -114,12 +117,12 @@ class Kept:
         return job_id in self._claims
 
     def gone_at(self, job_id: int) -> float | None:
-        """Return when those are planned to be gone that are being stopped for a gang; None: none are."""
+        """Return when the jobs being stopped for a gang are planned to be gone; None: there are none."""
         awaited = self._awaited.get(job_id, ())
         return max((planned_end(run, self._now) for run in awaited), default=None)
 
     def claimed_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield this, and what others with a claim need at least."""
+        """Yield the uses of `uses_on`, and the least that other jobs with a claim need."""
         yield from self.uses_on(flavor)
         for job_id in self._claims:
             gang = self._snapshot.waiting.get(job_id)
@@ -137,8 +140,8 @@ class Kept:
     ) -> Sequence[str]:
         """Return flavors in the order in which a gang tries them.
 
-        First come those on which it goes on, or on which others are being stopped for it. Without any, those
-        that have more than what is kept.
+        First come the flavors on which it goes on, or on which others are being stopped for it. If there are
+        none, those come first that have more than what is kept.
         """
         places = {run.allocation.flavor for run in self._awaited.get(gang.job_id, ())}
         if goes_on is not None and goes_on.flavor:
@@ -156,9 +159,9 @@ class Kept:
 
 
 def _gone_by(stake: Stake, now: float) -> float:
-    """Return when a gang that is being stopped is gone at the latest, later than now.
+    """Return the latest time at which a gang that is being stopped is gone. It is later than now.
 
-    If that takes longer than planned, it is given twice as long, again and again.
+    A stop that takes longer than planned is assumed to take twice as long, again and again.
     """
     patience = STOPPING
     while stake.noticed_at + patience <= now:

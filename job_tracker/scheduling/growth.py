@@ -26,13 +26,14 @@ class Growth:
         goes_on: GoingOn | None,
         promised: Callable[[], Iterable[tuple[str, Use]]],
     ) -> tuple[int, Slot]:
-        """Return with how many trainers a gang starts, and where. The fewest fit in `slot`.
+        """Return the number of trainers with which a gang starts, and its slot.
 
-        `promised` yields what was promised to others on the flavor, by queue.
+        The fewest trainers fit in `slot`. `promised` yields what was promised to others on the flavor, by
+        queue.
         """
         low, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
         if goes_on is not None:
-            # This was decided when no promise stood against it.
+            # The size was decided when it delayed no promise, so promises are not checked again.
             low, slot = self._most(gang, flavor, (low, min(goes_on.trainers, asked)), slot, lambda _: True)
         if low == asked:
             return low, slot
@@ -55,7 +56,10 @@ class Growth:
     def _most(
         self, gang: Gang, flavor: str, between: tuple[int, int], slot: Slot, allows: Callable[[int], bool]
     ) -> tuple[int, Slot]:
-        """Return the largest number of trainers that fits and is allowed. The first one fits in `slot`."""
+        """Return the largest number of trainers that fits and is allowed.
+
+        The smallest number fits in `slot`.
+        """
         low, high = between
         length = planned_length(gang.expected)
         while low < high:
@@ -73,7 +77,7 @@ class Growth:
     def _leaves_quotas(
         self, gang: Gang, flavor: str, trainers: int, others: Iterable[tuple[str, Resources]]
     ) -> bool:
-        """Return whether quotas leave enough for others, if the gang has this many trainers."""
+        """Return whether the quotas leave enough for the others, if the gang has this many trainers."""
         uses = [(gang.queue, total(with_trainers(gang.parts, trainers))), *others]
         counted: list[tuple[str, Resources]] = []
         for queue, needs in uses:

@@ -8,7 +8,7 @@ from job_tracker.scheduling.model import Expected, Running, Snapshot
 from job_tracker.scheduling.running import RunningGangs
 
 _SECONDS: Final = 1.0
-"""How long a gang that is being stopped is planned to hold its resources."""
+"""The time that a gang that is being stopped is planned to hold its resources."""
 
 
 def leaving_of(snapshot: Snapshot) -> list[Running]:
@@ -26,7 +26,7 @@ def leaving_for(snapshot: Snapshot, job_id: int) -> list[int]:
 
 
 def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, list[Running]]:
-    """Return the waiting gangs for which others are being stopped, with these others as in `running`."""
+    """Return the waiting gangs for which running ones are being stopped, with the latter as in `running`."""
     awaited: dict[int, list[Running]] = {}
     for job_id, stake in snapshot.stakes.items():
         if stake.leaves_for and job_id in running:
@@ -35,9 +35,9 @@ def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, 
 
 
 def soon_gone(snapshot: Snapshot, now: float) -> Mapping[int, Running]:
-    """Return the running gangs, with an end at once for those that are being stopped.
+    """Return the running gangs. Those that are being stopped are planned to end at once.
 
-    Without claims, only those that go on in another size end at once.
+    Without claims, this holds only for those that go on in another size.
     """
     leaving = [
         run for run in leaving_of(snapshot) if snapshot.claims or snapshot.stakes[run.gang.job_id].goes_on

@@ -1,4 +1,4 @@
-"""How long gangs are planned to run."""
+"""The planned run times of gangs."""
 
 import math
 
@@ -6,9 +6,10 @@ from job_tracker.scheduling.model import Expected, Running
 
 
 def planned_length(expected: Expected | None) -> float:
-    """Return for how long a gang is planned to hold its resources. Infinite: unknown.
+    """Return the seconds for which a gang is planned to hold its resources. Infinite: unknown.
 
-    It is the high estimate, so that most promises are kept: a job that ends early only moves others forward.
+    This is the high estimate, so that most promises are kept: a job that ends early only lets others start
+    earlier.
     """
     if expected is None:
         return math.inf
@@ -18,7 +19,8 @@ def planned_length(expected: Expected | None) -> float:
 def planned_end(run: Running, now: float) -> float:
     """Return when a running gang is planned to end, later than now.
 
-    One that runs longer than planned is given twice as long, again and again: it is assumed to end soon.
+    The planned length of a gang that runs longer than planned is doubled, again and again: it is assumed to
+    end soon.
     """
     length = planned_length(run.gang.expected)
     while run.started_at + length <= now:
@@ -27,7 +29,10 @@ def planned_end(run: Running, now: float) -> float:
 
 
 def remaining(run: Running, now: float) -> float:
-    """Return how long a gang is expected to run on. Of unknown length, as long as it has run."""
+    """Return the seconds that a gang is expected to continue.
+
+    If that is unknown, as long as it has run so far.
+    """
     ran, expected = max(0.0, now - run.started_at), run.gang.expected
     if expected is not None and expected.median > ran:
         return expected.median - ran

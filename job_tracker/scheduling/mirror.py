@@ -27,12 +27,13 @@ from job_tracker.store.scheduling import SchedulingStore
 T = TypeVar("T")
 
 MOST_QUEUED: Final = 20_000
-"""The first this many waiting jobs are copied. Jobs behind them have no estimate of their own."""
+"""The number of waiting jobs that are copied, the first ones. Jobs behind them have no estimate of their
+own."""
 _PAGE: Final = 1000
 _READ_AT_ONCE: Final = 256
 _FRESH_SECONDS: Final = 0.1
 _FRESH_TIMES: Final = 4
-"""An answer may be `_FRESH_SECONDS` old, or this many times as old as a look at the queue takes."""
+"""An answer may be as old as `_FRESH_SECONDS`, or as this many times the duration of a look at the queue."""
 _SHOWN_SECONDS: Final = 5.0
 """The largest age of the outlooks in statuses, in seconds."""
 _PATIENCE_SECONDS: Final = 0.5
@@ -53,14 +54,14 @@ class Label:
     submitted_by: str
     submitted_at: datetime
     why_again: str = ""
-    """Why a waiting job was stopped, if it waits for that reason, for members of its project."""
+    """The reason why a waiting job was stopped, if it waits for that reason, for members of its project."""
     gate_note: str = ""
     """The message of the cluster's own queue about the group, if it waits there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Why a job waits, and when it may start."""
+    """The reasons why a job waits, and when it may start."""
 
     reason: Reason
     estimate: Estimate | None
@@ -93,9 +94,9 @@ class Mirror:
         clock: Callable[[], datetime] = utc_now,
         pool: Callable[[], Pool] | None = None,
     ) -> None:
-        """`tree` returns the queues as they are declared, and `pool` the flavors as they are at present.
+        """`tree` returns the declared queues, and `pool` the present flavors.
 
-        Without `pool`, the flavors are as declared, too.
+        Without `pool`, the flavors are the declared ones.
         """
         self._store = store
         self._tree = tree
@@ -117,7 +118,7 @@ class Mirror:
         self._dropping: asyncio.TimerHandle | None = None
 
     async def ask(self, question: Callable[[Seen], T]) -> T:
-        """Answer a question about the queue as it is. It is asked in a thread, and keeps nothing."""
+        """Call the question, in a thread, with the queue as it is. It must keep no reference to the queue."""
         async with self._turn:
             seen = await self._look()
             return await asyncio.to_thread(question, seen)
@@ -129,7 +130,7 @@ class Mirror:
             return self._board.experience
 
     async def outlook_of(self, job_id: int) -> Outlook | None:
-        """Return why a job waits, as of the last seconds. None: that is not known yet.
+        """Return why a job waits, at most a few seconds old. None: that is not known yet.
 
         It is quick: only the first question after a while waits for the copy, and only briefly.
         """
@@ -152,7 +153,7 @@ class Mirror:
         try:
             self._outlooks = await self.ask(_outlooks)
         except TrackerError:
-            self._outlooks = {}  # statuses then lack estimates; other calls report the error of the store
+            self._outlooks = {}  # Then statuses lack estimates; other calls report the error of the store.
         self._outlooks_at = asyncio.get_running_loop().time()
 
     async def _look(self) -> Seen:
@@ -173,7 +174,7 @@ class Mirror:
     async def _read(self) -> Seen:
         now = self._clock().timestamp()
         notes = await notes_of(self._store, now)
-        self._board.usage.update(notes.usage)  # before jobs are read: they add what they have used since
+        self._board.usage.update(notes.usage)  # before jobs are read: they add their use since then
         if self._changes is None:
             await self._copy(now)
         else:
@@ -189,7 +190,7 @@ class Mirror:
         return Seen(situation, self._labels, self._tree(), self._options, is_led=bool(notes.reserved))
 
     async def _copy(self, now: float) -> None:
-        """Read the queue. What changes meanwhile is read again later."""
+        """Read the queue. Changes that come meanwhile are read again later."""
         self._changes = self._following.enter_context(self._store.changes())
         self._board.clear(now)
         await self._board.experience.read(self._store)
@@ -274,7 +275,7 @@ class Mirror:
 
 
 def _as_noted(plan: Plan, snapshot: Snapshot, notes: Notes) -> Plan:
-    """Return the plan with the reservations of the leader, which has decided first."""
+    """Return the plan with the leader's reservations, since the leader decides."""
     waiting = {
         job_id: each for job_id, each in notes.reserved.items() if snapshot.waiting.get(job_id) is not None
     }

@@ -23,7 +23,7 @@ Resources: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine, and what all jobs of this service together may use of it."""
+    """A machine, and the part of it that all jobs of this service together may use."""
 
     name: str
     capacity: Resources
@@ -38,8 +38,8 @@ class Node:
 class Flavor:
     """A kind of machine.
 
-    A resource that its capacity does not name is not limited, unless the capacity follows the machines:
-    then they have none of it.
+    A resource that the capacity does not name is not limited. If the capacity follows the machines, they have
+    none of it.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Flavor:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all its machines have."""
     is_followed: bool = False
-    """Whether the capacity is what the machines have. It may change at any time, even to nothing."""
+    """Whether the capacity is that of the machines. It may change at any time, even to nothing."""
     is_known: bool = True
     """False: its machines have not been read yet. Nothing starts on it, and no job is refused."""
 
@@ -61,27 +61,27 @@ class Limit:
     nominal: int
     """The amount that is guaranteed to the queue."""
     borrow: int | None = None
-    """How much more it may use of what other queues of its parent do not use. None: all of it."""
+    """The amount beyond its quota that it may use of what siblings do not use. None: all of it."""
     lend: int | None = None
-    """How much of its unused quota others may use. None: all of it."""
+    """The amount of its unused quota that others may use. None: all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionRules:
-    """When jobs of a queue stop others, and when they are stopped for others."""
+    """The conditions under which jobs of a queue stop others, and are stopped for others."""
 
     by_priority: bool = False
     """Whether its waiting jobs stop running ones of the queue that have a lower priority."""
     reclaim: bool = True
     """Whether its waiting jobs within its quota stop those of queues that use more than theirs."""
     min_runtime: float = 0.0
-    """How long its attempts run before they may be stopped."""
+    """The time in seconds that its attempts run before they may be stopped."""
     max_preemptions: int = 10
-    """How often one of its jobs may be stopped."""
+    """The number of times that one of its jobs may be stopped."""
     protected: int | None = None
     """Its jobs with this priority or a higher one are never stopped. None: no priority protects."""
     resize_period: float = 600.0
-    """How long an attempt of an elastic job runs before it may go on in another size. 0: it never does."""
+    """The seconds that an elastic job's attempt runs before it may change its size. 0: it never does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """On which machines instances may run, if machines are known. It can be hashed."""
+    """The machines on which instances may run, if machines are known. It can be hashed."""
 
     selector: tuple[tuple[str, str], ...] = ()
     """Labels that a machine must have."""
@@ -133,7 +133,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """How long an attempt is expected to run."""
+    """The expected run time of an attempt."""
 
     median: float
     high: float
@@ -147,7 +147,7 @@ class Gang:
     """The instances of a waiting job, which start all at once or not at all."""
 
     job_id: int
-    """Also its place within a queue and priority: ids are in the order of submissions."""
+    """Also defines the job's place within a queue and priority: ids are in the order of submissions."""
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     """Higher goes first within its queue."""
@@ -178,9 +178,9 @@ class Stake:
     saved_at: float
     """When the attempt last reported a checkpoint; before the first one, when it was admitted."""
     startup: float = 0.0
-    """How long the job usually takes from its admission until it trains."""
+    """The seconds that the job usually takes from its admission until it trains."""
     preemptions: int = 0
-    """How often the job was preempted."""
+    """The number of times that the job was preempted."""
     is_leaving: bool = False
     """Whether its group is being stopped, so that its resources soon become free."""
     leaves_for: int | None = None
@@ -208,8 +208,8 @@ class Promise:
     """The promised start."""
     flavor: str
     overtaken: int = 0
-    """How many jobs have started, or were promised a start, before the job while none could be promised to
-    it. If its start was put off once, also those of its own queue that have started since then."""
+    """The number of jobs that have started, or were promised a start, while no start could be promised to
+    this job. If its start was put off once, jobs of its own queue that have started since then count, too."""
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""
 
@@ -254,27 +254,26 @@ class Snapshot:
     waiting: Waiting
     running: Mapping[int, Running]
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """By queue. Since the time of its usage, a queue has used what its running gangs hold."""
+    """By queue. Since the time of this usage, a queue has also used what its running gangs hold."""
     promises: Mapping[int, Promise] = field(default_factory=dict)
     """By job."""
     stakes: Mapping[int, Stake] = field(default_factory=dict)
     """By running job. One without a stake is never preempted."""
     claims: Sequence[int] = ()
-    """Waiting jobs for which others were stopped, then those that go on in another size. They start before
-    all others."""
+    """The waiting jobs that start before all others: those for which others were stopped, then those that go
+    on in another size."""
     going_on: Mapping[int, GoingOn] = field(default_factory=dict)
     """Those claims that go on in another size, by job."""
     preempted: AbstractSet[int] = frozenset()
-    """Waiting jobs that were preempted. No others are stopped for them."""
+    """Waiting jobs that were preempted. No other jobs are stopped for them."""
     gated: AbstractSet[int] = frozenset()
     """Launched jobs whose groups wait in the cluster's own queue, as far as is known."""
     is_open: bool = True
-    """False: nothing starts now, for example since this machine has no room. Reservations are made all the
-    same."""
+    """False: nothing starts now, since this machine has no room, for example. Reservations are still made."""
 
 
 class Reason(StrEnum):
-    """Why a job waits. The codes are stable: they are in the API, in metrics and in events."""
+    """The reason why a job waits. The codes are stable: they are in the API, in metrics and in events."""
 
     CAPACITY = "capacity"
     """Other jobs use what it needs."""
@@ -350,7 +349,7 @@ class Reserve:
     reasons: tuple[Reason, ...]
     """The binding one first."""
     moved_because: str = ""
-    """Why the promised start is later than before, in one sentence; empty if it is not."""
+    """The reason why the promised start is later than before, in one sentence; empty if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +363,6 @@ class Plan:
     preempted: tuple[Preempt, ...] = ()
     """The jobs that are stopped for others, or to go on in another size."""
     next_at: float | None = None
-    """When the passage of time alone may allow another start. None: only other changes can."""
+    """The time at which another start may become possible without any other change. None: there is none."""
     is_delegated: bool = False
     """Whether the admitted jobs start when the cluster's own queue lets them."""

@@ -32,7 +32,7 @@ WAITS: Final = "waits"
 """The kind of what was learned of waits, under one key."""
 _ALL: Final = "all"
 _UNSURE: Final = ""
-"""In the place of a text, if it is unknown what the store has."""
+"""Stands for a text while it is unknown what the store has."""
 
 _RESERVED = TypeAdapter(Reserve)
 _USAGE = TypeAdapter(Usage)
@@ -41,7 +41,7 @@ _USAGE = TypeAdapter(Usage)
 class NoteKeeper:
     """Collects the notes of the last pass, and writes those that have changed.
 
-    Usage and what is learned of waits change all the time, so they are written less often.
+    Usage and learned waits change all the time, so they are written less often.
     """
 
     def __init__(
@@ -106,14 +106,14 @@ class NoteKeeper:
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
         }
-        replaced = {WAITING, USAGE} if with_usage else {WAITING}  # what was learned always stays
+        replaced = {WAITING, USAGE} if with_usage else {WAITING}  # what was learned is never removed
         changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
         for history in self._histories if with_usage else ():
             changed |= {(history.kind, key): None for key in history.outdated()}
         if not changed:
             self._written = decided
             return
-        # Without an answer, they may have been written all the same: then they are to be replaced or removed.
+        # Without an answer, the notes may have been written. Then the next write must replace or remove them.
         self._kept |= dict.fromkeys(changed, _UNSURE)
         await self._store.keep_scheduling_notes(changed, term=self._term)
         for place, text in changed.items():
@@ -166,7 +166,7 @@ async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
 
 
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:
-    # Not `dump_json`, which has no text for a start that cannot be promised: infinity.
+    # Not `dump_json`: it cannot write infinity, which is a start that cannot be promised.
     return json.dumps(adapter.dump_python(value, mode="json", exclude_defaults=True))
 
 

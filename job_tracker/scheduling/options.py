@@ -10,20 +10,20 @@ HALF_LIFE: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerOptions:
-    """How far the planner looks, and what it holds against a queue."""
+    """The limits of the planner, and its weights for the past and current use of a queue."""
 
     reservations: int = 100
-    """How many waiting jobs hold a reservation."""
+    """The number of waiting jobs that hold a reservation."""
     overtake_limit: int = 8
-    """How many jobs may start, or be promised a start, before the first waiting job while no start can be
-    promised to it. As many of its own queue may start before a job whose promised start is put off again and
-    again."""
+    """The number of jobs that may start, or be promised a start, before the first waiting job while no start
+    can be promised to it. As many jobs of the same queue may start before a job whose promised start is put
+    off again and again."""
     half_life: float = HALF_LIFE.total_seconds()
     """After this many seconds, past usage counts half."""
     entry_penalty: float = 600.0
-    """The current use of a queue counts as if it had lasted for this many seconds more."""
+    """The present use of a queue counts as if it had lasted this many seconds longer."""
     scan: int = 5_000
-    """How many waiting jobs a pass looks at."""
+    """The number of waiting jobs that a pass looks at."""
     delegated: int | None = None
-    """How many launched jobs of a queue may wait in the cluster's own queue, which decides when they start.
-    None: this service decides."""
+    """The number of a queue's launched jobs that may wait in the cluster's own queue, which decides when they
+    start. None: this service decides."""

@@ -11,8 +11,11 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.shares import Shares
 
 _Entry: TypeAlias = tuple[bool, float, int, bool, str]
-"""Whether a gang needs more than what is guaranteed, the share, and the id of the gang; then whether it is of
-a parent of queues, and the name. These are only values: the garbage collector has little to do."""
+"""An entry of the heap: whether a gang needs more than what is guaranteed, the share, and the id of the gang.
+
+Then: whether the entry is of a parent of queues, and the name. These are plain values, so the garbage
+collector has little to do.
+"""
 
 
 class Order:
@@ -38,7 +41,7 @@ class Order:
         self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
-        """Leave out the rest of the queue of the last gang."""
+        """Leave out the rest of the last gang's queue."""
         self._closed.add(queue)
 
     def __iter__(self) -> Iterator[Gang]:
@@ -106,7 +109,7 @@ class Order:
         return needs_more, self._shares.of(name), job_id, True, name
 
     def _is_guaranteed(self, node: str, gang: Gang) -> bool:
-        """Return whether the gang also fits into the guaranteed quota of the node, on some flavor."""
+        """Return whether, on some flavor, the gang still fits into the guaranteed quota of the node."""
         key = (id(gang.parts), gang.least)
         needs = self._needs.get(key)
         if needs is None:

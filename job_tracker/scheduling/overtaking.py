@@ -1,4 +1,4 @@
-"""Limits in one pass how often waiting jobs are overtaken by others."""
+"""Limits how often waiting jobs are overtaken by others in one pass."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,13 +21,13 @@ class Overtaking:
     """The blockers of a pass by place: a queue or a node above it ("": all queues), and a flavor."""
 
     def __init__(self, promises: Mapping[int, Promise], limit: int) -> None:
-        """Start without blockers. `promises` are those of the passes before."""
+        """Start without blockers. `promises` are those of earlier passes."""
         self._promises, self._limit = promises, limit
         self._blockers: dict[tuple[str, str], Blocker] = {}
         self._counted: dict[int, Blocker] = {}
 
     def add(self, job_id: int, promise: Promise, places: Iterable[tuple[str, str]]) -> None:
-        """Limit how often a job is overtaken in places. Those that have a blocker keep it."""
+        """Limit how often others overtake a job in places. A place that has a blocker keeps it."""
         blocker = Blocker(job_id, promise, promise.overtaken)
         for place in places:
             self._blockers.setdefault(place, blocker)
@@ -35,8 +35,9 @@ class Overtaking:
     def ahead(self, job_id: int, flavor: str, nodes: Iterable[str]) -> list[Blocker]:
         """Return the blockers that a job would overtake on a flavor, in the nodes where it overtakes others.
 
-        If it was promised a start on the flavor, it has overtaken those that never had a promise already.
-        Those that have lost theirs count: else jobs of other queues could take it from them again and again.
+        A job that was promised a start on the flavor has already overtaken the blockers that never had a
+        promise. Blockers that have lost their promise still count. Otherwise, jobs of other queues could take
+        their place again and again.
         """
         if not self._blockers:
             return []
@@ -57,16 +58,16 @@ class Overtaking:
             self._counted[blocker.job_id] = blocker
 
     def is_full(self, blockers: Iterable[Blocker]) -> bool:
-        """Return whether no other job may overtake one of them."""
+        """Return whether one of these jobs may not be overtaken by another job."""
         return any(each.overtaken >= self._limit for each in blockers)
 
     def is_shut(self, flavors: Iterable[str]) -> bool:
-        """Return whether no job of any queue may overtake the first waiting ones any more."""
+        """Return whether no job of any queue may overtake the first waiting jobs any more."""
         first = [self._blockers.get(("", flavor)) for flavor in flavors]
         return all(each is not None and self.is_full([each]) for each in first)
 
     def counted(self, reserves: Sequence[Reserve]) -> list[Reserve]:
-        """Return the reserves with how often each job was overtaken."""
+        """Return the reserves, with the number of times that each job was overtaken."""
         return [
             replace(each, promise=replace(each.promise, overtaken=self._counted[each.job_id].overtaken))
             if each.job_id in self._counted

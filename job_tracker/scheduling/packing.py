@@ -30,14 +30,14 @@ class Room:
 
 
 _Fits: TypeAlias = dict[str, int]
-"""How many instances fit on a machine, by its name; only machines with room for one."""
+"""The number of instances that fit on a machine, by its name; only machines with room for one."""
 
 
 def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | None:
     """Return the machine of each instance, demand by demand; None if they do not fit.
 
-    Without a placement, the instances are put on one machine if possible, or else in one rack, or else in
-    one zone. Each time, the smallest place that is enough is taken, so that large ones stay free.
+    Without a placement, the instances are put on one machine if possible, or else in one rack, or else in one
+    zone. The smallest place with enough room is taken, so that large ones stay free.
     """
     found = {room.node.name: room for room in rooms if room.node.is_open}
     fits = [_fits(demand, found) for demand in demands]
@@ -53,7 +53,7 @@ def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | 
 
 
 def times(free: Vector, each: Vector) -> int:
-    """Return how many alike instances fit into what is free."""
+    """Return the number of equal instances that fit into what is free."""
     return min([a // b for a, b in zip(free, each, strict=True) if b], default=UNLIMITED)
 
 
@@ -90,7 +90,7 @@ def _choices(where: Where) -> Iterator[tuple[Place | None, Place | None]]:
 def _groups(
     demands: Sequence[Demand], fits: Sequence[_Fits], rooms: Mapping[str, Room], near: Place | None
 ) -> Iterator[Sequence[str]]:
-    """Yield the machines of each place of a kind that may be enough, the place with the least room first."""
+    """Yield the machines of each place that may have enough room, the place with the least room first."""
     if near is None:
         yield list(rooms)
         return
@@ -141,7 +141,7 @@ class _Packer:
             if self._apart is not None:
                 fits = {name: 1 for name, count in fits.items() if count > 0 and self._is_untaken(name)}
             enough = [(count, name) for name, count in fits.items() if count >= left]
-            # The smallest machine that is enough, or else the largest one.
+            # The smallest machine that has enough room, or else the largest one.
             found = min(enough) if enough else max(((n, name) for name, n in fits.items()), default=(0, ""))
             count, name = min(found[0], left), found[1]
             if count <= 0:

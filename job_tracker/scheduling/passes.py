@@ -80,7 +80,7 @@ class Pass:
         self._keys: dict[int, PartsKey] = {}
         self._waits_in: set[str] = set()
         self._held = 0
-        """How many reservations are taken. Gangs that fit nowhere take none."""
+        """The number of reservations that are taken. Gangs that fit nowhere take none."""
         self._kept_for: set[str] = set()
         """The queues of which a waiting gang has one."""
         self._to_keep = {
@@ -111,7 +111,10 @@ class Pass:
         return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
 
     def _keep_counts(self) -> None:
-        """Keep how many have overtaken the jobs to which this pass did not come. Else no limit is reached."""
+        """Keep the counts of overtaken jobs that this pass did not reach.
+
+        Otherwise, no limit would ever be reached.
+        """
         seen = {each.job_id for each in self._reserved} | {each.job_id for each in self._admitted}
         for job_id, old in sorted(self._snapshot.promises.items()):
             gang = self._snapshot.waiting.get(job_id)
@@ -122,9 +125,9 @@ class Pass:
                 self._reserved.append(Reserve(job_id, promise, (reason,), moved))
 
     def _look_at_claims(self) -> None:
-        """Give the gangs for which others were stopped what these leave, before all others.
+        """Give the gangs for which others were stopped the freed capacity, before all others.
 
-        Those that are being stopped still hold their capacity, and their quota for all but these gangs.
+        Gangs that are being stopped still hold their capacity. They hold their quota for all but these gangs.
         """
         self._claiming = frozenset(self._snapshot.claims)
         leaving = leaving_of(self._snapshot) if self._claiming else []
@@ -149,7 +152,7 @@ class Pass:
         return self._held < self._options.reservations
 
     def _is_shut(self) -> bool:
-        """Return whether nothing may overtake the first waiting jobs any more, on no flavor."""
+        """Return whether nothing may overtake the first waiting jobs any more, on any flavor."""
         return not self._to_keep and self._overtaking.is_shut(self._flavors)
 
     def _look_at(self, gang: Gang) -> None:
@@ -195,7 +198,7 @@ class Pass:
                     if later is not None and goes_on is not None:
                         self._reserve(gang, name, later, reason, goes_on.trainers)
                         return
-                    # It starts once those are gone that are being stopped for it.
+                    # It starts once the gangs that are being stopped for it are gone.
                     if self._snapshot.is_open and gone_at is None:
                         self._admit(gang, name, slot, goes_on)
                         return
@@ -205,7 +208,7 @@ class Pass:
             ahead = without_promise(self._ahead(gang, name, least))
             if self._may_reserve() and not self._overtaking.is_full(ahead):
                 if gone_at is not None:
-                    # What is free before they are gone is for jobs that go on in another size.
+                    # What becomes free before they are gone is for jobs that go on in another size.
                     slot = flavor.find(least, length, max(after, gone_at))
                 else:
                     slot = flavor.find(least, length, after)
@@ -217,7 +220,8 @@ class Pass:
         if not self._may_reserve():
             self._failed.add((gang.queue, shape))
             if gang.queue not in self._kept_for:
-                # Nothing protects its first job from being overtaken, so no other of the queue may.
+                # No reservation protects its first job from being overtaken, so other jobs of the queue may
+                # not start.
                 self._order.close(gang.queue)
             return
         if best.at < math.inf:
@@ -227,7 +231,7 @@ class Pass:
             self._hold(gang, reason, scopes)
 
     def _admit(self, gang: Gang, name: str, slot: Slot, goes_on: GoingOn | None) -> None:
-        """Let a gang start, with more trainers than the fewest if that delays nothing that was promised."""
+        """Start a gang, with more trainers than the fewest if that delays no promise."""
         trainers, slot = self._growth.most(gang, name, slot, goes_on, partial(self._promised_on, name))
         parts = with_trainers(gang.parts, trainers)
         self._flavors[name].take(parts, slot, planned_length(gang.expected))
@@ -257,10 +261,11 @@ class Pass:
         self._overtaking.count(without_promise(self._ahead(gang, name, least)))
         old = self._snapshot.promises.get(gang.job_id)
         if reason is Reason.ROOM and old is not None and old.at < slot.at:
-            slot = Slot(old.at)  # it could start, so its place is kept, and is not put off with each pass
+            slot = Slot(old.at)  # it could start, so its place is kept and not put off with each pass
         promise = self._wait(gang, slot, name, tuple(reasons))
         if promise.is_put_off:
-            # It may be put off again and again. So others of its queue may not pass it without end.
+            # It may be put off again and again. So the number of jobs of its queue that may pass it is
+            # limited.
             self._overtaking.add(gang.job_id, promise, [(gang.queue, name)])
         self._count(gang.queue, name, least)
 
@@ -273,7 +278,7 @@ class Pass:
         if not all(self._flavors[name].flavor.is_known for name in names):
             self._wait(gang, NEVER, "", (Reason.UNKNOWN_CAPACITY,))
             return
-        # Nothing is kept free for it on flavors on which it can never start.
+        # On flavors on which it can never start, nothing is kept free for it.
         names = [name for name in names if name in self._flavors_for(gang)]
         if not names:
             self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
@@ -286,7 +291,8 @@ class Pass:
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
         promise = self._wait(gang, NEVER, "", reasons)
-        # Its own queue is a place, too: a guarantee of the whole scope must not let more jobs of it pass.
+        # Its own queue is a place, too: a guarantee of the whole scope must not let more jobs of this queue
+        # pass.
         places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
         self._overtaking.add(gang.job_id, promise, places)
         if owned is not None:
@@ -347,7 +353,7 @@ class Pass:
             return _SHARE_MOVED
         if self._overrun:
             return "A running job takes longer than expected."
-        # What moved a job before it has moved this one, too.
+        # The job before this one was moved for a reason that has moved this one, too.
         moved = (reserve.moved_because for reserve in self._reserved if reserve.moved_because)
         return next(moved, "The capacity, the quotas or the running jobs have changed.")
 
@@ -357,7 +363,7 @@ class Pass:
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
     def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[Blocker]:
-        """Return the jobs that a gang would overtake. It overtakes none with what is guaranteed to it."""
+        """Return the jobs that a gang would overtake. With its guaranteed quota, it overtakes none."""
         return self._overtaking.ahead(gang.job_id, flavor, self._contested(gang, flavor, least))
 
     def _contested(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> Iterator[str]:
@@ -377,7 +383,7 @@ class Pass:
             self._started[node] = self._started.get(node, 0) + gangs
 
     def _is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
-        """Return whether what is guaranteed to a queue or to one of its parents is enough for the needs."""
+        """Return whether the guarantee of a queue or of one of its parents is enough for the needs."""
         return any(self._tree.is_guaranteed(node, flavor, needs) for node in self._rules.path(queue))
 
     def _full_node(self, queue: str) -> str | None:

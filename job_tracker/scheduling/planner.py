@@ -17,10 +17,11 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
     """Return the decisions for a snapshot. It is pure: the same input gives the same plan.
 
     The first `reservations` waiting jobs hold a reservation. A job starts before others only if it delays
-    none of them. Where no start can be promised, since a job of unknown length runs, at most `overtake_limit`
-    jobs start before the first that waits. Running jobs are stopped for waiting ones as the rules of their
-    queues say, and elastic ones also to go on in another size. None of this is decided here if the cluster's
-    own queue decides.
+    none of them. If a job of unknown length runs, no start can be promised. Then, at most `overtake_limit`
+    jobs start before the first waiting job.
+
+    Running jobs are stopped for waiting ones as the rules of their queues say. Elastic jobs are also stopped
+    to go on in another size. If the cluster's own queue decides, nothing of this is decided here.
     """
     if options is not None and options.delegated is not None:
         return launches(snapshot, options.delegated)

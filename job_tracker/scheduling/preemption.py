@@ -20,15 +20,15 @@ from job_tracker.scheduling.standing import Standing
 from job_tracker.scheduling.victims import Search, Victim, price
 
 _MOST_JOBS: Final = 8
-"""For so many waiting jobs, others are stopped in one pass. The next pass goes on."""
+"""The largest number of waiting jobs for which one pass stops others. The next pass continues."""
 _MOST_QUEUES: Final = 8
-"""For the jobs of so many queues, victims are searched in one pass."""
+"""The largest number of queues whose jobs one pass searches victims for."""
 Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
 """The key by which victims are sorted: the first are stopped first."""
 
 
 def least_lost(*, own_first: bool, by_instance: bool) -> Order:
-    """Return an order of victims: in the own queue the lowest priority goes first, then what loses least."""
+    """Return an order of victims: in the own queue the lowest priority first, then the least loss."""
 
     def key(victim: Victim) -> tuple[float, ...]:
         is_own = victim.why is PreemptionReason.PRIORITY
@@ -48,18 +48,18 @@ ORDERS: Final = tuple(
     for own_first in (False, True)
     for by_instance in (False, True)
 )
-"""Each leads to victims that are enough. Those that lose least in all are taken, since a greedy choice may be
-far from the best."""
+"""The orders in which victims are searched. Each finds enough victims, and the result with the least total
+loss is used, since a greedy choice may be far from the best."""
 
 
 def preemptions(
     snapshot: Snapshot, plan: Plan, now: float, orders: Sequence[Order] = ORDERS
 ) -> tuple[Preempt, ...]:
-    """Return the running jobs that are stopped for waiting ones which the plan does not admit.
+    """Return the running jobs that are stopped for waiting jobs which the plan does not admit.
 
-    In each queue they are stopped for the first waiting job that may have others stopped, then for the next.
-    If they are not enough for a job, none are stopped for those behind it. With many queues, a pass looks at
-    those that come first and, in turn with time, at some of the others.
+    In each queue, they are stopped for the first waiting job that may have others stopped, then for the next.
+    If they are not enough for a job, none are stopped for the jobs behind it. With many queues, a pass looks
+    at those that come first and, in turn over time, at some of the others.
     """
     wanted = _wanted(snapshot, plan, now)
     if not wanted:
@@ -92,7 +92,7 @@ def rules_of(snapshot: Snapshot, queue: str) -> PreemptionRules:
 
 
 def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
-    """Return the waiting gangs for which others may be stopped: what is guaranteed goes first."""
+    """Return the waiting gangs for which others may be stopped, those within guaranteed quotas first."""
     if not snapshot.is_open or not snapshot.stakes:
         return []
     lowest: dict[str, int] = {}
@@ -122,7 +122,7 @@ def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
 
 
 class _Stoppable:
-    """The running jobs that may be stopped, by flavor and queue: neither protected nor being stopped."""
+    """The running jobs that may be stopped, by flavor and queue: not protected, and not yet being stopped."""
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
         self._runs: dict[str, dict[str, dict[int, Running]]] = {each.name: {} for each in snapshot.flavors}
@@ -149,7 +149,10 @@ class _Stoppable:
                 yield flavor, queue, runs.values()
 
     def price(self, run: Running) -> float:
-        """Return the price of a job. It is worked out once, for all that it may be stopped for."""
+        """Return the price of a job.
+
+        It is worked out once, for all gangs for which the job may be stopped.
+        """
         job_id = run.gang.job_id
         known = self._prices.get(job_id)
         if known is None:
@@ -168,7 +171,7 @@ def _victims(
     gang: Gang,
     orders: Sequence[Order],
 ) -> list[Preempt] | None:
-    """Return whom to stop for a gang, and count it as started; None: all together are not enough."""
+    """Return the jobs to stop for a gang, and count it as started; None: all of them are not enough."""
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)
     needs = total(parts)
@@ -183,7 +186,7 @@ def _victims(
         for order in orders if search.may_succeed(candidates) else ():
             chosen = search.run(sorted(candidates, key=order))
             if chosen is not None:
-                # A price below 0 is no reason to stop more of them.
+                # A price below 0 must not be a reason to stop more jobs.
                 loss = sum(max(0.0, victim.cost) for victim, _ in chosen)
                 found.append((loss, len(chosen), chosen))
     if not found:
@@ -214,7 +217,7 @@ def _candidates(
     needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
     reclaims = rules.reclaim and standing.is_guaranteed(gang.queue, flavor, needs)
     found: list[Victim] = []
-    # If the queue runs as many jobs as it may, those on other flavors are in the way, too.
+    # If the queue already runs its largest number of jobs, those on other flavors are in the way, too.
     flavors = standing.flavors if standing.is_full(gang.queue) else [flavor]
     for at, queue, runs in stoppable.on(flavors):
         is_own = rules.by_priority and queue == gang.queue
@@ -241,7 +244,7 @@ def _candidates(
 
 
 def is_protected(rules: PreemptionRules, run: Running, stake: Stake, now: float) -> bool:
-    """Return whether the rules of its queue forbid to stop a job for others."""
+    """Return whether the rules of its queue forbid stopping a job for others."""
     return (
         stake.preemptions >= rules.max_preemptions
         or now - run.started_at < rules.min_runtime

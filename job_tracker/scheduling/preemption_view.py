@@ -1,4 +1,4 @@
-"""The facts about jobs by which the planner stops some for others. They follow from stored jobs."""
+"""The facts by which the planner stops some jobs for others. They follow from stored jobs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from job_tracker.scheduling.startups import Startups
 class PreemptionView:
     """The stakes of running jobs, and the claims of waiting ones. A later leader finds the same.
 
-    A claim is not stored: it follows from the preempted jobs, which name the job for which they were stopped.
+    A claim is not stored. It follows from the preempted jobs, which name the job for which they were stopped.
     """
 
     def __init__(self) -> None:
@@ -24,12 +24,13 @@ class PreemptionView:
         self._versions: dict[int, int] = {}
         """The version at which each running job was read."""
         self._given_way: dict[int, Preemption] = {}
-        """The preemptions of jobs that are being stopped, or have not run again since."""
+        """The preemptions of jobs that are being stopped, or that have not run again since they were
+        stopped."""
         self._attempts: dict[int, int] = {}
-        """How many attempts a waiting job has made, if it has made any."""
+        """The number of attempts that a waiting job has made, if it has made any."""
 
     def clear(self) -> None:
-        """Forget all jobs. What was learned of startups stays."""
+        """Forget all jobs. Learned startup times stay."""
         self.stakes.clear()
         self._versions.clear()
         self.preempted.clear()
@@ -37,7 +38,7 @@ class PreemptionView:
         self._attempts.clear()
 
     def shift(self, seconds: float) -> None:
-        """Move all times by this much, after the clock was set by as much."""
+        """Move all times by the amount by which the clock was set."""
         for job_id, stake in self.stakes.items():
             noticed_at = stake.noticed_at + seconds if stake.noticed_at else 0.0
             self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds, noticed_at=noticed_at)
@@ -113,9 +114,9 @@ def claims_of(
 ) -> list[int]:
     """Return the waiting jobs that start before all others, in this order.
 
-    These are the jobs for which others were stopped, and then those others that go on with another number of
-    instances. `given_way` are the stopped jobs, until they run again; `attempts` are those that waiting jobs
-    have made.
+    First come the jobs for which others were stopped, then the other jobs that go on with another number of
+    instances. `given_way` are the stopped jobs, until they run again. `attempts` are the numbers of attempts
+    that waiting jobs have made.
     """
     if not given_way:
         return []
@@ -129,7 +130,7 @@ def claims_of(
 
 
 def going_on_of(given_way: Mapping[int, Preemption], waiting: Waiting) -> dict[int, GoingOn]:
-    """Return the waiting jobs that go on in another size, and in which."""
+    """Return the waiting jobs that go on in another size, with this size."""
     return {
         job_id: GoingOn(each.trainers, each.flavor)
         for job_id, each in given_way.items()

@@ -2,7 +2,7 @@
 
 Running gangs only give back resources, so the part that they leave free only grows. Resources that are taken
 for later are kept apart, as a few steps. Within a step, the least is free at its beginning. So a search looks
-only at the beginnings of these steps, however many gangs run.
+only at the beginnings of these steps, for any number of running gangs.
 """
 
 import math
@@ -13,13 +13,13 @@ from operator import itemgetter
 from typing import TypeAlias
 
 Vector: TypeAlias = tuple[int, ...]
-"""Amounts of resources, in the order of those that are free."""
+"""Amounts of resources, in the order of the free resources."""
 Return: TypeAlias = tuple[float, Mapping[str, int]]
-"""When resources are given back, and how much of them by name."""
+"""The time at which resources are given back, and their amounts by name."""
 
 
 def in_order(returned: Iterable[Return]) -> list[Return]:
-    """Return what is given back in order of time. Infinite: never."""
+    """Return what is given back, in order of time. What is never given back (infinity) is left out."""
     return sorted((each for each in returned if each[0] < math.inf), key=itemgetter(0))
 
 
@@ -33,15 +33,15 @@ class Profile:
         self._free = list(free.values())
         self._returned = returned
         self._begun: list[Return] = []
-        """When amounts that were taken from now on are given back."""
+        """The ends of uses that have begun now, with their amounts."""
         self._grown: tuple[list[float], list[list[int]]] | None = None
         self._first: dict[tuple[int, int], float] = {}
-        """The first time with enough of a resource, by its column and amount, or an earlier one."""
+        """A time before which there is never enough of a resource, by its column and amount."""
         self._steps = [now]
         self._taken = [[0] for _ in free]
 
     def copy(self) -> "Profile":
-        """Return a copy in which something can be taken to try it."""
+        """Return a copy, for trying whether something can be taken."""
         other = Profile(self._now, dict(zip(self._names, self._free, strict=True)), self._returned)
         other._begun, other._first = [*self._begun], dict(self._first)
         other._steps, other._taken = [*self._steps], [[*column] for column in self._taken]
@@ -63,7 +63,7 @@ class Profile:
     def fits_at(self, need: Vector, length: float, at: float) -> bool:
         """Return whether the need is free for the length from exactly this time."""
         for column, amount in enumerate(need):
-            # What is free now is a quick look, and most often the answer.
+            # What is free now can be checked quickly, and mostly gives the answer.
             if at <= self._now and amount > self._free[column] - self._taken[column][0]:
                 later = math.nextafter(self._now, math.inf)
                 self._first[column, amount] = max(later, self._first.get((column, amount), later))
@@ -73,7 +73,7 @@ class Profile:
         return True
 
     def lowest(self, start: float, end: float) -> Vector:
-        """Return the least that is free of each resource between two times."""
+        """Return the smallest free amount of each resource between two times."""
         times, columns = self._growing()
         first, last = self._between(start, end)
         places = [bisect_right(times, max(start, step)) - 1 for step in self._steps[first:last]]
@@ -102,7 +102,7 @@ class Profile:
                 column[first:last] = [taken + amount for taken in column[first:last]]
 
     def _earliest(self, column: int, amount: int, length: float, start: float) -> float:
-        # Uses are only added, so before the first time that had enough once, there is never enough again.
+        # Uses are only added, so there is never again enough at a time before the first one with enough.
         known = self._first.get((column, amount), self._now)
         is_first = start <= known
         start = max(start, known)
@@ -116,7 +116,7 @@ class Profile:
                     self._first[column, amount] = start
                     is_first = False
                 last = bisect_left(steps, start + length, step + 1)
-                # This is quick, and mostly true: then there is enough in all further steps, too.
+                # This check is quick and mostly true. Then there is enough in all further steps, too.
                 if max(taken[step:last]) <= taken[step]:
                     return start
                 step += 1
@@ -130,7 +130,7 @@ class Profile:
         return start
 
     def _reaches(self, column: int, amount: int) -> float:
-        """Return when the need is free if nothing is taken for later."""
+        """Return the time from which the need is free, if nothing is taken for later."""
         times, columns = self._growing()
         place = bisect_left(columns[column], amount)
         return times[place] if place < len(times) else math.inf

@@ -1,6 +1,6 @@
-"""The queue as callers may see it, to simulate what becomes of it.
+"""The queue as callers may see it, to simulate how it develops.
 
-Jobs, queues and machines of which a caller may not know are in it, since they decide when others start. They
+It includes jobs, queues and machines that a caller may not know, since they decide when others start. These
 have no ids and no names.
 """
 
@@ -61,7 +61,7 @@ class QueueSnapshot:
     queues: Mapping[str, Queue]
     usage: Mapping[str, Usage]
     jobs: Sequence[SeenJob]
-    """Those that run, then the first that wait, in the order of submission."""
+    """The running jobs, then the first waiting jobs, in the order of submission."""
     omitted: int
     """The number of waiting jobs that are left out."""
     options: PlannerOptions
@@ -70,7 +70,7 @@ class QueueSnapshot:
 
 
 class _Names:
-    """The names that a caller sees in place of those of which it may not know."""
+    """The names that a caller sees instead of those that it may not know."""
 
     def __init__(self, tree: Tree, caller: Caller) -> None:
         self._known = _known_queues(tree, caller)
@@ -96,9 +96,9 @@ def snapshot_of(
 ) -> QueueSnapshot:
     """Return the queue as the caller may see it.
 
-    `queued` is the number of all waiting jobs, of which not all may have been copied. `with_machines` leaves
-    machines their names if the caller has a role in all projects. `lanes` limits the running jobs to those
-    that began first, and the waiting jobs to those whose reserved starts come first.
+    `queued` is the number of all waiting jobs; perhaps not all of them were copied. With `with_machines`,
+    machines keep their names if the caller has a role in all projects. `lanes` limits the running jobs to
+    those that began first, and the waiting jobs to those whose reserved starts come first.
     """
     snapshot = seen.situation.snapshot
     names = _Names(seen.tree, caller)
@@ -160,7 +160,7 @@ def _without_node_names(allocation: Allocation, machines: Mapping[str, str]) -> 
 
 
 def _without_names(flavors: Iterable[Flavor]) -> tuple[tuple[Flavor, ...], dict[str, str]]:
-    """Return the flavors with numbers as names of their machines, and the numbers by name."""
+    """Return the flavors with numbers instead of the names of their machines, and the numbers by name."""
     numbers: dict[str, str] = {}
     found = []
     for flavor in flavors:

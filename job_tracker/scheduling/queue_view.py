@@ -25,7 +25,7 @@ MOST_QUEUES: Final = 1000
 """The number of queues in an answer."""
 
 Place: TypeAlias = tuple[str, int, int]
-"""Where a job is in the list: its queue, its negated priority, and its id."""
+"""The position of a job in the list: its queue, its negated priority, and its id."""
 _Used: TypeAlias = dict[tuple[str, str], int]
 
 
@@ -81,7 +81,7 @@ class QueueStanding:
     """The instances of its running jobs."""
     used: Sequence[UsedResource]
     share: float
-    """Its part of what the queues with the same parent have used lately; 0 to 1."""
+    """Its part of the recent use by the queues with the same parent; 0 to 1."""
     max_running: int | None = None
 
 
@@ -101,7 +101,7 @@ class QueuePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFilter:
-    """Which waiting jobs are wanted."""
+    """A filter of waiting jobs."""
 
     project: str = ""
     """Empty: all projects in which the caller has a role."""
@@ -239,12 +239,13 @@ def _resources(seen: Seen, name: str, used: _Used) -> Iterator[UsedResource]:
 
 
 def _recent_shares(seen: Seen) -> Mapping[str, float]:
-    """Return the part of each queue in what the queues beside it have used lately."""
+    """Return the part of each queue in the recent use by the queues beside it."""
     snapshot = seen.situation.snapshot
     shares = Shares(
         snapshot.flavors, snapshot.queues, snapshot.usage, seen.situation.now, seen.options.half_life
     )
-    # Shares are over weights, so that weight 3 with three times the use is as far as weight 1.
+    # Shares are divided by weights. So a queue of weight 3 with three times the use is equal to one of weight
+    # 1.
     own = {name: shares.of(name) * queue.weight for name, queue in snapshot.queues.items()}
     beside: dict[str, float] = {}
     for name, queue in snapshot.queues.items():

@@ -13,13 +13,13 @@ _NO_LIMIT = Limit(nominal=0)
 
 
 class QuotaRules:
-    """The tree without what is used: the same for as long as the queues and the flavors are.
+    """The rules of the tree, without its use. They stay the same while the queues and the flavors do.
 
-    What is guaranteed to a node includes what is guaranteed to its children.
+    The guarantee of a node includes the guarantees of its children.
     """
 
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-        """Work out what each node has with its children, and what it keeps for itself."""
+        """Work out the amounts that each node has with its children, and those that it keeps for itself."""
         self.queues = queues
         self.capacities = _capacities(flavors)
         self.kinds: dict[str, list[str]] = {}
@@ -31,7 +31,8 @@ class QuotaRules:
         self.kept: dict[Kind, dict[str, int]] = {}
         """The part of a node's quota that it does not lend. Nodes that lend everything are left out."""
         self.pool: dict[Kind, float] = {}
-        """The capacity, without what nodes keep. Infinite if none does: the capacity is then the limit."""
+        """The capacity, without the amounts that nodes keep. Infinite if they keep none: then the capacity is
+        the limit."""
         self.max_running = {
             queue.name: queue.max_running for queue in queues.values() if queue.max_running is not None
         }
@@ -42,7 +43,7 @@ class QuotaRules:
             for flavor, limits in queue.limits.items():
                 known = self.kinds.setdefault(flavor, [])
                 known += [name for name in limits if name not in known]
-                known.sort()  # so that the order of queues does not decide what is looked at first
+                known.sort()  # so that the order of queues does not decide the order of the checks
         for flavor_name, names in self.kinds.items():
             for name in names:
                 kind = (flavor_name, name)
@@ -101,9 +102,10 @@ _KEPT = 8
 
 
 def quota_rules(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> QuotaRules:
-    """Return the rules of a tree. Those of the last trees are kept, since passes follow each other on one.
+    """Return the rules of a tree.
 
-    The queues are never changed in place: a change is a new object.
+    The last ones are kept, since most passes have the same tree as the pass before. The queues are never
+    changed in place: a change is a new object.
     """
     global _last  # a tuple, since plans are made in several threads
     capacities = _capacities(flavors)
@@ -128,17 +130,17 @@ class QuotaTree:
         self._held: dict[Kind, dict[str, int]] = {kind: {} for kind in rules.pool}
         """The use of a node and those below it."""
         self._usage = {kind: {} if rules.kept[kind] else held for kind, held in self._held.items()}
-        """The same, without what nodes below it use of what they keep for themselves."""
+        """The same, without the amounts that nodes below it use of their kept parts."""
 
     def use(self, queue: str, flavor: str, needs: Resources, sign: int = 1) -> None:
-        """Count what a gang of a queue uses. Sign -1 takes it back."""
+        """Count what a gang of a queue uses. With sign -1, it is given back."""
         for name in self._rules.kinds.get(flavor, ()):
             amount = sign * needs.get(name, 0)
             if amount:
                 self._add(queue, (flavor, name), amount)
 
     def blocker(self, queue: str, flavor: str, needs: Resources) -> str | None:
-        """Return the lowest node of the tree that forbids the needs now. Empty: the root. None: none does."""
+        """Return the lowest node of the tree that forbids the needs now. Empty: the root. None: no node."""
         for name in self._rules.kinds.get(flavor, ()):
             need = needs.get(name, 0)
             if need:
@@ -148,9 +150,9 @@ class QuotaTree:
         return None
 
     def is_guaranteed(self, node: str, flavor: str, needs: Resources) -> bool:
-        """Return whether what is guaranteed to a node is enough for the needs of a queue in it, too.
+        """Return whether the guarantee of a node is enough for the needs in addition to its present use.
 
-        All of the needs must be guaranteed, as far as any quota is about them.
+        All needs must be guaranteed, as far as any quota limits them.
         """
         guaranteed = self._rules.guarantees.get(flavor, _NONE).get(node)
         if guaranteed is None:
@@ -164,7 +166,7 @@ class QuotaTree:
         return is_any_needed
 
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a node and those below it use more than is guaranteed to them, of what is needed."""
+        """Return whether a node, with those below it, exceeds its guarantee of a needed resource."""
         own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
         return any(
             needs.get(name) and self._held[flavor, name].get(node, 0) > own.get(name, 0)

@@ -1,4 +1,4 @@
-"""How flavors and queues are declared: in files of the service, and queues by the API, too."""
+"""Declarations of flavors and queues: in files of the service and, for queues, by the API, too."""
 
 from datetime import timedelta
 from typing import Annotated

@@ -33,9 +33,9 @@ from job_tracker.scheduling.planner import plan as make_plan
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 _TIMES: Final = (1, 2, 4, 8)
-"""How many times what the job needs an operator adds: jobs before it may take some of that."""
+"""The multiples of the job's needs that an operator adds: jobs before it may take some of that."""
 _FINER: Final = 6
-"""How often the number of a remedy is halved towards the smallest change that works."""
+"""The number of times that a remedy's number is halved towards the smallest change that works."""
 _LEAST_SECONDS: Final = 60.0
 """A shorter expected duration is not proposed."""
 
@@ -130,7 +130,7 @@ def _closed(
     priorities: Mapping[str, int] | None,
     until: float,
 ) -> Remedy:
-    """Return the remedy while the machine of the service has no room."""
+    """Return the remedy for a service whose machine has no room."""
     room = MakeRoom()
     opened = room.of(snapshot, gang)
     decided = make_plan(opened, now, options)
@@ -159,7 +159,7 @@ def _starts(
 def _smallest(
     snapshot: Snapshot, gang: Gang, changes: tuple[Change, ...], works: Callable[[Sequence[Change]], bool]
 ) -> tuple[Change, ...]:
-    """Return the smallest change of the same kind that works, or one near to it."""
+    """Return the smallest change of the same kind that works, or one near it."""
     least = fewest_trainers(gang)
     if len(changes) != 1 or len(gang.parts) != 1:
         return changes
@@ -180,7 +180,7 @@ def _smallest(
 
 
 def _nearest(good: int, bad: int, works: Callable[[int], bool]) -> int:
-    """Return the number next to `bad` that works, or one near to it. `good` works, `bad` does not."""
+    """Return the smallest number that works, or one near it. `good` works, `bad` does not."""
     for _ in range(_FINER):
         if abs(good - bad) <= 1:
             break
@@ -234,7 +234,7 @@ def _higher(
     else:
         named = {number: name for name, number in priorities.items() if number > gang.priority}
     allowed = [number for number in sorted(named) if all(number <= bound for bound in bounds)]
-    # The lowest that goes before all others of the queue; else the highest that is allowed.
+    # The lowest priority that goes before all others of the queue; else the highest that is allowed.
     for number in [each for each in allowed if each >= wanted][:1] or allowed[-1:]:
         yield number, named[number]
 
@@ -249,7 +249,7 @@ def _of_operators(
     limited = [n for n in nodes if snapshot.queues[n].limits]
     queue_alone = reason not in (Reason.CAPACITY, Reason.FRAGMENTED, Reason.LOST_CAPACITY)
     for times in _TIMES if queue_alone else ():
-        # At last, any number: jobs before it may take what is added.
+        # The last one has no bound: jobs before this one may take what is added.
         running_more = None if times == _TIMES[-1] else times
         more_running: tuple[Change, ...] = tuple(MoreRunning(name, running_more) for name in running)
         more_quota: tuple[Change, ...] = tuple(MoreQuota(name, needs, times) for name in limited)

@@ -33,15 +33,15 @@ from job_tracker.scheduling.victims import Search, Victim, cost
 _MOST: Final = 16
 """So many gangs become larger in one pass."""
 _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
-"""Jobs that wait for one of these do not start with more machines."""
+"""More machines do not help jobs that wait for one of these reasons."""
 
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
     """Return the elastic gangs that are stopped to go on in another size, and when the next ones may be.
 
-    While others are being stopped there are none: what becomes free has to be used first. A job for which
-    others were stopped counts no more once there is too little capacity for it. Infinite: no gang becomes old
-    enough later.
+    While others are being stopped, there are none: first, the freed capacity has to be used. A job for which
+    others were stopped no longer counts once there is too little capacity for it. Infinite: no gang becomes
+    old enough later.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
@@ -120,7 +120,7 @@ class _Resizing:
         return search.run(sorted(victims, key=lambda each: (each.cost, -each.run.gang.job_id)), whole=False)
 
     def _victim(self, gang: Gang, run: Running) -> Victim | None:
-        """Return a gang that may become smaller for another; None: it may not."""
+        """Return how a gang may become smaller for another; None: it may not."""
         queue, stake = run.gang.queue, self._stake(run)
         least = fewest_trainers(run.gang)
         if least >= trainers_of(run) or (queue == gang.queue and run.gang.priority > gang.priority):
@@ -131,14 +131,14 @@ class _Resizing:
         return Victim(run=run, attempt=stake.attempt, cost=loss, why=PreemptionReason.SHRINK, least=least)
 
     def _pays(self, gang: Gang, reserve: Reserve, chosen: Sequence[tuple[Victim, int]]) -> bool:
-        """Return whether the job would otherwise wait for so long that the stops are worth it."""
+        """Return whether the job would otherwise wait long enough that the stops are worth it."""
         instances = sum(part.count for part in with_trainers(gang.parts, fewest_trainers(gang)))
         run_on = max(remaining(victim.run, self._now) for victim, _ in chosen)
         gain = instances * min(reserve.promise.at - self._now, run_on)
         return gain > sum(victim.cost for victim, _ in chosen)
 
     def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
-        """Return whether the job can start without a delay of others, after the others have gone on."""
+        """Return whether the job can start without delaying others, after the others have gone on."""
         parts = with_trainers(gang.parts, fewest_trainers(gang))
         length = planned_length(gang.expected) + STOPPING
         for name in self._standing.flavors_of(gang):
@@ -157,7 +157,7 @@ class _Resizing:
         return False
 
     def _larger(self, due: Sequence[Running]) -> Iterator[Preempt]:
-        """Yield the gangs that become larger: those first that have the least of what they ask for."""
+        """Yield the gangs that become larger, first those with the smallest part of what they ask for."""
         capacities: dict[str, FlavorCapacity] = {}
         found = 0
         for run in sorted(due, key=_share):
@@ -185,7 +185,7 @@ class _Resizing:
                 self._count(capacity, run)
 
     def _most(self, capacity: FlavorCapacity, run: Running) -> tuple[int, Slot]:
-        """Return the largest number of trainers that delays no promise; as many as now if no more does."""
+        """Return the largest number of trainers that delays no promise; the present number if no more fit."""
         gang, flavor = run.gang, run.allocation.flavor
         length = planned_length(gang.expected) + STOPPING
         low, high, slot = trainers_of(run), gang.parts[0].count, Slot(self._now)
@@ -202,14 +202,14 @@ class _Resizing:
         return low, slot
 
     def _pays_to_grow(self, run: Running, trainers: int) -> bool:
-        """Return whether it ends earlier, although it repeats some work and has to get going again."""
+        """Return whether the gang ends earlier, although it repeats some work and has to start up again."""
         stake = self._stake(run)
         more = trainers - trainers_of(run)
         loss = cost(run, stake, self._now) + more * stake.startup
         return more * remaining(run, self._now) > loss
 
     def _capacity(self, name: str) -> FlavorCapacity:
-        """Return what is free over time besides what runs and starts now."""
+        """Return what is free over time, besides what is used by gangs that run or start now."""
         flavor = next(each for each in self._snapshot.flavors if each.name == name)
         capacity = FlavorCapacity(flavor, self._now, running_gangs(self._snapshot.running))
         for admit in self._plan.admitted:

@@ -1,4 +1,4 @@
-"""The running gangs in memory, with what they hold in all, kept up to date by single changes."""
+"""The running gangs in memory, with their total use, kept up to date by single changes."""
 
 import math
 from bisect import bisect_left, bisect_right, insort
@@ -44,7 +44,7 @@ class _OnFlavor:
 
 
 class RunningGangs(Mapping[int, Running]):
-    """The running gangs by job. Reading what they hold does not cost more with more of them."""
+    """The running gangs by job. The cost of reading their total use does not depend on their number."""
 
     def __init__(self, runs: Iterable[Running] = ()) -> None:
         """Start with some gangs."""
@@ -110,7 +110,7 @@ class RunningGangs(Mapping[int, Running]):
         return {} if known is None else known.held.amounts
 
     def returned(self, flavor: str, now: float) -> Sequence[Return]:
-        """Return what gangs on a flavor are planned to give back, and when. The first comes first."""
+        """Return the amounts that gangs on a flavor are planned to give back, by time, earliest first."""
         known = self._flavors.get(flavor)
         if known is None:
             return []
@@ -152,7 +152,7 @@ _time = itemgetter(0)
 
 
 def running_gangs(running: Mapping[int, Running]) -> RunningGangs:
-    """Return the gangs with what they hold in all: as they are, or counted now."""
+    """Return the gangs with their total use: as they are, or counted now."""
     return running if isinstance(running, RunningGangs) else RunningGangs(running.values())
 
 

@@ -9,12 +9,12 @@ PartsKey: TypeAlias = tuple[tuple[int, tuple[tuple[str, int], ...], Where], ...]
 
 
 def parts_key(parts: tuple[Part, ...]) -> PartsKey:
-    """Return a value that is equal for alike parts and can be hashed."""
+    """Return a value that can be hashed and is equal for equal parts."""
     return tuple((part.count, tuple(sorted(part.each.items())), part.where) for part in parts)
 
 
 def with_trainers(parts: tuple[Part, ...], trainers: int) -> tuple[Part, ...]:
-    """Return the parts with another number of trainers. 0: as they are."""
+    """Return the parts with another number of trainers. With 0, they stay as they are."""
     if not parts or trainers in (0, parts[0].count):
         return parts
     return (replace(parts[0], count=trainers), *parts[1:])

@@ -1,4 +1,4 @@
-"""Finds whose turn it is: by the dominant share of decayed usage over weight."""
+"""Finds the queue whose turn it is: by the dominant share of decayed usage over weight."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from job_tracker.scheduling.running import Held
 
 
 def decay(seconds: float, half_life: float) -> tuple[float, float]:
-    """Return what is left of past usage after some time, and the usage of one unit all that time.
+    """Return the remaining part of past usage after some time, and the usage of one unit held all that time.
 
     If the clock was set back, nothing decays, and nothing is added.
     """
@@ -33,8 +33,8 @@ class Shares:
     ) -> None:
         """Start with the usage, decayed up to now.
 
-        `held` is what running gangs hold, by queue and flavor. It has been used since the time of the usage,
-        and counts as if it had been used for `penalty` seconds more.
+        `held` is what running gangs hold, by queue and flavor. It has been used since the time of the usage.
+        It counts as if it had been used for `penalty` seconds more.
         """
         self._capacity = {
             (flavor.name, name): amount

@@ -1,4 +1,4 @@
-"""Counts what runs once all jobs being stopped are gone, and finds whether a waiting gang then fits."""
+"""Counts what runs once all stopped jobs are gone, and finds whether a waiting gang then fits."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,10 +10,10 @@ from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, wi
 
 
 class Standing:
-    """The capacity and the quotas that are in use, without time, as if each gang ran for ever.
+    """The used capacity and quotas, without time, as if each gang ran for ever.
 
-    Jobs that are being stopped hold what they go on with at once. Jobs with claims and those that the plan
-    admits hold what they need.
+    Jobs that are being stopped hold what they go on with at once. Jobs with claims, and jobs that the plan
+    admits, hold what they need.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
@@ -66,19 +66,19 @@ class Standing:
         return next((each for each in flavors if self.fits(queue, each, parts, needs)), None)
 
     def is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
-        """Return whether what is guaranteed to the queue or to a parent of it is enough for it, too."""
+        """Return whether the guarantee of the queue, or of a parent of it, is enough for the gang, too."""
         return any(self._tree.is_guaranteed(node, flavor, needs) for node in self._rules.path(queue))
 
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
         """Return whether a queue uses what is guaranteed to the other or to a parent of it.
 
-        Then the queue, and each of its parents that is not a parent of the other's, too, use more than is
-        guaranteed to them.
+        Then the queue exceeds its own guarantee. So does each of its parents that is not also a parent of the
+        other.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):
             if node in path:
-                return False  # from here on, the guarantee is that of the queue, too
+                return False  # from here on, the two queues share the guarantee
             if self._tree.is_guaranteed(node, flavor, needs):
                 shared = self._rules.path(node)
                 apart = [each for each in path if each not in shared]
@@ -122,7 +122,7 @@ class Standing:
                 return
 
     def is_full(self, queue: str) -> bool:
-        """Return whether a queue, or a parent of it, runs as many jobs as it may."""
+        """Return whether a queue, or a parent of it, runs its largest number of jobs."""
         for node in self._rules.path(queue):
             known = self._snapshot.queues.get(node)
             limit = known.max_running if known is not None else None

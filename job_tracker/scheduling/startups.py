@@ -1,4 +1,4 @@
-"""How long attempts take from their admission until they train: learned from those that run."""
+"""Startup times of attempts, from admission until they train: learned from attempts that run."""
 
 from datetime import datetime
 
@@ -8,16 +8,16 @@ from job_tracker.scheduling.experience import kind_of
 
 
 class Startups:
-    """The time that a job takes to get going: from its own attempts, else from its algorithm.
+    """The startup time of a job: from its own attempts, else from its algorithm.
 
-    An attempt gets going with the first step that it reports. For programs that report no steps, it is when
-    their master runs. Another leader learns it again from the attempts that run.
+    It ends with the first step that an attempt reports. For programs that report no steps, it ends when their
+    master runs. Another leader learns it again from the attempts that run.
     """
 
     def __init__(self) -> None:
         self._times = RunTimes()
         self._own: dict[int, tuple[int, float]] = {}
-        """The last attempt of a job that got going, and its time."""
+        """The last attempt of a job that has started to train, and its startup time."""
 
     def learn(self, job: Job) -> None:
         """Learn from a running job, once for each attempt."""
@@ -27,7 +27,7 @@ class Startups:
             self._times.add(kind_of(job.spec), seconds)
 
     def usual(self, job: Job) -> float:
-        """Return the seconds that an attempt of the job usually takes to get going; 0 if nothing is known."""
+        """Return the usual startup time of the job's attempts in seconds; 0 if nothing is known."""
         own = self._own.get(job.id)
         if own is not None:
             return own[1]

@@ -48,11 +48,11 @@ def pool_of(
     followed: Collection[str] = (),
     labels: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Pool:
-    """Return the pool of these capacities by flavor, and of `followed` flavors, of unknown capacity.
+    """Return the pool of these capacities by flavor, and of `followed` flavors, whose capacity is unknown.
 
-    Without any, it has one flavor with `instances` instances. `labels` are those of machines, by flavor. If
-    one flavor has a capacity of a device, flavors without one have none of it: a job for GPUs does not run on
-    machines without GPUs.
+    Without any flavor, the pool has one flavor with `instances` instances. `labels` are those of machines, by
+    flavor. If one flavor has a capacity of a device, flavors without one have none of it: a job for GPUs does
+    not run on machines without GPUs.
     """
     none = {name: 0 for each in capacities.values() for name in each if is_device(name)}
     flavors = [Flavor(name=name, capacity={**none, **units_of(each)}) for name, each in capacities.items()]
@@ -70,13 +70,13 @@ class Tree:
     recipes: Mapping[str, QueueRecipe]
     """As declared."""
     queues: Mapping[str, Queue]
-    """As the planner sees them. Wrong parts of a queue in `problems` are left out here."""
+    """As the planner sees them. Wrong parts of the queues in `problems` are left out here."""
     problems: Mapping[str, str] = field(default_factory=dict)
-    """Why queues cannot take jobs, by name."""
+    """The reasons why queues cannot take jobs, by name."""
 
     @cached_property
     def verdicts(self) -> dict[Hashable, Diagnosis | None]:
-        """Why jobs can never start in this tree, as callers have found; None: they can."""
+        """The reasons why jobs can never start in this tree, as callers have found; None: they can."""
         return {}
 
     @cached_property
@@ -98,9 +98,9 @@ class Tree:
         return frozenset(self.queues) - self.cohorts
 
     def covering(self, names: Iterable[str]) -> Mapping[str, Queue]:
-        """Return the queues for the planner, with queues of these names that have jobs but are not declared.
+        """Return the queues for the planner, with added ones for the names that are not declared.
 
-        Such a queue is at the top, with weight 1 and without limits. It exists if a file was changed while
+        Such a queue is at the top, with weight 1 and without limits. There is one if a file was changed while
         the service was not running, or if a queue was removed just as a job was submitted to it.
         """
         return covering(self.queues, names)
@@ -161,15 +161,15 @@ def tree_of(
 ) -> Tree:
     """Return the tree of these queues.
 
-    Raises ValueError that begins with the queue and its field, such as "research.parent: …". Queues of
-    `also`, which were accepted before the settings changed, are never refused: those that do not fit any
-    more are in `problems`.
+    Raises a ValueError that begins with the queue and its field, such as "research.parent: …". Queues of
+    `also`, which were accepted before the settings changed, are never refused. Those that no longer fit are
+    in `problems`.
     """
     problems: dict[str, str] = {}
     kept = dict(recipes)
     check(pool, kept)
     later = {name: recipe for name, recipe in (also or {}).items() if name not in kept}
-    # First all of them, which is the usual case; else one by one, parents first.
+    # First all of them together, which mostly succeeds. If that fails: one by one, parents first.
     try:
         check(pool, {**kept, **later})
         kept |= later
@@ -231,7 +231,7 @@ def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
                 "of others; set it there"
             )
     for flavor in pool.flavors:
-        # What machines have may change at any time, so it does not bound what is guaranteed.
+        # The capacity of machines may change at any time, so it does not bound guarantees.
         capacities = _guaranteed(recipes, flavor.name) if flavor.is_followed else flavor.capacity
         for resource, capacity in capacities.items():
             _check_sums(children, recipes, flavor.name, resource, capacity)
@@ -263,7 +263,7 @@ def _check_parents(name: str, recipe: QueueRecipe, recipes: Mapping[str, QueueRe
                 f"{' → '.join(path)}"
             )
         if parent in path[:-1]:
-            return  # the cycle does not contain this queue, and is found at one of its own
+            return  # The cycle does not contain this queue; it is found at a queue of its own.
         parent = recipes[parent].parent
 
 
@@ -350,7 +350,7 @@ def _shown(resource: str, number: int) -> str:
 
 
 def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> PreemptionRules:
-    """Return a queue's rules: what it does not set is as in its parent."""
+    """Return a queue's rules. A rule that it does not set is that of its parent."""
     recipe = recipes[name]
     above = _preemption(pool, recipe.parent, recipes) if recipe.parent in recipes else PreemptionRules()
     own = recipe.preemption
@@ -365,7 +365,7 @@ def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> Pr
 
 
 def _only_project(name: str, recipes: Mapping[str, QueueRecipe]) -> str:
-    """Return the only project that may use a queue, as it or the next of its parents says; else ""."""
+    """Return the only project that may use a queue, set by it or by its nearest parent; else ""."""
     while recipe := recipes.get(name):
         if recipe.projects:
             return recipe.projects[0] if len(recipe.projects) == 1 else ""

@@ -1,4 +1,4 @@
-"""How much queues and projects held, and how many of their jobs waited, over the last week: for people.
+"""The use of queues and projects, and their waiting jobs, over the last week: for people.
 
 A day of one is one note: a list of [slot, held, quota, waiting] for each time of five minutes in which it
 held something or jobs waited. Shares are in thousandths. The leader writes them, and every replica reads
@@ -26,7 +26,8 @@ OF_PROJECTS: Final = "project-history"
 SLOT_SECONDS: Final = 300
 DAYS: Final = 7
 MOST_NAMES: Final = 64
-"""Queues that a day remembers, and projects: the first that hold something or have waiting jobs."""
+"""The number of queues, and of projects, that a day remembers: the first that hold something or have waiting
+jobs."""
 MOST_POINTS: Final = 336
 """Points of one picture: half an hour of a week each."""
 _REMEMBERED: Final = 256
@@ -46,7 +47,7 @@ class Point:
     """The part that is guaranteed to it; None: it has no quota."""
     waiting: int
     seconds: float = float(SLOT_SECONDS)
-    """How long it lasts."""
+    """The length of the slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class UseReader:
     ) -> Mapping[str, Sequence[Point]]:
         """Return the last `seconds` of these queues or projects, as far as known, the oldest point first.
 
-        They are about MOST_POINTS at most. A point may be of several slots.
+        There are at most about MOST_POINTS points. A point may cover several slots.
         """
         last = int(now // _DAY_SECONDS)
         days = range(max(last - DAYS, int((now - seconds) // _DAY_SECONDS)), last + 1)
@@ -226,7 +227,7 @@ def use_of_queues(board: Board) -> Use:
 
 
 def use_of_projects(board: Board) -> Use:
-    """Return what each project holds. Guaranteed to it is what its own queues have."""
+    """Return what each project holds. A project's guarantee is that of its own queues."""
     snapshot = board.snapshot(is_open=True)
     amounts: dict[str, dict[str, int]] = {}
     waiting = Counter(board.projects.values())

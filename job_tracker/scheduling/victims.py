@@ -1,4 +1,4 @@
-"""Running gangs that may be stopped or made smaller, and the search for those that are enough."""
+"""Running gangs that may be stopped or made smaller, and the search for enough of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from job_tracker.scheduling.standing import Standing
 
 
 def cost(run: Running, stake: Stake, now: float) -> float:
-    """Return what a running job loses if it is stopped now, in instances times seconds."""
+    """Return the loss of a running job if it is stopped now, in instances times seconds."""
     return instances_of(run) * (max(0.0, now - stake.saved_at) + stake.startup)
 
 
@@ -24,11 +24,12 @@ _LOOKS_AHEAD: Final = 86_400.0
 def price(run: Running, stake: Stake, now: float) -> float:
     """Return the price by which victims are compared, in instance-seconds: the cost now, and later effects.
 
-    A job that was stopped before costs its startup once more for each time, since it uses up its
-    `max_preemptions`: else those that lose little are soon protected, and those that lose days are left.
-    An attempt without a checkpoint has more to lose the longer it runs. So a share of the time that it is
-    expected to run on, of a day at most, is deducted: it is rather stopped while it is young. The price may
-    be below 0. benchmarks.preemption measures the rule; its two numbers were chosen on other draws.
+    For each earlier stop, a job costs its startup once more, since a stop uses up its `max_preemptions`.
+    Otherwise, jobs that lose little are soon protected, and only jobs that lose days are left.
+
+    An attempt without a checkpoint has more to lose the longer it runs, so it is better stopped while it is
+    young. Therefore, a share of its expected remaining time, of a day at most, is deducted. The price may be
+    below 0. benchmarks.preemption measures the rule; its two numbers were chosen on other draws.
     """
     lost = max(0.0, now - stake.saved_at) + stake.startup * (1 + stake.preemptions)
     if stake.saved_at <= run.started_at:
@@ -43,7 +44,7 @@ class Victim:
     run: Running
     attempt: int
     cost: float
-    """By what it is compared with others: its price, or for a change of its size what it loses."""
+    """The value by which it is compared with others: its price or, for a change of its size, its loss."""
     why: PreemptionReason
     least: int
     """The number of trainers with which it can go on. 0: it cannot go on with fewer."""
@@ -54,7 +55,7 @@ class Victim:
         return instances_of(self.run)
 
     def shrunk(self, trainers: int) -> Running:
-        """Return what is left of the gang with fewer trainers."""
+        """Return the gang with fewer trainers."""
         return resized(self.run, trainers)
 
 
@@ -71,7 +72,7 @@ class Search:
         """The victims so far, with the number of trainers that each keeps. 0: none."""
 
     def may_succeed(self, victims: Sequence[Victim]) -> bool:
-        """Return whether all victims together are enough. If not, no search finds any, and it costs more."""
+        """Return whether all victims together are enough. If not, a search is useless, and it costs more."""
         for victim in victims:
             self._standing.count(victim.run, -1)
         is_enough = self._is_enough()
@@ -80,9 +81,9 @@ class Search:
         return is_enough
 
     def run(self, victims: Sequence[Victim], *, whole: bool = True) -> list[tuple[Victim, int]] | None:
-        """Return the victims that are enough, or None. The standing is as before.
+        """Return enough victims, or None. The standing is as before.
 
-        Elastic ones are made smaller first. Without `whole`, none is stopped whole.
+        Elastic ones are made smaller first. Without `whole`, no gang is stopped as a whole.
         """
         for victim in (each for each in victims if each.least):
             if self._is_enough():
@@ -97,11 +98,11 @@ class Search:
             self._put_back()
         chosen = list(self._gone.values())
         for victim, _ in chosen:
-            self._restore(victim)  # which empties what the next run begins with
+            self._restore(victim)  # this also empties `_gone` for the next run
         return chosen if enough else None
 
     def _put_back(self) -> None:
-        """Put back what is not needed: the last first, and elastic ones as large as possible."""
+        """Put back victims that are not needed: the last first, and elastic ones as large as possible."""
         for victim, kept in reversed(list(self._gone.values())):
             self._restore(victim)
             if self._is_enough():
@@ -134,7 +135,7 @@ class Search:
             self._standing.count(victim.run)
 
     def _is_allowed(self, victim: Victim) -> bool:
-        """Return whether the queue of the victim still borrows, if that is the reason."""
+        """Return whether the victim's queue still borrows, if it is stopped for that reason."""
         return victim.why is not PreemptionReason.RECLAIM or self._standing.borrows(
             victim.run.gang.queue, self._gang.queue, victim.run.allocation.flavor, self._needs
         )

@@ -1,4 +1,4 @@
-"""Why a job waits: the answer of every replica, limited to what the caller may know."""
+"""The reasons why a job waits, as every replica answers, limited to what the caller may know."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from job_tracker.scheduling.running import instances_of, resized, trainers_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
-"""After this time, no smaller remedy is searched for: others wait for their answers."""
+"""After this time, no smaller remedy is searched for, since other callers wait for their answers."""
 
 
 class Source(StrEnum):
@@ -47,7 +47,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job waits. A job that waits neither here nor in the cluster's own queue has no reasons."""
+    """The reasons why a job waits: none if it waits neither here nor in the cluster's own queue."""
 
     job: Job
     position: int = 0
@@ -60,7 +60,7 @@ class Explanation:
     estimate: Estimate | None = None
     """None: it does not wait, or cannot start with the capacity and the queues as they are."""
     expected: Expected | None = None
-    """How long it is expected to run."""
+    """The expected run time of an attempt."""
     source: Source = Source.UNKNOWN
     remedy: Remedy | None = None
     holders: Sequence[Holder] = ()
@@ -141,7 +141,7 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 
 def _instances(seen: Seen, run: Running) -> int:
-    """Return the instances that a running job has, or goes on with if these are more."""
+    """Return the instances that a running job has, or goes on with if that is more."""
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
     return instances_of(resized(run, trainers))

@@ -1,13 +1,14 @@
-"""When a waiting job will start: quantiles of its wait, learned from how earlier waits turned out.
+"""Expected waits of jobs: quantiles, learned from earlier waits.
 
-The wait is first taken to be the work ahead of the job over the capacity, with medians of run times. That is
+The first estimate of a wait is the work ahead of the job over the capacity, with medians of run times. It is
 wrong by a factor, which differs from cluster to cluster: run times have long tails, and jobs overtake. So the
-factors of the jobs that started last are kept, and their quantiles are applied to the next one. A job that
-still waits counts, too: its factor is larger than what it has waited so far (Kaplan and Meier, 1958).
-Otherwise only the quick ones would count. Each is followed until it starts, however many are submitted after
-it: those that wait long say most. The median is half way to that of the last waits.
+factors of the jobs that started last are kept, and their quantiles are applied to the next job.
 
-The share of the factors that the P90 stands for follows its own success: it rises a little with each job that
+A job that still waits counts, too: its factor is larger than that of its wait so far (Kaplan and Meier,
+1958). Otherwise, only the quick jobs would count. Each job is followed until it starts, however many are
+submitted after it: long waits say most. The median is half way to that of the last waits.
+
+The share of the factors that the P90 stands for follows its own success. It rises a little with each job that
 waits longer than its P90, and falls a little with each that does not (adaptive conformal inference; Gibbs and
 Candès, 2021).
 """
@@ -35,7 +36,7 @@ _MOST_TEXT: Final = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """How long a job is expected to wait from now on, in seconds."""
+    """The time that a job is expected to wait from now on, in seconds."""
 
     median: float
     high: float
@@ -44,7 +45,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class WaitRule:
-    """How waits follow from the work ahead, as learned."""
+    """The learned rule by which waits follow from the work ahead."""
 
     median: float = 0.5
     """The median of the factors."""
@@ -54,11 +55,12 @@ class WaitRule:
     """The median of the last waits, in seconds; None: there are none."""
 
     def wait(self, seconds_ahead: float, promised: float | None = None) -> Wait:
-        """Return how long a job waits with this much work ahead, and no longer than `promised`."""
+        """Return the expected wait with this much work ahead, at most until `promised`."""
         seconds = max(LEAST, seconds_ahead)
         median, high = seconds * self.median, seconds * self.high
         if self.last is not None:
-            # Waits change slowly, so the mean of two estimates of the middle errs less than each of them.
+            # Waits change slowly. So the mean of two estimates of the middle has a smaller error than either
+            # of them.
             median = min(high, (median + self.last) / 2)
         if promised is not None:
             median, high = min(median, promised), min(high, promised)
@@ -116,7 +118,7 @@ class WaitTimes:
         self._waiting.pop(job_id, None)
 
     def shift(self, seconds: float) -> None:
-        """Move the start of all waits by this much, after the clock was set by as much."""
+        """Move the start of all waits by the amount by which the clock was set."""
         for job in self._waiting.values():
             job.begin += seconds
 

@@ -1,4 +1,4 @@
-"""The work ahead of waiting jobs: their instances times how long they run, over the capacity."""
+"""The work ahead of waiting jobs: their instances times their run times, over the capacity."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ class Ahead:
     """The work ahead of a waiting job."""
 
     seconds: float
-    """How long it keeps all machines busy."""
+    """The time that it keeps all machines busy."""
     is_learned: bool
     """Whether some of it rests on run times that were learned."""
     is_assumed: bool
@@ -23,7 +23,7 @@ class Ahead:
 
 
 def ahead(snapshot: Snapshot, now: float, job_ids: Iterable[int]) -> dict[int, Ahead]:
-    """Return the work ahead of waiting jobs. It leaves out others."""
+    """Return the work ahead of these waiting jobs."""
     capacity = _capacity(snapshot.flavors)
     wanted = {job_id for job_id in job_ids if snapshot.waiting.get(job_id) is not None}
     if not wanted or not capacity:
@@ -52,7 +52,7 @@ def work(gang: Gang) -> float:
 
 
 def left(running: Running, now: float) -> float:
-    """Return the work left of a running job. One past its median likely has half as much again before it."""
+    """Return the remaining work of a running job. After its median, half of its past time is likely left."""
     passed = max(0.0, now - running.started_at)
     median = (running.gang.expected or ASSUMED).median
     return size(running.gang) * max(median - passed, passed / 2)

@@ -9,15 +9,15 @@ from job_tracker.domain.audit import AuditEvent
 
 UNLIMITED: Final = TokenLimits()
 ENDED_TOKENS_PURGED: Final = 100
-"""The number of tokens that `add_token` deletes at most."""
+"""The largest number of tokens that one `add_token` deletes."""
 
 
 class AccessStore(Protocol):
     """Stores tokens and projects.
 
-    Every change takes an audit event along, which is stored in the same transaction if something changes.
-    Single tokens are found as fast among many as among few. All projects are read at once, since services
-    keep them in memory.
+    Every change takes an audit event. It is stored in the same transaction if something changes. The cost of
+    finding a token does not grow with their number. All projects are read at once, since services keep them
+    in memory.
     """
 
     async def access_version(self) -> int:
@@ -34,9 +34,9 @@ class AccessStore(Protocol):
     ) -> bool:
         """Store a new token. Return False, and change nothing, if its id is in use.
 
-        Also deletes some of the tokens that ended before `purge_before`. If a limit is reached, the token
-        that ended first is deleted, in all or of the project. Raises TooManyTokens, and changes nothing, if
-        none has ended when the new one was created.
+        Some of the tokens that ended before `purge_before` are deleted, too. If a limit is reached, the token
+        that ended first is deleted: of all tokens, or of those of the project. Raises TooManyTokens, and
+        changes nothing, if none had ended when the new one was created.
         """
         ...
 
@@ -63,15 +63,16 @@ class AccessStore(Protocol):
         ...
 
     async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:
-        """Store the next version of a project, if `version` is its present one, and 0 for a new project.
+        """Store the next version of a project, if `version` is its present one (0 for a new project).
 
-        Return False, and change nothing, if it is not.
+        Return False, and change nothing, if it is not the present one.
         """
         ...
 
     async def delete_project(self, name: str, at: datetime, *, event: AuditEvent | None = None) -> int | None:
         """Delete a project and what it declares, and revoke its tokens, unless it has unfinished jobs.
 
-        Return their number; if it is not 0, nothing was changed. Return None if the project is not stored.
+        Return the number of unfinished jobs; if it is not 0, nothing was changed. Return None if the project
+        is not stored.
         """
         ...

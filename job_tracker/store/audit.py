@@ -1,7 +1,7 @@
-"""The protocol for audit events, and how stores encode them.
+"""The protocol for audit events, and their encoding in stores.
 
-An event of a change is stored in the transaction of the change: the methods that change something take it
-along.
+The event of a change is stored in the transaction of the change: the methods that change something take it as
+an argument.
 """
 
 import json

@@ -1,6 +1,6 @@
 """The protocol of a whole store, the only durable place of the state of jobs.
 
-It consists of small protocols by subject. Users of a store depend only on those that they need.
+It consists of small protocols by subject. A user of a store depends only on those that it needs.
 """
 
 from typing import Protocol

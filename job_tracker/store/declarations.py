@@ -13,12 +13,15 @@ class DeclarationStore(Protocol):
     """Stores declarations, which services keep in memory.
 
     All changes of a store are numbered, including removals. A change names the last number that its writer
-    has read, and is refused if there was another change since. So writers can compare all declarations with
-    each other.
+    has read, and is refused if there was another change since then. So a writer can compare all declarations
+    with each other.
     """
 
     async def declarations_version(self) -> int:
-        """Return the number of the last change; 0 before the first. Deletions of projects may count."""
+        """Return the number of the last change; 0 before the first.
+
+        Deletions of projects may be counted, too.
+        """
         ...
 
     async def declarations(self) -> tuple[int, Sequence[Declaration]]:
@@ -37,8 +40,8 @@ class DeclarationStore(Protocol):
         """Store the declaration as change `seen` + 1, which becomes its version.
 
         Return False, and change nothing, if `seen` is not the number of the last change. Raises
-        TooManyDeclarations, and changes nothing, if a new one would be more than the limits allow; and
-        UnknownProject with `project_must_be_stored` if its project was deleted.
+        TooManyDeclarations, and changes nothing, if a new declaration would exceed the limits. Raises
+        UnknownProject if `project_must_be_stored` and its project was deleted.
         """
         ...
 
@@ -47,6 +50,7 @@ class DeclarationStore(Protocol):
     ) -> bool:
         """Remove the declaration of this kind, project and name as change `seen` + 1.
 
-        Return False, and change nothing, if it is not stored, or `seen` is not the number of the last change.
+        Return False, and change nothing, if it is not stored, or if `seen` is not the number of the last
+        change.
         """
         ...

@@ -49,8 +49,8 @@ class JobFilter:
 CLOCK_SLACK = timedelta(hours=1)
 """The ids of jobs are in the order of their submissions, so a search by time is a search by id.
 
-This holds as long as clocks agree. A list by time finds jobs whose times are out of order by this much, and
-may miss others: without this bound, it would have to read the times of all jobs.
+This holds as long as clocks agree. A list by time finds jobs whose times are out of order by at most this
+much, and may miss others. Without this bound, it would have to read the times of all jobs.
 """
 
 
@@ -63,7 +63,7 @@ def moved(at: datetime | None, by: timedelta) -> datetime | None:
 
 
 LARGEST_LIST = 2 << 20
-"""The stored size in bytes at which a list is cut. In memory jobs take up to 20 times as much."""
+"""The stored size in bytes at which a list is cut. In memory, jobs take up to 20 times as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +106,13 @@ class JobStore(JobReader, Protocol):
         project_must_be_stored: bool = False,
         event: AuditEvent | None = None,
     ) -> Job:
-        """Queue and return a new job, or return the job that was submitted with this key and digest before.
+        """Queue and return a new job, or return the job that was submitted before with this key and digest.
 
         Ids start at 1, increase, and are never reused. Raises RequestKeyConflict if the key was used with
-        another digest; UnknownProject with `project_must_be_stored` if the project of `spec` was deleted;
-        and LimitExceeded if `max_queued` jobs are queued, `max_queued_in_project` of the project,
+        another digest. Raises UnknownProject if `project_must_be_stored` and the project of `spec` was
+        deleted.
+
+        Raises LimitExceeded if `max_queued` jobs are queued, `max_queued_in_project` of the project,
         `max_queued_of_caller` of the caller that submits it, or `max_queued_in_queue` of its queue. A new
         job's `event` is stored in the same transaction, with the job as its target.
         """
@@ -156,18 +158,19 @@ class JobStore(JobReader, Protocol):
     async def delete(
         self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
     ) -> None:
-        """Delete ended jobs, and record what remains of them. Others, and unknown ids, are ignored.
+        """Delete ended jobs, and record what they leave outside the store.
 
-        At most 100 jobs have an `event`, which is stored if at least one of them was deleted.
+        Other jobs and unknown ids are ignored. At most 100 jobs may have an `event`. It is stored if at least
+        one of them was deleted.
         """
         ...
 
     async def remains(self, limit: int) -> Sequence[Remains]:
-        """Return what remains of at most `limit` deleted jobs: each until `forget_remains`."""
+        """Return what at most `limit` deleted jobs have left. Each is returned until `forget_remains`."""
         ...
 
     async def forget_remains(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
-        """Forget what remained of these deleted jobs: nothing is left of it."""
+        """Forget these deleted jobs, since all that they had left was removed."""
         ...
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:

@@ -26,7 +26,7 @@ class QueueView(Protocol):
     async def queue_position(self, job: Job) -> int:
         """Return how many queued jobs of the same queue were submitted before this one.
 
-        A long queue costs hardly more.
+        The cost hardly grows with the length of the queue.
         """
         ...
 

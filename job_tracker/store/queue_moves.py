@@ -1,6 +1,6 @@
 """Wakes the watchers of queued jobs when the queue moves.
 
-The changes of all jobs show when the queue moves, with every store and in every replica. So watchers do not
+With every store and in every replica, the changes of all jobs show when the queue moves. So watchers do not
 poll, and an unchanged queue costs nothing.
 """
 

@@ -9,7 +9,7 @@ from job_tracker.domain.report_key import ReportKey
 
 
 class ReportKeyStore(Protocol):
-    """Stores keys. Every store has a current one; the others are kept while a live attempt may use them.
+    """Stores keys. Every store has a current key; others are kept while a live attempt may use them.
 
     Each change of keys changes `access_version`, too. An `event` is stored in the transaction of its change.
     """
@@ -37,9 +37,9 @@ class ReportKeyStore(Protocol):
     ) -> ReportKey | None:
         """Refuse reports with the tokens of a replaced key from now on, and return the key.
 
-        It may be repeated. The key is deleted once no live attempt may use it, since their processes
-        recognise each other by it. Return None, and change nothing, if this is the current key, or there is
-        no such key.
+        The call may be repeated. The key is deleted once no live attempt may use it: until then, the
+        attempt's processes need it to recognise each other. Return None, and change nothing, if this is the
+        current key, or if there is no such key.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The protocol for the notes of scheduling: what replicas and later leaders need to know.
+"""The protocol for the notes of scheduling: the facts that replicas and later leaders need.
 
 A note is a short text by kind and key. Kinds are constants of the scheduler; the store knows none of them.
 """
@@ -24,5 +24,5 @@ class SchedulingStore(Protocol):
         ...
 
     async def keep_scheduling_notes(self, changed: Changed, *, term: Term | None = None) -> None:
-        """Write and remove notes, each 1,000 in one change. The others stay."""
+        """Write and remove notes, up to 1,000 of them in one change. The other notes stay."""
         ...

@@ -30,7 +30,7 @@ _LONGEST_PAUSE = 1.0  # seconds
 _MOST_ANNOUNCED = 100
 _SHARE_OF_TIME = 0.05
 _SET_CLOCK = 1.0  # seconds
-"""A clock that differs by more from what has passed was set."""
+"""If the clock differs by more seconds from the time that has passed, it was set."""
 
 
 def _ignore(job_id: int) -> None:
@@ -48,8 +48,8 @@ class _Store(JobStore, QueueView, Protocol):
 class Admitting:
     """Keeps the board, and admits jobs in passes. Many changes lead to one pass.
 
-    A launch that finds no room on this machine closes the queue until that launch finds room or its job ends.
-    Then jobs are admitted one at a time, as a test, until a launch finds room.
+    If a launch finds no room on this machine, the queue is closed until that launch finds room or its job
+    ends. Then jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Admitting:
     ) -> None:
         """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
 
-        `steady` is a clock that is never set: it shows when `clock` was. `on_waiting` gets the first waiting
-        jobs whose reason has changed, about once a second. `settle` makes the tracker look at a job whose
-        attempt is to be stopped.
+        `steady` is a clock that is never set, so it shows when `clock` was set. `on_waiting` gets the first
+        waiting jobs whose reason has changed, about once a second. `settle` makes the tracker look at a job
+        whose attempt is to be stopped.
         """
         self._store = store
         self._planner = planner
@@ -85,7 +85,7 @@ class Admitting:
         self._offset = clock().timestamp() - steady()
         self._on_waiting = on_waiting
         self.reasons: Mapping[Reason, int] = {}
-        """How many jobs waited for each reason after the last pass."""
+        """The number of jobs that waited for each reason after the last pass."""
         self._binding: Mapping[int, Reason] = {}
         self._announced: dict[int, Reason] = {}
         self.passes = 0
@@ -107,7 +107,10 @@ class Admitting:
         """Whether the last launch found room."""
 
     async def run(self) -> timedelta | None:
-        """Admit the jobs that can start. Return when the passage of time alone may let others start."""
+        """Admit the jobs that can start.
+
+        Return the time at which others may start without any other change.
+        """
         while True:
             if not self._is_restored:
                 await self._restore()
@@ -153,10 +156,10 @@ class Admitting:
                 observe(job, reason.value, SENTENCES[reason])
 
     async def verify(self) -> None:
-        """Read the whole queue again soon if the board has lost track of it.
+        """Read the whole queue again soon if the board differs from it.
 
-        A change that was missed shows as a difference that stays: between two looks, other differences are
-        changes that are on their way.
+        A missed change shows as a difference that stays. Other differences between two looks are changes that
+        have not arrived yet.
         """
         queued = (await self._store.tallies())[JobState.QUEUED].jobs
         lacking = queued - len(self._board.waiting) - len(self._changed)
@@ -179,14 +182,14 @@ class Admitting:
         self._wake()
 
     def observed(self, job: Job) -> None:
-        """Follow a running job: what it would lose if it were stopped, and whether it is being stopped."""
+        """Update a running job: its loss if it were stopped, and whether it is being stopped."""
         if job.id in self._board.running:
             self._board.preemption.observe(job)
             if self._board.follow_gate(job) and self._is_delegated:
                 self._wake()
 
     def may_have_changed(self, job_id: int) -> None:
-        """Read the job again before the next pass: it is unknown whether a write has changed it."""
+        """Read the job again before the next pass, since it is unknown whether a write has changed it."""
         self._changed.add(job_id)
         self._wake()
 
@@ -199,7 +202,10 @@ class Admitting:
         self._wake()
 
     def found_no_room(self, job_id: int) -> None:
-        """Record that the job's launch waits for room on this machine. No other job is admitted meanwhile."""
+        """Record that the job's launch waits for room on this machine.
+
+        Until it finds room, no other job is admitted.
+        """
         self._without_room.add(job_id)
         self._has_room = False
 
@@ -223,7 +229,7 @@ class Admitting:
         self._wake_after(timedelta(seconds=max(0.0, self._not_before - time.monotonic())))
 
     def _now(self) -> float:
-        """Return the time for the board. If the clock was set, the times on the board move along."""
+        """Return the time for the board. If the clock was set, move the times on the board by as much."""
         now = self._clock().timestamp()
         offset = now - self._steady()
         if abs(offset - self._offset) > _SET_CLOCK:
@@ -276,7 +282,7 @@ class Admitting:
             self._board.read(job, self._now())
 
     async def _apply(self, plan: Plan) -> bool:
-        """Write the moves of a plan, and return whether some of them were stale, and dropped."""
+        """Write the moves of a plan. Return whether some of them were stale and dropped."""
         now = self._clock()
         admitted = plan.admitted if self._has_room else plan.admitted[:1]
         allocations = {each.job_id: each.allocation for each in admitted}
@@ -287,7 +293,7 @@ class Admitting:
         failed: dict[int, BaseException] = {}
         for start in range(0, len(wanted), _MOVED_AT_ONCE):
             some = wanted[start : start + _MOVED_AT_ONCE]
-            # Concurrently, so that they share commits.
+            # Write them concurrently, so that they share commits.
             moves = (
                 self._move(job_id, allocations.get(job_id), diagnoses.get(job_id), now) for job_id in some
             )
@@ -301,7 +307,10 @@ class Admitting:
         return bool(failed)
 
     async def _preempt(self, plan: Plan) -> bool:
-        """Write that attempts are to be stopped, before they are. Return whether a decision was stale."""
+        """Record that attempts are to be stopped, before they are stopped.
+
+        Return whether a decision was stale.
+        """
         now = self._clock()
         moves = (self._stop_for(each, now) for each in plan.preempted)
         results = await asyncio.gather(*moves, return_exceptions=True)
@@ -363,6 +372,6 @@ def _is_stale(error: BaseException) -> bool:
 def _earliest_after(began: float, ended: float) -> float:
     """Return when the next pass may begin, so that passes do not take all the time of a busy service.
 
-    A service that has not made a pass for a while makes one at once.
+    After some time without a pass, the next one is made at once.
     """
     return ended + min(_LONGEST_PAUSE, (ended - began) / _SHARE_OF_TIME)

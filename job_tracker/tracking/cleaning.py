@@ -22,7 +22,7 @@ class _Store(JobStore, AuditStore, Protocol):
 
 
 class Cleaner:
-    """Removes what is old, as long as its service is the leader. Each method may be repeated."""
+    """Removes old data, as long as its service is the leader. Each method may be repeated."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Cleaner:
     async def prune(self) -> None:
         """Delete jobs that ended long ago, and old audit events.
 
-        Remove what remains of these jobs, and of those that users deleted.
+        Then remove what these jobs, and those that users deleted, have left outside the store.
         """
         horizon = self._clock() - self._keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):

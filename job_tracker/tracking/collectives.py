@@ -1,7 +1,7 @@
 """Finds the processes that are behind the others in a collective operation: pure functions of their reports.
 
-All processes of a group have to begin the same operations in the same order. So if some wait in an operation,
-and one has begun fewer, or another operation with the same number, they wait for that one.
+All processes of a group have to begin the same operations in the same order. So processes that wait in an
+operation wait for the one that has begun fewer operations, or another operation with the same number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ _SAME_SIZES = ("all_reduce", "allreduce")
 
 
 def behind(known: Mapping[int, Sequence[Collective]]) -> Mapping[int, str]:
-    """Return the processes for which others wait in collective operations, each with where it stands.
+    """Return the processes for which others wait in collective operations, each with its position.
 
-    Those that wait for others themselves do not count if there are others. `known` has the last operations of
-    the processes that report them.
+    Processes that wait for others themselves are left out, unless there are only such processes. `known` has
+    the last operations of the processes that report them.
     """
     found: dict[int, str] = {}
     for group in dict.fromkeys(each.group for several in known.values() for each in several):
@@ -35,7 +35,7 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 
 
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
-    """Return the processes that have begun fewer operations or another one, each with the one of others."""
+    """Return the processes that are behind, or in another operation, each with that of the others."""
     furthest = max((each for each in members.values() if each), key=lambda each: each.number)
     late = {process for process, each in members.items() if each is None or each.number < furthest.number}
     if late:

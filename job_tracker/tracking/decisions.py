@@ -55,12 +55,15 @@ def next_step(
 ) -> Step:
     """Return the next step for a job that has not ended.
 
-    `seen` is None if the backend has no such group. `launched` says whether this tracker knows that the
-    launch of the attempt is complete. A tracker that has just started relies on the stored job for that, and
-    repeats the launch if in doubt. A group whose launch was complete is never launched again, since the ranks
-    that are missing may have run. `finish_grace` is how long workers may run after their master has
-    succeeded. `stall` says why the attempt no longer makes progress, if that was found. `restarts_ranks` says
-    whether a worker of an elastic group may be restarted alone.
+    `seen` is None if the backend has no such group.
+
+    `launched` says whether this tracker knows that the launch of the attempt is complete. A tracker that has
+    just started relies on the stored job for that, and repeats the launch if in doubt. A group whose launch
+    was complete is never launched again, since the missing ranks may have run.
+
+    `finish_grace` is the time that workers may run after their master has succeeded. `stall` is the reason
+    why the attempt no longer makes progress, if one was found. `restarts_ranks` says whether a worker of an
+    elastic group may be restarted alone.
     """
     if job.ending is not None:
         current = job if seen is None else job.observed(seen.statuses)
@@ -71,7 +74,7 @@ def next_step(
                 return Rest(at_most=wait)
             return Save(current.failed(failure, now))
         if current != job:
-            return Save(current)  # otherwise a crash during the stop would lose how the ranks ended
+            return Save(current)  # otherwise a crash during the stop would lose the outcomes of the ranks
         return _end(job.ending, seen, now, finish_grace)
     if (bounded := job.due_in_time(now)) != job:
         return Save(bounded)
@@ -106,7 +109,7 @@ def next_step(
         return Launch()
     if restarts_ranks and (lost := _restartable_worker(job, seen)) is not None:
         return Save(current.restarting(*lost, now))
-    serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # it does not need the others
+    serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # it no longer needs the others
     if seen.first_failure is not None and not serves:
         if (wait := _wait_for_root_cause(seen, now)) is not None:
             return Rest(at_most=wait)
@@ -130,9 +133,8 @@ def next_step(
 def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
     """Return the next version of an interrupted job whose attempt has ended by itself; None if it has not.
 
-    A success counts as one, even if the program has done all its steps during the notice. A failure does not
-    count if it came after the notice: a rank that lost its peers, or a save that failed, are consequences
-    of it.
+    A success counts, even if the program completed all its steps during the notice. A failure after the
+    notice does not count: it is a consequence of the notice if a rank lost its peers or a save failed.
     """
     if job.ending is None or job.ending.state is not JobState.QUEUED:
         return None
@@ -155,7 +157,7 @@ def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
 
 
 def _eviction(seen: Observation) -> Eviction | None:
-    """Return the notice that others stop a part of the group; None if it succeeded or failed before."""
+    """Return the notice by which others stop a part of the group; None if it ended before."""
     notice = seen.eviction
     if notice is None or seen.master.status.phase is Phase.SUCCEEDED:
         return None
@@ -165,7 +167,7 @@ def _eviction(seen: Observation) -> Eviction | None:
 def _failed_before(seen: Observation, notice: float) -> bool:
     """Return whether a rank failed before a notice (seconds since 1970), or at an unknown time.
 
-    The time is unknown if the rank was removed at once. That is no consequence of a notice.
+    The time is unknown if the rank was removed at once. A notice does not cause that.
     """
     return any(rank.diagnosis and (rank.ended_at or 0.0) < notice for rank in seen.ranks)
 
@@ -173,7 +175,7 @@ def _failed_before(seen: Observation, notice: float) -> bool:
 def divergence(job: Job) -> Diagnosis | None:
     """Return the diagnosis of an attempt that has reported a number which the job's policy forbids.
 
-    It follows from the stored job alone. So it is found again after a crash, and a repeated report does not
+    It follows from the stored job alone. So it is found again after a crash, and repeated reports do not
     change it.
     """
     reported = job.progress.nonfinite if job.progress else ()
@@ -211,7 +213,7 @@ def _may_restart(job: Job) -> bool:
 
 
 def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
-    """Return how long to wait before a crash counts as the root cause; None: it counts at once.
+    """Return the time to wait before a crash counts as the root cause; None: it counts at once.
 
     The rank may have crashed because it lost a peer whose end is observed later.
     """
@@ -227,7 +229,8 @@ def _failed_after_success(
 ) -> Diagnosis | None:
     """Return the failure of a worker within `finish_grace` after its master has succeeded, if there is one.
 
-    So it makes no difference which of the two ended first. After that time, the service may have ended them.
+    So it makes no difference which of the two ended first. After that time, the service itself may have ended
+    the worker.
     """
     if ending.state is not JobState.SUCCEEDED or ending.at_once:
         return None

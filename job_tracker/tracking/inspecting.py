@@ -1,4 +1,4 @@
-"""Looks from outside at ranks that do not answer, to find where they stand."""
+"""Inspects unresponsive ranks from outside, to find their positions."""
 
 import asyncio
 import base64
@@ -26,11 +26,11 @@ _STOPPED = ("T", "t")
 
 
 Inspect = Callable[[GroupRef, Collection[int]], Awaitable[Mapping[int, Sequence[Outside]]]]
-"""Returns the training processes of these ranks, in their order. It never fails."""
+"""Returns the training processes of these ranks, in the order of the ranks. It never fails."""
 
 
 def inspect_by(access: RankAccess) -> Inspect:
-    """Return an Inspect that runs the inspector in the place of each rank, many at once."""
+    """Return an Inspect that runs the inspector where each rank runs, for many ranks at once."""
 
     async def inspect(group: GroupRef, ranks: Collection[int]) -> Mapping[int, Sequence[Outside]]:
         turns = asyncio.Semaphore(_AT_ONCE)
@@ -60,7 +60,7 @@ async def _look_at(access: RankAccess, group: GroupRef, rank: int) -> tuple[Outs
 
 @cache
 def command() -> tuple[str, ...]:
-    """Return the command that prints where the processes of a rank stand."""
+    """Return the command that prints the positions of a rank's processes."""
     packed = base64.b85encode(zlib.compress(Path(inspector.__file__).read_bytes(), 9)).decode()
     unpack = f"import base64,zlib;exec(zlib.decompress(base64.b85decode({packed!r})))"
     return ("python3", "-I", "-S", "-c", unpack)
@@ -79,7 +79,7 @@ def found_in(output: bytes) -> tuple[Outside, ...]:
 def processes_of(rank: int, found: Sequence[Outside], each: int, size: int) -> dict[int, Outside]:
     """Return the findings at a rank, by the number of the training process. A rank has `each` processes.
 
-    A single finding, such as an error, holds for all of them.
+    A single finding, such as an error, applies to all of them.
     """
     numbers = range(rank * each, min((rank + 1) * each, size))
     seen = list(found) if len(found) > 1 else list(found) * len(numbers)

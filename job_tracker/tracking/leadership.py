@@ -20,14 +20,14 @@ from job_tracker.store.lease import LeaseStore, Term
 
 log = logging.getLogger(__name__)
 
-# How often each operation is tried within the time of one lease.
+# The number of times that each operation is tried within one lease.
 _RENEWALS = 3
 _CAMPAIGNS = 5
 _RETRIES = 20
 
 
 class Tenure:
-    """A term of this replica, and how long it is certain to last by the clock of this machine."""
+    """A term of this replica, and the time that it is certain to last by the clock of this machine."""
 
     def __init__(self, term: Term, until: float, clock: Callable[[], float] = boot_seconds) -> None:
         """`until` is the end of the lease unless it is renewed, in seconds of `clock`."""
@@ -66,7 +66,7 @@ class Tenure:
 
 
 class Leadership:
-    """Campaigns for the lease, and runs `track` in each term that is won."""
+    """Campaigns for the lease, and runs `track` in each term that it wins."""
 
     def __init__(
         self,
@@ -80,7 +80,8 @@ class Leadership:
     ) -> None:
         """`holder` is this replica's name in logs.
 
-        `on_change` is called with True when it begins to lead, and with False when it no longer does.
+        `on_change` is called with True when the replica begins to lead, and with False when it no longer
+        leads.
         """
         self._store = store
         self._track = track
@@ -161,6 +162,6 @@ class Leadership:
             log.warning("%s lost leadership (term %d): %s", self._holder, tenure.term.number, tenure.reason)
             return
         with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(left):  # after that time the lease expires anyway
+            async with asyncio.timeout(left):  # otherwise, the lease expires after that time
                 await self._store.resign(tenure.term)
         log.info("%s resigned leadership (term %d)", self._holder, tenure.term.number)

@@ -1,4 +1,4 @@
-"""Finds the machines that are slow for several jobs: a pure function of what is known."""
+"""Finds the machines that are slow for several jobs: a pure function of reports."""
 
 from collections.abc import Iterable
 

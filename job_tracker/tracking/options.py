@@ -14,19 +14,19 @@ class TrackerOptions:
     capacity: int
     """The number of instances that may run at once."""
     stop_grace: timedelta = timedelta(seconds=10)
-    """How long a process may take to end after SIGTERM."""
+    """The time that a process may take to end after SIGTERM."""
     finish_grace: timedelta = timedelta(seconds=30)
-    """How long workers may run after their master has succeeded."""
+    """The time that workers may run after their master has succeeded."""
     keep_finished: timedelta = timedelta(days=30)
-    """How long ended jobs and their logs are kept."""
+    """The time that ended jobs and their logs are kept."""
     keep_failed_group: timedelta = timedelta(0)
-    """How long the remains of a failed attempt's group stay for inspection."""
+    """The time that the remains of a failed attempt's group stay for inspection."""
     keep_succeeded_group: timedelta = timedelta(0)
     """The same for an attempt that succeeded."""
     keep_events: timedelta = timedelta(days=365)
-    """How long audit events are kept."""
+    """The time that audit events are kept."""
     usage_half_life: timedelta = HALF_LIFE
-    """How long it takes until the past usage of a queue counts half as much."""
+    """The time until the past usage of a queue counts half as much."""
     restarts_ranks: bool = True
     """Whether a worker of an elastic group may be restarted alone."""
     repair_period: timedelta = timedelta(seconds=30)
@@ -34,7 +34,7 @@ class TrackerOptions:
     """The number of jobs that are worked on at once."""
 
     def keep_until(self, ending: Ending) -> datetime | None:
-        """Return until when the remains of a group with this ending are kept; None if they are not kept."""
+        """Return the time until which a group with this ending is kept; None: it is not kept."""
         periods = {
             JobState.BACKOFF: self.keep_failed_group,
             JobState.FAILED: self.keep_failed_group,

@@ -36,9 +36,9 @@ class _Kept:
 
 
 class FollowedPool:
-    """The declared queues, on the flavors as their machines are. It keeps up with both.
+    """The declared queues, on the flavors with the present capacity of their machines.
 
-    While the engine does not answer, the machines are those that were seen last.
+    It follows changes of both. While the engine does not answer, the last known machines count.
     """
 
     def __init__(self, queues: _Queues, inventory: Inventory | None = None) -> None:
@@ -56,12 +56,15 @@ class FollowedPool:
 
     @property
     def tree(self) -> Tree:
-        """The queues on the flavors as they would be if everything else on the machines that can end had
-        ended: a job that does not fit on these can never start."""
+        """The queues on the flavors as they would be if all other work that can end on the machines had
+        ended.
+
+        A job that does not fit on these can never start.
+        """
         return self._current().best
 
     def now(self) -> Pool:
-        """Return the flavors as they are, and the queues. Both are the same objects until they change."""
+        """Return the present flavors, and the queues. Both are the same objects until they change."""
         current = self._current()
         return current.flavors, current.tree.queues
 
@@ -79,7 +82,7 @@ class FollowedPool:
             self._callbacks.remove(on_change)
 
     async def follow(self) -> None:
-        """Keep up with the machines until cancelled. If they cannot be read, try again later."""
+        """Follow the machines until cancelled. If they cannot be read, try again later."""
         if self._inventory is not None:
             await repeat(
                 self._follow_once,
@@ -103,7 +106,7 @@ class FollowedPool:
                 else:
                     found[change[0]] = change[1]
                 if is_complete and self._renewing is None:
-                    # Not for each change: there may be many.
+                    # Not after each change, since there may be many.
                     self._renewing = asyncio.get_running_loop().call_later(_TOGETHER, self._renew)
 
     def _renew(self) -> None:
@@ -123,7 +126,7 @@ class FollowedPool:
         else:
             flavors = tuple(_at_present(flavor, self._machines.values()) for flavor in declared)
             best = [_at_best(flavor, self._machines.values()) for flavor in declared]
-            # The same tree as before remembers which jobs fit.
+            # If the tree is the same, it remembers which jobs fit.
             is_same = kept is not None and kept.tree is tree and kept.best.pool.flavors == best
             pool = replace(tree.pool, flavors=best)
             made = _Kept(

@@ -1,4 +1,4 @@
-"""The replicas of the service: each writes a note of itself into the store, so that operators see them."""
+"""The replicas of the service. Each writes a note about itself into the store, so that operators see it."""
 
 import asyncio
 import json
@@ -38,10 +38,10 @@ class Replica:
     """When it wrote its note."""
     is_leading: bool = False
     store_seconds: float = 0.0
-    """How long the store took to write its last note; 0 if that is not known."""
+    """The time that the store took to write its last note; 0 if that is not known."""
 
     def is_missing(self, now: float) -> bool:
-        """Return whether it has written nothing for too long: it was killed, or the store is away from it."""
+        """Return whether it has written nothing for too long: it was killed, or it cannot reach the store."""
         return now - self.seen_at > _MISSING_SECONDS
 
 
@@ -75,7 +75,7 @@ class Presence:
         self._changed.set()
 
     async def run(self) -> None:
-        """Write the note again and again, and remove those of replicas that have been away for a day."""
+        """Write the note periodically, and remove those of replicas that have been away for a day."""
         while True:
             self._changed.clear()
             try:

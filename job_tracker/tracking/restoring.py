@@ -1,9 +1,9 @@
-"""Updates a job store that was restored from a backup to what has happened since the backup.
+"""Updates a job store that was restored from a backup with the events since the backup.
 
-Since then, jobs have got ids that the restored store does not know, and its queued or running jobs may have
-made further attempts or ended. So its records are compared with the groups that exist, before any tracker
-runs. Without this, the tracker would give the same ids again, and would fail jobs whose attempt ended since
-the backup.
+Since then, jobs have got ids that the restored store does not know. Its queued or running jobs may have made
+further attempts, or ended. So its records are compared with the groups that exist, before any tracker runs.
+Without this, the tracker would give the same ids again, and would fail jobs whose attempt ended since the
+backup.
 """
 
 from collections import defaultdict
@@ -81,9 +81,9 @@ async def catch_up(
 def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
     """Return the job's next move towards the newest attempt in `there`; None if no move is left.
 
-    `there` has the number of instances of each attempt's group. An attempt that is not there has ended since
-    the backup, or was never launched. Another attempt follows with any retry policy, since the job itself
-    did not fail.
+    `there` has the number of instances of each attempt's group. An attempt that is missing there has ended
+    since the backup, or was never launched. Another attempt follows with any retry policy, since the job
+    itself did not fail.
     """
     newest = max(there, default=0)
     match job.state:
@@ -92,13 +92,13 @@ def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
         case JobState.BACKOFF if newest > job.attempt:
             return job.queued_again(now)
         case JobState.LAUNCHING | JobState.RUNNING if job.ending is None and newest != job.attempt:
-            # There is no back-off, since no fault needs time to pass.
+            # There is no back-off: waiting would repair nothing.
             return replace(job.ended(Ending(JobState.BACKOFF, now, _UNKNOWN), now), due_at=now)
     return None
 
 
 def _allocation_of(job: Job, instances: int) -> Allocation | None:
-    """Return the allocation of a group that was launched after the backup; None if it has all that was asked.
+    """Return the allocation of a group that was launched after the backup; None if it has all instances.
 
     An elastic group may have fewer trainers. Its flavor and machines are unknown.
     """

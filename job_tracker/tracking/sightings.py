@@ -22,11 +22,11 @@ class Sightings:
         self._on_change = on_change
         self._on_end = on_end
         self._seen: dict[int, dict[GroupRef, Observation]] = {}
-        """By job: a look at one does not cost more with more of them."""
+        """By job: the cost of a look at one group does not depend on their number."""
         self._watching: asyncio.Task[None] | None = None
 
     def get(self, group: GroupRef) -> Observation | None:
-        """Return what is known of a group; None if there is no such group."""
+        """Return the last observation of a group; None if there is no such group."""
         return self._seen.get(group.job_id, {}).get(group)
 
     def put(self, group: GroupRef, observation: Observation) -> None:
@@ -49,7 +49,7 @@ class Sightings:
 
         Return the ids of their jobs; None if the tasks are ending.
         """
-        # A group that is launched during the look is neither here nor in what is found.
+        # A group that is launched during the look is in neither of the two results.
         known = {group for of_job in self._seen.values() for group in of_job}
         watch = self._backend.watch()
         found = await snapshot_of(watch)

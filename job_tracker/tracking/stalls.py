@@ -13,18 +13,21 @@ from job_tracker.tracking.collectives import behind
 STEPS_ALLOWED = 3
 """An attempt may always take this many times its longest recent step."""
 PATIENCE_SECONDS = 540.0
-"""How long an attempt without a deadline of its own may stand still if it may still go on by itself.
+"""The longest time that an attempt without a deadline may stand still if it may still go on by itself.
 
 PyTorch's default timeout of a collective operation of NCCL is ten minutes, and the processes that wait in it
 then fail. This is a minute less: enough to name the process for which they wait, before one of them seems to
 be the cause.
 """
 ASIDE_SECONDS = 1800.0
-"""How long an attempt may stay in declared phases, or before its first steps."""
+"""The longest time that an attempt may stay in declared phases, or before its first steps."""
 BUSY_SECONDS = 86_400.0
-"""How long an attempt may make no step while the main thread of a process moves through the program."""
+"""The longest time without a step while the main thread of a process moves through the program."""
 _AFTER_STEP_SECONDS = 1.0
-"""How soon after a step the main thread may come to where it waits, so it is no sign of other work."""
+"""In this time after a step, the main thread may still reach the place where it waits.
+
+This is not a sign of other work.
+"""
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
 """A process becomes slow when its own work takes SLOW times that of the median process, and stays slow until
 it takes less than NO_LONGER_SLOW times that."""
@@ -42,12 +45,12 @@ _ASIDE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """No process has made progress for `seconds`; at most `limit` are allowed."""
+    """A time without progress of any process: `seconds`; at most `limit` are allowed."""
 
     seconds: float
     limit: float
     patience: float
-    """The limit as long as it is not proven that the attempt cannot go on."""
+    """The limit for as long as it is not proven that the attempt is stuck."""
 
     @property
     def is_over(self) -> bool:
@@ -56,7 +59,7 @@ class Stall:
 
 
 def standstill_of(watched: Watched, now: float) -> Stall | None:
-    """Return since when an attempt stands still, be it for a moment, or None if too little is known.
+    """Return since when an attempt has stood still, even for a moment; None if too little is known.
 
     Only an attempt whose processes report their steps, or whose job has a deadline for progress, can stall.
     """
@@ -75,7 +78,7 @@ def standstill_of(watched: Watched, now: float) -> Stall | None:
 
 
 def stall_of(watched: Watched, now: float) -> Stall | None:
-    """Return the stall of an attempt, or None if it goes on, or if too little is known.
+    """Return the stall of an attempt; None if it makes progress, or if too little is known.
 
     It is only a suspicion until it `is_over` or `is_proven`.
     """
@@ -84,19 +87,19 @@ def stall_of(watched: Watched, now: float) -> Stall | None:
 
 
 def is_stall(still: Stall, watched: Watched, now: float) -> bool:
-    """Return whether an attempt stands still for longer than it may."""
+    """Return whether an attempt has stood still for longer than allowed."""
     if still.seconds <= still.limit:
         return False
-    # If all have fallen silent, rather nothing reaches the service.
+    # If all processes are silent, their reports probably do not reach the service.
     return watched.deadline is not None or silent(watched, now) != set(watched.signs)
 
 
 def is_proven(watched: Watched) -> bool:
     """Return whether the reports prove that one process holds up the others.
 
-    A process is stopped by a signal or a debugger; or some wait for others, as the kit knows, and one stands
-    elsewhere, but not in a function that saves or compiles; or all wait in collective operations, and not in
-    the same one.
+    There are three such cases. A signal or a debugger has stopped a process. Or some processes wait for
+    others, as the kit knows, and one is elsewhere, but not in a function that saves or compiles. Or all wait
+    in collective operations, but not in the same one.
     """
     if any(each.is_stopped for each in watched.outside.values()):
         return True
@@ -113,7 +116,7 @@ def is_proven(watched: Watched) -> bool:
 def _waits(signs: Signs) -> bool:
     """Return whether a process waits for others, as the kit knows or its answer shows.
 
-    The kit does not know of collective operations that the program calls by itself.
+    The kit does not know about collective operations that the program itself calls.
     """
     if signs.last.waiting or all(operation.done for operation in signs.collectives):
         return signs.last.waiting
@@ -121,24 +124,24 @@ def _waits(signs: Signs) -> bool:
 
 
 def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float) -> float:
-    """Return how long the attempt may make no progress since it has last `moved`, in seconds."""
+    """Return the seconds that the attempt may make no progress since it has last `moved`."""
     longest = [each.last.longest_step for each in stepping if each.last.longest_step > 0]
     usual = statistics.median(longest) if longest else 0.0
     limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
     has_begun = (bool(longest) if watched.signs else watched.has_reported) and not watched.anew
     is_aside = any(each.last.activity is not Activity.TRAINING for each in watched.signs.values())
-    # Training without a declared phase after its last step probably saves its model.
+    # Training that declares no phase after its last step probably saves its model.
     is_aside |= watched.has_all_steps and watched.deadline is None
     active = max((each.active for each in stepping), default=0.0)
     is_busy = now - active <= limit and active - moved > _AFTER_STEP_SECONDS
     if watched.deadline is None and is_busy:
-        # For example in an epoch, the only step that this training has.
+        # For example in an epoch that is the only step of this training.
         limit = max(limit, min(BUSY_SECONDS, active - moved + limit))
     return limit if has_begun and not is_aside else max(limit, ASIDE_SECONDS)
 
 
 def silent(watched: Watched, now: float) -> set[int]:
-    """Return the processes that have reported before, but no longer do."""
+    """Return the processes that have stopped reporting."""
     patience = 2 * watched.pause + 1
     return {process for process, each in watched.signs.items() if now - each.heard > patience}
 
@@ -146,9 +149,9 @@ def silent(watched: Watched, now: float) -> set[int]:
 def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
     """Return the processes for which the others probably wait; none if that is not known.
 
-    These are the processes to which the first of these criteria applies: seen from outside, they are stopped;
-    they no longer answer (`quiet`); they are behind in collective operations; they have made the fewest
-    steps; they do not wait for others; or their main thread is in another function than that of most others.
+    They are chosen by the first of these criteria that applies to any process: seen from outside, it is
+    stopped; it no longer answers (`quiet`); it is behind in collective operations; it has made the fewest
+    steps; it does not wait for others; its main thread is in another function than that of most others.
     """
     signs = watched.signs
     stopped = sorted(process for process, each in watched.outside.items() if each.is_stopped)
@@ -174,7 +177,7 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
 
 
 def _late(watched: Watched) -> Mapping[int, str]:
-    """Return the processes for which others wait in collective operations, each with where it stands."""
+    """Return the processes for which others wait in collective operations, each with its position."""
     return behind({process: each.collectives for process, each in watched.signs.items()})
 
 
@@ -227,7 +230,7 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
 
 
 def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int]) -> str:
-    """Return where the processes stand, those that did not arrive first."""
+    """Return the positions of the processes, first of those that did not arrive."""
     groups: dict[tuple[bool, str, str], list[int]] = {}
     for process in watched.signs.keys() | set(quiet) | watched.outside.keys():
         said, stack = _seen_of(watched, process, is_quiet=process in quiet)
@@ -246,7 +249,7 @@ def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int])
 
 
 def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, str]:
-    """Return what is seen of a process from outside if it did not answer, and its stack."""
+    """Return the outside view of a process that did not answer, and its stack."""
     stack = main_thread(watched.stacks_of(process))
     if outside := watched.outside.get(process):
         return _without_number(outside.standing), stack
@@ -254,7 +257,7 @@ def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, st
 
 
 def _without_number(standing: str) -> str:
-    """Leave out the number of a process, so that alike ones are shown together."""
+    """Leave out the number of a process, so that equal findings are shown together."""
     return _NUMBER.sub("process", standing, count=1)
 
 
@@ -269,9 +272,9 @@ def _plural(word: str) -> str:
 
 
 def slowness(watched: Watched) -> dict[int, float]:
-    """Return how many times longer than the median each process works on a step, without waiting.
+    """Return the time that each process works on a step, without waiting, divided by the median.
 
-    Empty unless at least two processes that train have reported the time of their steps.
+    Empty unless at least two training processes have reported the time of their steps.
     """
     own = {
         process: each.last.step_seconds - each.last.waiting_seconds

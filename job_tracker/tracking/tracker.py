@@ -176,7 +176,7 @@ class Tracker:
 
     @property
     def waiting_by_reason(self) -> Mapping[Reason, int]:
-        """Return how many jobs waited for each reason after the last pass. Safe in any thread."""
+        """Return the number of jobs that waited for each reason after the last pass. Safe in any thread."""
         return self._admitting.reasons
 
     @property
@@ -223,7 +223,7 @@ class Tracker:
         self._admitting.job_changed(job_id, state)
 
     async def _work(self, key: int | PeriodicTask) -> timedelta | None:
-        # Not reset afterwards: if the work fails, the queue logs that in the same context.
+        # It is not reset afterwards: if the work fails, the queue logs that in the same context.
         log_context.subject.set(None if isinstance(key, PeriodicTask) else log_context.Subject(key))
         try:
             return await self._work_on(key)
@@ -252,7 +252,7 @@ class Tracker:
                 return await self._settle(key)
 
     async def _queue_due_jobs(self) -> timedelta:
-        """Queue the jobs that are due; return when the next one will be."""
+        """Queue the jobs that are due. Return when the next job will be due."""
         now = self._clock()
         first = await self._store.next_due(_DUE_BATCH)
         for job_id, due_at in first:
@@ -293,7 +293,7 @@ class Tracker:
 
     async def _settle(self, job_id: int) -> timedelta | None:
         """Take steps for one job until nothing is left to do now."""
-        while self._has_looked:  # before the first look, running groups would count as gone
+        while self._has_looked:  # before the first look, running groups would seem to be gone
             try:
                 job = await self._store.get(job_id)
             except JobNotFound:
@@ -393,7 +393,10 @@ class Tracker:
         return ended
 
     def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
-        """Return whether the job has no stray groups. Strays are being stopped when this returns."""
+        """Return whether the job has no stray groups.
+
+        If it has some, they are being stopped when this returns.
+        """
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
@@ -427,8 +430,8 @@ class Tracker:
         try:
             saved = await self._store.update(after, term=self._tenure.term, by=self._changes)
         except StoreUnavailable:
-            # The write may have taken effect all the same. If not, the caller retries after a growing pause,
-            # which the work that is queued here must not cut short.
+            # The write may have taken effect. If it has not, the caller retries after a growing pause, which
+            # the work that is queued here must not cut short.
             if not is_next_step_of_caller:
                 if after.state.is_live:
                     self._queue.add(after.id)
@@ -452,6 +455,6 @@ class Tracker:
                 )
             for rank in after.ranks:
                 if rank.restarts > before.restarts_of(rank.rank):
-                    self.progress.forgive(after.group)  # the stall led to this restart, or is outdated by it
+                    self.progress.forgive(after.group)  # the stall led to this restart, or ended with it
                     log.warning("job %d: rank %d: %s", after.id, rank.rank, rank.note)
         return saved

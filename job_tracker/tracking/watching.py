@@ -41,7 +41,7 @@ _SHOWN_A_SECOND = 20  # processes; so a large group is written less often
 
 
 class ProgressWatch:
-    """Watches on behalf of the tracker, which alone stops groups.
+    """Watches for the tracker; only the tracker stops groups.
 
     Its knowledge ends with the tracker's term. The next tracker learns from the next reports, so no attempt
     is stopped because of old knowledge.
@@ -70,9 +70,9 @@ class ProgressWatch:
         self._stalls: dict[Attempt, Diagnosis] = {}
         self._shown: dict[Attempt, float] = {}
         self.slow_processes = 0
-        """Number of processes that were slow at the last look."""
+        """The number of processes that were slow at the last look."""
         self.slow_machines: dict[str, int] = {}
-        """The machines that were slow for several jobs at the last look, and for how many."""
+        """The machines that were slow for several jobs at the last look, with the number of jobs."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -90,7 +90,7 @@ class ProgressWatch:
                 inspection.cancel()
 
     def _until_next_look(self) -> float:
-        """Return the seconds until the next look, which comes at once when a deadline has passed."""
+        """Return the seconds until the next look. The look comes at once when a deadline has passed."""
         now, period = self._board.clock(), _PERIOD_SECONDS
         for attempt, watched in self._board.watched():
             if watched.asked is not None and attempt not in self._stalls:
@@ -108,14 +108,14 @@ class ProgressWatch:
         for attempt, watched in self._board.watched():
             try:
                 self._look_at(attempt, watched, now)
-            except Exception:  # it must go on for the others
+            except Exception:  # The watch of the other jobs must go on.
                 log.exception("the progress of job %d cannot be watched", attempt[0])
             slow += sum(signs.slow_since is not None for signs in watched.signs.values())
         self.slow_processes = slow
         self._note_slow_machines()
 
     def follow(self, job: Job, machines: Sequence[str] = ()) -> None:
-        """Watch the attempt of a running job, whose ranks are on these machines, as far as they are known."""
+        """Watch the attempt of a running job. Its ranks are on these machines, as far as they are known."""
         attempt = (job.id, job.attempt)
         self._groups[attempt] = job.group
         (self._held.add if HELD in job.tags else self._held.discard)(attempt)
@@ -200,7 +200,7 @@ class ProgressWatch:
     async def _look_from_outside(
         self, attempt: Attempt, watched: Watched, processes: set[int], inspect: Inspect
     ) -> None:
-        """Find out where the processes stand, and then look at the attempt again."""
+        """Inspect the processes, then look at the attempt again."""
         each, group = watched.per_rank, self._groups[attempt]
         found = await inspect(group, {process // each for process in processes})
         watched.outside = {
@@ -226,7 +226,7 @@ class ProgressWatch:
     def _note_slow(self, attempt: Attempt, watched: Watched, factors: Mapping[int, float]) -> None:
         for process, signs in watched.signs.items():
             factor = factors.get(process, 0.0)
-            signs.slowness = factor or signs.slowness  # after its last step, it stays as it was
+            signs.slowness = factor or signs.slowness  # after its last step, it counts as before
             if signs.slow_since is None and factor >= SLOW:
                 signs.slow_since = self._now()
                 log.warning(
@@ -250,7 +250,7 @@ class ProgressWatch:
 
 
 def paces_of(watched: Watched) -> tuple[RankPace, ...]:
-    """Return where the processes stand, as it is stored with the job."""
+    """Return the positions of the processes, as they are stored with the job."""
     slow = [process for process, signs in sorted(watched.signs.items()) if signs.slow_since is not None]
     stacks = {
         process: main_thread(without_secrets(watched.signs[process].slow_stacks))[-_LONGEST_STACK:]

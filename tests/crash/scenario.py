@@ -39,9 +39,9 @@ class PlannedJob:
     priority: str = ""
     """The class of its priority; empty: the usual one."""
     stops: tuple[str, ...] = ()
-    """Why it is stopped, unless an attempt failed before: the first words of each sentence."""
+    """The reasons why it is stopped, unless an attempt failed before: the first words of each sentence."""
     expected: timedelta | None = None
-    """How long it runs, as its caller says."""
+    """The run time, as its caller states it."""
     is_evicted: bool = False
     """True if others stop one of its instances while it runs."""
     tolerated: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ from tests.support.ports import free_port
 _NAMESPACE = "crash"
 _START_SECONDS, _RUN_SECONDS, _SAVE_SECONDS = 0.01, 0.05, 0.1
 _AGREEMENT_SECONDS = 10.0
-"""How long the ranks that save wait for the notice of the others, as training code does."""
+"""The time that ranks that save wait for the notice of the others, as training code does."""
 _PATIENCE = 10.0
 _DRAINED = disrupted("EvictionByEvictionAPI", "Eviction API: evicting")
 

@@ -5,7 +5,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 TIMES = int(os.environ.get("FUZZ_TIMES", "1"))
-"""How many times as many examples as in the gate."""
+"""The multiple of the gate's number of examples."""
 NO_LIMITS = {
     f"{kind}_rate": 0 for kind in ("submit", "change", "read", "list", "stream", "report", "failed_token")
 }

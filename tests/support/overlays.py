@@ -84,7 +84,7 @@ def settings_in_pod(objects: list[Manifest], folder: Path, patch: pytest.MonkeyP
 
 
 def files_are_mounted_from_secrets(objects: list[Manifest], files: Iterable[Path | None]) -> bool:
-    """Whether the folders of the files are exactly those that are mounted from Secrets, as whole folders."""
+    """Return whether the folders of the files are exactly the mounts from Secrets, as whole folders."""
     mounts = {Path(each["mountPath"]): each for each in container(objects)["volumeMounts"]}
     volumes = {each["name"]: each for each in deployed(objects)["spec"]["volumes"]}
     of_secrets = {path for path, each in mounts.items() if "secret" in volumes[each["name"]]}

@@ -55,10 +55,10 @@ class World:
         self.stakes: dict[int, Stake] = {}
         self.promises: dict[int, Promise] = {}
         self.counts: dict[int, int] = {}
-        """How often each job was preempted."""
+        """The number of times that each job was preempted."""
         self.given_way: dict[int, Preempt] = {}
         self.flavor_of: dict[int, str] = {}
-        """Where the jobs ran that have given way."""
+        """The flavors of the jobs that have given way."""
         self.is_open = True
         self.now = NOW
 

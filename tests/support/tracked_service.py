@@ -43,7 +43,7 @@ class Service:
         self.folder = folder
         self.world = FakeWorld()
         self.overtake_limit = 0
-        """How many jobs may overtake the first that waits. 0: tests know which job is next."""
+        """The number of jobs that may overtake the first that waits. 0: tests know which job is next."""
         self.pool: Callable[[], Pool] | None = None
         """The flavors and queues. None: one of each."""
         self.back_by = timedelta(0)
@@ -52,7 +52,7 @@ class Service:
         self.backend = backend or FakeBackend(self.world)
         self.spool = spool or self.world
         self.delegated: int | None = None
-        """How many launched jobs of each queue may wait in the cluster's own queue, if that decides."""
+        """The number of launched jobs of each queue that may wait in the cluster's own queue."""
         self.store_calls: Counter[str] = Counter()
         """The tracker's calls to the store."""
         self.archive = LogArchive(str(folder / "storage" / "logs"))

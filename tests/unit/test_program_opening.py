@@ -1,4 +1,4 @@
-"""Who may run programs of their own, by default and as configured."""
+"""Callers that may run programs of their own, by default and as configured."""
 
 from typing import Any
 

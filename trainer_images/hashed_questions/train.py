@@ -107,7 +107,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Plan:
-    """Which questions each worker takes in each step. All processes make the same plan."""
+    """The questions that each worker takes in each step. All processes make the same plan."""
 
     parameters: Parameters
     questions: int

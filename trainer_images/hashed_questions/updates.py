@@ -12,7 +12,10 @@ from hashed_questions.sparse_gradient import Rows
 
 
 class Update(StrEnum):
-    """How gradients change weights w. All end with the proximal step of L1: sign(w) max(0, |w| - LR L1)."""
+    """The rule by which gradients change weights w.
+
+    All rules end with the proximal step of L1: sign(w) max(0, |w| - LR L1).
+    """
 
     PROXIMAL = "proximal"
     """w - LR g (delayed block proximal gradient: Li, Andersen, Smola and Yu, NIPS 2014)."""

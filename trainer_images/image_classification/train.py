@@ -49,7 +49,7 @@ class Parameters:
     width: int
     """The channels of the first stage."""
     padding: int
-    """How many pixels an image is shifted at most. 0: none is."""
+    """The number of pixels by which an image is shifted at most. 0: none is."""
     flip: bool
     """Whether half of the images are mirrored."""
     top_k: int
@@ -84,7 +84,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Scores:
-    """How the model does on images that it has not learned from."""
+    """The scores of the model on images that it has not learned from."""
 
     test_loss: float
     test_accuracy: float

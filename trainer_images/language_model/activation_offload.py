@@ -17,7 +17,7 @@ from language_model.local_part import local
 
 
 class _Saved:
-    """A saved storage in the host's memory. It is copied to the device once."""
+    """A saved storage in the host's memory. It is copied to the device only once."""
 
     def __init__(self, whole: Tensor, host: Host) -> None:
         self.original = weakref.ref(whole.untyped_storage())
@@ -33,10 +33,10 @@ class _Saved:
 
 @contextmanager
 def offloaded(model: nn.Module, host: Host) -> Iterator[None]:
-    """Keep the tensors on the host that passes in the block save.
+    """Keep the tensors that passes in the block save on the host.
 
     Parameters and tokens stay on the device, which holds them anyway. Operations often save views of the same
-    memory, such as the output of one and the input of the next, so each storage is copied once.
+    memory, such as the output of one and the input of the next. So each storage is copied once.
     """
     known: weakref.WeakValueDictionary[int, _Saved] = weakref.WeakValueDictionary()
 

@@ -1,9 +1,9 @@
-"""Formulas for activations, in numbers per token: what layers keep for their backward pass, and more.
+"""Formulas for activations, in numbers per token: those that layers keep for their backward pass, and more.
 
 Korthikanti et al., 2022, count 34 bytes per number of the width for each layer in fp16, and 5 bytes for each
-score of each head. Here, without biases and in fp32, a layer keeps 16 vectors of the width, attention that
-computes its scores apart keeps one number per score, and dropout keeps another one and a byte for each mask.
-The formulas for the backward pass of a layer were fitted to measurements.
+score of each head. Here, without biases and in fp32, a layer keeps 16 vectors of the width. Attention that
+computes its scores as a separate operation keeps one number per score. Dropout keeps another number, and a
+byte for each mask. The formulas for the backward pass of a layer were fitted to measurements.
 
 This module does not need PyTorch.
 """
@@ -31,7 +31,7 @@ class _Layer:
     masks: float
     """The masks of dropout between the parts of a layer."""
     scores: float
-    """The number of scores, if they are computed apart."""
+    """The number of scores, if they are computed as a separate operation."""
 
     @property
     def total(self) -> float:
@@ -39,7 +39,7 @@ class _Layer:
 
 
 def of_layer(layout: Layout) -> _Layer:
-    """Return what a layer keeps without recomputation, on one tensor rank."""
+    """Return the values that a layer keeps without recomputation, on one tensor rank."""
     width, per = layout.width, layout.tensor
     divided = per if layout.sequence_parallel else 1
     scores = layout.heads * layout.context / per if layout.is_attention_explicit else 0.0
@@ -53,7 +53,7 @@ def of_layer(layout: Layout) -> _Layer:
 
 
 def kept(layout: Layout, layers: int, *, has_embedding: bool) -> float:
-    """Return what this number of layers keeps for the backward pass, besides the head."""
+    """Return the numbers that this many layers keep for the backward pass, without the head."""
     layer, width = of_layer(layout), layout.width
     divided = layout.tensor if layout.sequence_parallel else 1
     embedding = MASK * width / divided if has_embedding and layout.dropout else 0.0
@@ -67,14 +67,14 @@ def kept(layout: Layout, layers: int, *, has_embedding: bool) -> float:
 
 
 def of_head(layout: Layout) -> float:
-    """Return what the head needs: its norm, and the scores of tokens, their logarithms and their gradient."""
+    """Return the needs of the head: its norm, and scores, their logarithms and their gradient."""
     return 2 * layout.width + 3 * VOCABULARY / (layout.tensor if layout.loss_parallel else 1)
 
 
 def of_backward(layout: Layout) -> float:
-    """Return what the backward pass of a layer needs at its peak, besides what all layers keep.
+    """Return the peak need of a layer's backward pass, besides the numbers that all layers keep.
 
-    It may be negative, since a layer frees what it keeps meanwhile, and the head has done so before.
+    It may be negative: a layer frees its numbers meanwhile, and the head has done so before.
     """
     layer, width = of_layer(layout), layout.width
     freed = layer.norms / 2 + layer.products * 2 / 3  # by the feed-forward part
@@ -90,7 +90,7 @@ def of_backward(layout: Layout) -> float:
 
 
 def on_device(layout: Layout) -> float:
-    """Return what the backward pass of a layer needs if everything that layers keep is on the host."""
+    """Return the need of a layer's backward pass if everything that layers keep is on the host."""
     layer, width = of_layer(layout), layout.width
     if layout.recomputed_every:
         freed = layer.norms / 2 + layer.products * 2 / 3
@@ -100,7 +100,7 @@ def on_device(layout: Layout) -> float:
 
 
 def statistics(layout: Layout) -> float:
-    """Return what a layer keeps of its norms, and of the scores in the fused kernel."""
+    """Return the numbers that a layer keeps of its norms, and of the scores in the fused kernel."""
     fused = 0.0 if layout.is_attention_explicit else layout.heads / layout.tensor
     return 4 / (layout.tensor if layout.sequence_parallel else 1) + fused
 

@@ -32,7 +32,7 @@ def scaled(rate: float, batch_size: int, reference: int, scaling: RateScaling) -
 
     Linear scaling: k times the examples get k times the rate, so one step is as long as k small ones (Goyal
     et al., arXiv:1706.02677, 2017). Square root scaling: the noise of a step stays the same (Krizhevsky,
-    arXiv:1404.5997, 2014), which also suits Adam.
+    arXiv:1404.5997, 2014). It also suits Adam.
     """
     if scaling is RateScaling.NONE:
         return rate

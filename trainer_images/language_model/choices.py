@@ -23,11 +23,12 @@ class Strategy(StrEnum):
     GOSSIP = "gossip"
     """Nothing: each rank steps with its own gradients, and averages its weights with one other at a time."""
     PARAMETER_SERVER = "parameter_server"
-    """Weights and the optimizer's state among SERVERS ranks, to which the other ranks send gradients."""
+    """Nothing: each rank steps with its own gradients, and averages its weights with one other rank at a
+    time."""
 
 
 class Stepping(StrEnum):
-    """How the optimizer changes weights."""
+    """The rule by which the optimizer changes weights."""
 
     ADAMW = "adamw"
     SGD = "sgd"
@@ -46,16 +47,16 @@ class Schedule(StrEnum):
     INTERLEAVED = "interleaved"
     """Like 1f1b with several smaller stages per rank, so that ranks wait less."""
     PIPEDREAM = "pipedream"
-    """1F1B over steps, asynchronous: each stage steps after each of its backward passes."""
+    """1F1B over several steps, asynchronous: each stage steps after each of its backward passes."""
 
 
 class Split(StrEnum):
-    """How layers are divided among stages."""
+    """The division of layers among stages."""
 
     EVEN = "even"
     """The same number for each stage."""
     COST = "cost"
-    """The maximum number of multiplications of a stage is minimal."""
+    """The largest number of multiplications of any stage is as small as possible."""
 
 
 class Precision(StrEnum):
@@ -68,10 +69,10 @@ class Precision(StrEnum):
 
 
 class Attention(StrEnum):
-    """How the core of attention is computed."""
+    """The way in which the core of attention is computed."""
 
     FUSED = "fused"
-    """In one kernel that keeps no scores, unless another parameter needs the operations apart."""
+    """In one kernel that keeps no scores, unless another parameter needs separate operations."""
     EXPLICIT = "explicit"
     """Scores, softmax, dropout and the sum of values one by one, as in Korthikanti et al., 2022."""
 
@@ -87,11 +88,11 @@ class Offload(StrEnum):
     ACTIVATIONS = "activations"
     """The tensors that a forward pass saves for the backward pass."""
     LAYERS = "layers"
-    """Everything except one layer and the activations of its micro-batch (L2L)."""
+    """Everything except one layer and its activations for one micro-batch (L2L)."""
 
 
 class RateScaling(StrEnum):
-    """How LR, which was found for REFERENCE_BATCH_SIZE, is scaled to BATCH_SIZE."""
+    """The rule by which LR, which was found for REFERENCE_BATCH_SIZE, is scaled to BATCH_SIZE."""
 
     NONE = "none"
     LINEAR = "linear"

@@ -2,11 +2,12 @@
 
 N. Srivastava et al., "Dropout", JMLR 2014. The random numbers are a function of their position (seed, step,
 example, layer, place in the layer, element), as in J. Salmon et al., "Parallel Random Numbers: As Easy as 1,
-2, 3", SC 2011, with the mixing function of G. Steele et al., "Fast Splittable Pseudorandom Number
-Generators", OOPSLA 2014. So each rank computes just its part of the masks of one process. Where tensor ranks
-hold the same activations, they get the same mask; where they hold different heads or parts of the sequence,
-and on different data ranks, the masks are independent. V. Korthikanti et al., 2022, get this from two
-generators per rank.
+2, 3", SC 2011. The mixing function is that of G. Steele et al., "Fast Splittable Pseudorandom Number
+Generators", OOPSLA 2014.
+
+So each rank computes just its part of the masks that one process would have. Tensor ranks that hold the same
+activations get the same mask. Tensor ranks with different heads or parts of the sequence, and different data
+ranks, get independent masks. V. Korthikanti et al., 2022, get this from two generators per rank.
 
 The state of the random numbers is the step and the first example of the micro-batch. A recomputation needs
 the state of its forward pass, since a pipeline has started other micro-batches meanwhile.
@@ -24,13 +25,13 @@ from torch import Tensor, nn
 BITS = 24
 """A number is dropped if its random bits are below the rate."""
 _PIECE = 2**16
-"""The number of elements that are computed together. They need 24 bytes each meanwhile."""
+"""The number of elements that are computed together. Each of them needs 24 bytes meanwhile."""
 _INCREMENT = 0x9E3779B97F4A7C15 - 2**64
 _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 class Position(NamedTuple):
-    """The state of the random numbers: which examples the passes compute."""
+    """The state of the random numbers: the examples that the passes compute."""
 
     step: int
     """The number of the step, from 1."""
@@ -70,7 +71,7 @@ class RandomState:
     def kept(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
         """Return the contexts of a forward pass and of its recomputation, for torch.utils.checkpoint.
 
-        The recomputation gets the position that the state has now.
+        The recomputation gets the state's present position.
         """
         return nullcontext(), self.at(self.position)
 

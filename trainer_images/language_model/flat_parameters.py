@@ -1,4 +1,4 @@
-"""A rank's parameters as views of one vector, of which collectives and optimizers take parts of any size."""
+"""A rank's parameters as views of one vector. Collectives and optimizers take parts of it of any size."""
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,8 @@ from language_model.local_part import local
 class FlatParameters:
     """The parameters of a rank's part of a model, in one vector.
 
-    They are in reverse order, since a backward pass computes the last gradients first. Of a parameter that is
-    divided among tensor ranks, the vector has the local share.
+    They are in reverse order, since a backward pass computes the gradients of the last ones first. Of a
+    parameter that is divided among tensor ranks, the vector has the local share.
     """
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
 """Averages weights between pairs of ranks, without a server and without waiting for all.
 
 X. Lian, W. Zhang, C. Zhang and J. Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent",
-ICML 2018. Ranks are active (even) or passive (odd), as there. Only active ranks ask for an average, and only
-passive ones answer, at any time. So no rank waits for one that waits, and none for a slow gradient.
+ICML 2018. As there, ranks are active (even) or passive (odd). Only active ranks ask for an average, and only
+passive ones answer, at any time. So no rank waits for another rank that waits, or for a slow gradient.
 """
 
 import random
@@ -35,12 +35,12 @@ def passives(size: int) -> range:
 class Gossip:
     """The weights of this rank between two averages over the group.
 
-    A gradient is computed from a copy of them, while others may average with them: as in the paper, it is
-    then applied to the average.
+    A gradient is computed from a copy of them, while other ranks may average with them. As in the paper, it
+    is then applied to the average.
     """
 
     def __init__(self, model: nn.Module, group: dist.ProcessGroup, seed: int) -> None:
-        """`group` has gloo, since weights are sent from the host. `seed` chooses the peers of this rank."""
+        """`group` uses gloo, since weights are sent from the host. `seed` chooses the peers of this rank."""
         self._model = model
         self._group = group
         self._rank, self._size = dist.get_rank(group), dist.get_world_size(group)
@@ -111,7 +111,7 @@ class Gossip:
             if kind.item() == _LEAVES:
                 return
             self._receive(peer, theirs)
-            with self._lock:  # no average of this rank may come between
+            with self._lock:  # no average of this rank may come in between
                 own = self._weights
                 self._weights = (own + theirs) / 2
             self._send(peer, own)

@@ -1,8 +1,8 @@
 """The training loop of ranks that average their weights in pairs: STRATEGY=gossip.
 
 Within a round of LOCAL_STEPS steps, each rank takes the next share of a batch as soon as it is free. So a
-slow rank takes fewer shares, and each share is taken once. After a round, all average their weights and
-moments: there a checkpoint may be saved.
+slow rank takes fewer shares, and each share is taken once. After a round, all ranks average their weights and
+moments. Then, a checkpoint may be saved.
 """
 
 import logging
@@ -58,7 +58,7 @@ def _round(
     group: Group,
     peers: dist.ProcessGroup,
 ) -> dict[str, float]:
-    """Take the steps of a round. Return the mean loss, and how the ranks have shared the work."""
+    """Take the steps of a round. Return the mean loss, and the number of shares that each rank has taken."""
     first, losses = place.taken, list[float]()
     gossip = Gossip(learner.model, peers, layout.seed + steps[0])
     sizes = [batch_size.at_step(step, layout) for step in steps]
@@ -93,10 +93,10 @@ def _round(
 
 
 class Shares:
-    """The shares of a round. Each is taken by one rank: iterate to take them."""
+    """The shares of a round. Iterate to take them; each share is taken by one rank."""
 
     def __init__(self, first_step: int, count: int) -> None:
-        # The store with which the group met counts for all ranks, and needs no port of its own.
+        # The store with which the group met counts for all ranks. It needs no port of its own.
         self._store = dist.distributed_c10d._get_default_store()
         self._key = f"language_model/gossip/{first_step}"
         self._count = count

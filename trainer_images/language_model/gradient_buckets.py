@@ -17,7 +17,7 @@ from language_model.flat_parameters import FlatParameters
 
 
 class Bucket(ABC):
-    """The gradients of a range of the flat vector. Memory is allocated for the first of them."""
+    """The gradients of a range of the flat vector. Its memory is allocated for the first gradient."""
 
     own: range
     """The elements of the flat vector that this rank's optimizer steps, or an empty range."""
@@ -25,7 +25,8 @@ class Bucket(ABC):
     def __init__(self, place: range, group: dist.ProcessGroup, device: torch.device) -> None:
         self.place = place
         self.gradient: Tensor | None = None
-        """The sum over this rank's micro-batches, and after `wait`, in the elements `own`, over all ranks."""
+        """This rank's sum over its micro-batches. After `wait`, the elements `own` have the sum over all
+        ranks."""
         self.received = 0
         """The number of elements that were added."""
         self._group = group
@@ -39,7 +40,10 @@ class Bucket(ABC):
         return self.gradient[self.own.start - self.place.start : self.own.stop - self.place.start]
 
     def add(self, values: Tensor, start: int, scale: float) -> None:
-        """Add those of the values from element `start` of the flat vector on that are in this bucket."""
+        """Add the given values that are in this bucket.
+
+        They are the flat vector's from element `start` on.
+        """
         first, last = max(start, self.place.start), min(start + len(values), self.place.stop)
         if first < last:
             there = self._allocated()[first - self.place.start : last - self.place.start]
@@ -102,8 +106,8 @@ class OwnedBucket(Bucket):
 class GradientBuckets:
     """Takes each gradient of a model as soon as it is computed, and sums full buckets meanwhile.
 
-    The gradients of all micro-batches are added up first, so accumulation sends nothing. Buckets are sent
-    in a fixed order, by which collectives of different ranks match.
+    The gradients of all micro-batches are added up first, so accumulation sends nothing. Buckets are sent in
+    a fixed order, so that the collectives of different ranks match.
     """
 
     def __init__(
@@ -116,7 +120,7 @@ class GradientBuckets:
         scale: float,
         in_flight: int,
     ) -> None:
-        """`scale` multiplies each gradient; `in_flight` is the maximum of buckets that are being summed."""
+        """`scale` multiplies each gradient; at most `in_flight` buckets are being summed at a time."""
         self._flat = flat
         self._buckets = buckets
         self._micro_batches = micro_batches

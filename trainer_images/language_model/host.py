@@ -22,7 +22,7 @@ class Host:
         self._is_simulated = device.type == "cpu"
         self._held: weakref.WeakValueDictionary[int, torch.UntypedStorage] = weakref.WeakValueDictionary()
         self.receives: bool | None = None
-        """During a copy: whether the host gets it, rather than the device."""
+        """The direction of a copy while it runs: whether the host gets it, rather than the device."""
         self.bytes_in = 0
         """Bytes copied to the host."""
         self.bytes_out = 0

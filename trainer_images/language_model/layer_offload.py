@@ -1,4 +1,4 @@
-"""OFFLOAD=layers: the device holds one layer and the activations of one micro-batch of it.
+"""OFFLOAD=layers: the device holds only one layer and its activations for one micro-batch.
 
 B. Pudipeddi et al., "Training Large Neural Networks with Constant Memory using a New Execution Algorithm",
 2020 (L2L): all micro-batches pass one layer before the next one is copied to the device. Inputs of layers

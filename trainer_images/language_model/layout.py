@@ -76,7 +76,7 @@ class Layout:
     bucket_mb: int = 25
     """The size of the buckets of gradients that are averaged together."""
     all_reduce: Topology = Topology.LIBRARY
-    """How DistributedDataParallel sums gradients."""
+    """The way in which DistributedDataParallel sums gradients."""
     node_size: int = 1
     """The number of processes per node, for ALL_REDUCE=hierarchical. The default is LOCAL_WORLD_SIZE."""
     servers: int = 1
@@ -88,7 +88,8 @@ class Layout:
     backup_workers: int = 0
     """The number of workers whose gradients may be too late for a step."""
     speculate_after: int = SPECULATE_AFTER
-    """The percentage of shares with a gradient from which on others are started again, for speculative."""
+    """The percentage of shares with a gradient after which idle workers start the others again
+    (speculative)."""
     softsync: int = 1
     """The number of updates that the gradients of all workers make."""
     compensation: float = COMPENSATION
@@ -321,7 +322,7 @@ def _data_parallel_fits(layout: Layout) -> None:
             f"STRATEGY=zero_redundancy_optimizer needs whole parameters, but TENSOR {layout.tensor} "
             "divides them: use zero1"
         )
-    # One rank averages nothing, so these parameters change nothing: a study of scaling begins with it.
+    # One rank averages nothing, so these parameters have no effect. A study of scaling begins with one rank.
     averages_itself = layout.world_size > 1 and not uses_ddp(layout)
     if layout.gradient_compression is not Compression.NONE and averages_itself:
         raise ParameterError(

@@ -1,8 +1,8 @@
-"""Local weights: each data rank steps with its own gradients, and all average their weights now and then.
+"""Local weights: each data rank steps with its own gradients, and all average their weights at times.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017;
 Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019. The moments of AdamW are averaged, too,
-as Yu et al., ICML 2019, do with momentum: so all ranks are equal after an average, and a checkpoint has one
+as Yu et al., ICML 2019, do with momentum. So all ranks are equal after an average, and a checkpoint has one
 copy.
 """
 
@@ -16,7 +16,7 @@ from language_model.mesh import DATA, Mesh
 
 
 class LocalWeights:
-    """The weights of a rank, and when they are averaged."""
+    """The weights of a rank, and the schedule of their averages."""
 
     def __init__(self, model: nn.Module, optimizer: Optimizer, mesh: Mesh, every: int) -> None:
         """`every`: the number of steps between two averages (LOCAL_STEPS)."""
@@ -33,7 +33,7 @@ class LocalWeights:
             self.average()
 
     def changed(self) -> None:
-        """Note that this rank's weights may differ from those of others."""
+        """Record that this rank's weights may differ from those of others."""
         self._differ = True
 
     def average(self) -> None:

@@ -42,7 +42,7 @@ def recompute(model: LanguageModel, layout: Layout) -> None:
     keeps_products = layout.checkpointing == "keep_products"
     every = 1 if keeps_products else layout.recomputed_every
     context = partial(_contexts, model.random_state, keeps_products=keeps_products)
-    # `context` restores the state of the random numbers, which are none of PyTorch's.
+    # `context` restores the state of our own random numbers, which PyTorch does not know.
     again = partial(checkpoint, use_reentrant=False, preserve_rng_state=False, context_fn=context)
     for number, layer in model.layers.items():
         if layout.checkpointing == "selective":
@@ -79,7 +79,7 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[obj
 
 
 def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
-    """Keep the optimizer's state on the host: always with OFFLOAD=layers, else except during its steps."""
+    """Keep the optimizer's state on the host: always with OFFLOAD=layers, else between its steps."""
     if layout.offload is Offload.OPTIMIZER:
         optimizer.register_step_pre_hook(lambda optimizer, *_: _move_state(optimizer, host.give))
         optimizer.register_step_post_hook(lambda optimizer, *_: _move_state(optimizer, host.take))

@@ -91,7 +91,7 @@ class _Storages:
 
     def measure(self) -> None:
         """Raise the peak to the present sum of the sizes."""
-        # Look for storages that are gone only if the peak may have risen, since there are many.
+        # There are many storages. So look for freed ones only if the peak may have risen.
         if self._at_most <= self.peak:
             return
         alive = {key: (each, each()) for key, (each, _) in self._known.items()}

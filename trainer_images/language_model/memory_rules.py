@@ -16,7 +16,7 @@ CHECKPOINTING = ("none", "full", "selective", "keep_products")
 
 
 def check(layout: "Layout") -> None:
-    """Raise ParameterError if the layout cannot save memory in the way that it asks for."""
+    """Raise ParameterError if the layout cannot save memory in the requested way."""
     _checkpointing_is_known(layout)
     match layout.offload:
         case Offload.PARAMETERS:
@@ -69,7 +69,7 @@ def _activations_can_move(layout: "Layout") -> None:
 
 
 def _layers_can_move(layout: "Layout") -> None:
-    """Refuse what divides or recomputes layers, and what needs the gradients of all layers on the device."""
+    """Refuse parameters that divide or recompute layers, or need all gradients on the device."""
     for name, value, allowed, why in (
         ("STRATEGY", layout.strategy, Strategy.DDP, "each rank keeps the whole model on its host"),
         ("PIPELINE", layout.pipeline, 1, "each rank computes all layers"),

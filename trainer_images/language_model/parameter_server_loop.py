@@ -51,7 +51,7 @@ def _work(
     begun, taken = start_of(group)
     roles, place.taken = layout.roles, taken
     begins = [taken]
-    """The number of examples that are taken before each step, from the first one of this attempt."""
+    """The number of examples taken before each step, starting with the first step of this attempt."""
 
     def learn(version: int, wanted: int) -> float:
         share = share_of(version + 1, layout)

@@ -20,9 +20,9 @@ from language_model.layout import Layout
 
 FILE = "timeline.json"
 UNFLUSHED_STEPS = 12
-"""The number of steps in a timeline without flushes, in which no step shows the schedule alone."""
+"""The number of steps in a timeline without flushes. There, no single step shows the schedule."""
 MOST_PASSES = 10_000
-"""The number of passes, over all ranks, up to which there is a timeline."""
+"""The largest number of passes, over all ranks, for which there is a timeline."""
 
 
 class Pass(NamedTuple):
@@ -69,7 +69,7 @@ class PassTimes:
     def measuring(self, is_forward: bool, stage: int, micro_batch: int) -> Iterator[None]:
         """Measure the block as a pass. Several blocks of one pass add up, such as layers and loss.
 
-        Without flushes, micro-batches must be numbered on from step to step.
+        Without flushes, the numbers of micro-batches must continue from step to step.
         """
         began = time.thread_time()
         yield
@@ -78,7 +78,7 @@ class PassTimes:
             self._now[done] = self._now.get(done, 0.0) + time.thread_time() - began
 
     def including(self, loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Return the loss function such that its time is part of the last forward pass."""
+        """Return the loss function, wrapped so that its time is part of the last forward pass."""
 
         def timed(*arguments: Any) -> Tensor:
             last = next(reversed(self._now), None) if self._now else None
@@ -94,7 +94,7 @@ class PassTimes:
         return {each: self._least[self._place_of(each)] for step in self._last for each in step}
 
     def _place_of(self, each: Pass) -> Pass:
-        """Return the pass at the same place of the first step."""
+        """Return the pass at the same place in the first step."""
         return each._replace(micro_batch=each.micro_batch % self._micro_batches)
 
 
@@ -146,7 +146,7 @@ def gather(
 def timeline(layout: Layout, ranks: Sequence[Seconds], steps: int) -> dict[str, Any]:
     """Return the content of FILE, given the passes of each of the pipeline's ranks in their order.
 
-    It has one step if it is flushed (see `is_flushed`), and a piece of the training if not.
+    It has one step if the pipeline is flushed (see `is_flushed`), and otherwise a piece of the training.
     """
     return {
         "schedule": str(layout.schedule),

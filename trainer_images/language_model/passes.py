@@ -68,7 +68,7 @@ class WholeDepth:
             return number_in(loss_of(self._model(batch.tokens), batch.targets))
 
     def _holding_back(self, *, is_last: bool) -> AbstractContextManager[object]:
-        """With DistributedDataParallel, send only the accumulated gradients of all micro-batches.
+        """With DistributedDataParallel, send gradients only with the last micro-batch: their sum.
 
         Sharded gradients are sent with each micro-batch, since keeping them whole would need the memory that
         sharding saves.

@@ -1,11 +1,12 @@
-"""PipeDream: an asynchronous pipeline, which is never drained to step.
+"""PipeDream: an asynchronous pipeline, which is never drained for a step.
 
 D. Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019. Whole batches
 follow each other through the stages. In the steady state, a stage alternates between a forward pass and a
-backward pass (1F1B), and steps after each backward pass. Stage i of k has k-i batches in flight, so the
-gradient that it applies is from its weights k-1-i steps ago. Its weights from that time are kept (weight
-stashing), so that both passes of a batch use the same ones. Stages do not agree on versions (the paper's
-vertical sync is optional, and off by default).
+backward pass (1F1B), and steps after each backward pass.
+
+Stage i of k has k-i batches in flight, so the gradient that it applies is from its weights k-1-i steps ago.
+Its weights from that time are kept (weight stashing), so that both passes of a batch use the same ones.
+Stages do not agree on versions (the paper's vertical sync is optional, and off by default).
 """
 
 import math
@@ -74,7 +75,8 @@ class PipeDream:
         self.number = mesh.rank(PIPELINE)
         """The number of the stage, from 0."""
         self._last = layout.pipeline - 1
-        # Messages of each direction need a group of their own: NCCL would wait for one with the other.
+        # Messages of each direction need their own group: in one group, NCCL would let one wait for the
+        # other.
         self._forth, self._back = Line.of(mesh), Line.of(mesh)
         self._ranks = mesh.along(PIPELINE).get_group()
         self._times = PassTimes(layout)
@@ -158,7 +160,7 @@ class PipeDream:
             self._back.send(message, self.number - 1)
         update = Update(self.versions.updates + 1, loss.item())
         if not math.isfinite(update.loss):
-            self._back.settle()  # so that the other stages can say the same
+            self._back.settle()  # so that the other stages can report the same error
             raise TrainingError(f"the loss is not finite in step {update.number}: try a smaller LR")
         self.staleness[self.versions.updates - oldest.version.number] += 1
         self.versions.take_gradients(oldest.version)

@@ -36,7 +36,7 @@ class Choice:
     bytes_sent: float
     """Bytes that a rank sends per step, on average."""
     bubble: float
-    """The share of time for which a rank waits for others of its pipeline."""
+    """The share of time that a rank waits for others of its pipeline."""
     recomputed: float
     """Recomputed work, as a share of a step's work."""
 
@@ -74,7 +74,8 @@ class Choice:
 
     @property
     def slowdown(self) -> float:
-        """The time of a step with recomputation and waiting but without the network, relative to its work."""
+        """The time of a step relative to its work, with recomputation and waiting, but without the
+        network."""
         return (1 + self.recomputed) / (1 - self.bubble)
 
     def fits(self, device: float) -> bool:

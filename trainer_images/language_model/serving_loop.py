@@ -1,4 +1,4 @@
-"""The loop of a parameter server or its standby. The one that leads reports and saves for the group."""
+"""The loop of a parameter server or its standby. The leading one reports and saves for the group."""
 
 import logging
 import math
@@ -46,7 +46,7 @@ class ServingLoop:
         self._messages = messages
         self._reporter = reporter
         self._collected_at: int | None = None
-        """The number of updates after which the learner got the weights and the state of all shards."""
+        """The number of updates when the learner last got the weights and the state of all shards."""
 
     def run(self) -> dict[str, float] | None:
         """Serve until all have finished. Return the last report if this process leads then, or None."""
@@ -58,7 +58,7 @@ class ServingLoop:
                 stack.enter_context(ending_with_leader())
             steps, self._place.taken = start_of(self._group, run, self._place)
             self._begin(steps)
-            # A leader that ends on SIGTERM has saved, and takes all others along.
+            # A leader that ends on SIGTERM has saved. It takes all others along.
             stack.push(lambda kind, *_: self._mailbox.leave() if kind is Terminated else None)
             for update in serve(self._replica, self._mailbox):
                 examples = examples_of(update.number, self._layout)

@@ -22,7 +22,7 @@ MEGABYTE = 2**20
 
 
 class _State(dict[Tensor, dict[str, Any]]):
-    """The state of shares. For a parameter, torch.distributed.checkpoint reads only the names in it."""
+    """The state of shares. Of the state of a parameter, torch.distributed.checkpoint reads only the names."""
 
     def __missing__(self, _: Tensor) -> dict[str, Any]:
         return dict.fromkeys(("step", *MOMENTS))
@@ -32,8 +32,8 @@ class ShardedAdamW(Optimizer):
     """AdamW whose state, and in stage 2 also gradients, are divided among the data ranks.
 
     Every rank must make the same calls. `state` has this rank's share. `state_dict` gathers the moments and
-    names them by parameter, so that checkpoints do not depend on the number of ranks. Meanwhile, each rank
-    holds all moments of its part of the model.
+    names them by parameter, so that checkpoints do not depend on the number of ranks. While it runs, each
+    rank holds all moments of its part of the model.
     """
 
     def __init__(self, model: nn.Module, layout: Layout, group: dist.ProcessGroup, **options: Any) -> None:
@@ -114,7 +114,7 @@ class ShardedAdamW(Optimizer):
         return vector
 
     def _gather(self, vector: Tensor) -> None:
-        """Fill a vector of which each rank has its own elements."""
+        """Fill a vector. Each rank contributes its own elements."""
         if isinstance(self._buckets[0], OwnedBucket):  # the elements of a rank are adjacent
             share = len(vector) // self._group.size()
             places = [

@@ -70,7 +70,7 @@ def weight_versions(layout: Layout, rank: int) -> int:
 
 
 def staleness(layout: Layout, rank: int) -> int:
-    """Return the steps of a pipeline rank between the weights of a gradient and those that it changes."""
+    """Return the number of steps between a gradient's weights and the weights that it changes, on a rank."""
     return weight_versions(layout, rank) - 1
 
 
@@ -142,7 +142,7 @@ def tensor_bytes(layout: Layout) -> float:
 
 
 def bubble(layout: Layout) -> float:
-    """Return the share of time for which a pipeline rank waits if all passes of a kind take the same time.
+    """Return the share of time that a pipeline rank waits if all passes of a kind take the same time.
 
     Naive model parallelism has one micro-batch, so this is 1-1/p. PipeDream waits only to fill and to drain
     the pipeline, once in all steps.
@@ -171,18 +171,18 @@ def activations(layout: Layout) -> float:
         held = micro_batches_held(layout, rank)
         tokens = layout.batch_size / layout.data / layout.micro_batches * layout.context
         head = activation_theory.of_head(layout) if rank == layout.pipeline - 1 else 0.0
-        # The head is done before the first layer is recomputed.
+        # The head is finished before the first layer is recomputed.
         most = max(most, tokens * (held * numbers + max(head, again)) * FLOAT)
     return most * (0.5 if layout.precision is not Precision.FP32 else 1.0)
 
 
 def micro_batches_held(layout: Layout, rank: int) -> float:
-    """Return the micro-batches whose activations a pipeline rank holds at most, in all of its layers.
+    """Return the most micro-batches whose activations a pipeline rank holds, counted in all of its layers.
 
     With 1F1B, a rank holds one for itself and one for each later rank; with GPipe, all; with PipeDream, as
     many batches as versions of weights. Interleaved, it holds parts of them: before its first backward pass,
-    it does (v-1) p + 2 (p-1-rank) + 1 forward passes of a v-th of its layers. On the first rank, that is
-    1 + (p-1)/(p v) times the memory of 1F1B (Narayanan et al., 2021; Korthikanti et al., 2022).
+    it does (v-1) p + 2 (p-1-rank) + 1 forward passes of a v-th of its layers. On the first rank, that is 1 +
+    (p-1)/(p v) times the memory of 1F1B (Narayanan et al., 2021; Korthikanti et al., 2022).
     """
     if layout.pipeline == 1:
         return 1
@@ -201,9 +201,9 @@ def micro_batches_held(layout: Layout, rank: int) -> float:
 def offloaded(layout: Layout) -> tuple[float, float]:
     """Return the bytes that a rank copies in a step to the host, and to its device.
 
-    With OFFLOAD=layers, the weights of each layer are copied to the device for both passes. Its inputs are
-    copied there for both, and the gradients of its outputs. Outputs, the gradients of inputs, and those of
-    weights are copied to the host. OFFLOAD=parameters copies shards, which is left to fully_shard.
+    With OFFLOAD=layers, the weights and the inputs of each layer are copied to the device for both passes,
+    and the gradients of its outputs for the backward pass. Its outputs, and the gradients of its inputs and
+    weights, are copied to the host. OFFLOAD=parameters copies shards; fully_shard does that.
     """
     match layout.offload:
         case Offload.OPTIMIZER:
@@ -224,7 +224,8 @@ def gathered(layout: Layout) -> float:
     """Return the peak memory in bytes that sharded tensors need during the passes.
 
     fully_shard gathers all parameters of a rank, or two layers. In stage 2, gradients of several
-    micro-batches add up on each rank, or else two buckets, one of which is being reduced.
+    micro-batches add up on each rank. With one micro-batch, there are two buckets, one of which is being
+    reduced.
     """
     own = max(_of_rank(layout)) * FLOAT
     if layout.strategy is Strategy.ZERO2:
@@ -238,7 +239,7 @@ def gathered(layout: Layout) -> float:
 
 
 def recomputed(layout: Layout) -> float:
-    """Return the recomputed multiplications as a share of a step's. A forward pass has a third of these.
+    """Return the recomputed multiplications as a share of a step's. A forward pass has a third of a step's.
 
     PyTorch recomputes a layer only as far as the backward pass needs it, so without its last product.
     """

@@ -98,7 +98,7 @@ def fit(
     others: dict[str, Stateful] = {"place": place}
     if learner.scaler.is_enabled():
         others["scaler"] = learner.scaler
-    # A checkpoint of local weights ends a round early: a rank that resumes has the average.
+    # A checkpoint of local weights ends a round early, since a rank that resumes gets the average.
     kept = checkpoints.kept(group, learner.model, optimizer, before_save=learner.flush, **others)
     with kept as run:
         first = run.steps + 1
@@ -112,7 +112,7 @@ def fit(
             if not math.isfinite(metrics["loss"]):
                 raise TrainingError(f"the loss is not finite in step {step}: try a smaller LR")
             run.step()
-            # All ranks have added up the loss, so the time of a step is that of the group.
+            # All ranks have added up the loss. So the time of a step is that of the group.
             reporter.report(step=run.steps, total_steps=layout.steps, examples=size.batch_size)
             reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
     log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)

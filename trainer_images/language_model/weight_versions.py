@@ -19,7 +19,7 @@ class Version:
         self.number = number
         """The number of updates before it."""
         self.weights = weights
-        """Parameters of its own, so that each version has gradients of its own."""
+        """Its own parameters, so that each version has its own gradients."""
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -33,9 +33,9 @@ class Version:
 
 
 class WeightVersions:
-    """The current weights of a model, and the earlier ones that batches in flight have been computed with.
+    """The current weights of a model, and the earlier ones of batches in flight.
 
-    Versions share memory until an update: so there are as many copies as different versions in use.
+    Versions share memory until an update. So there are as many copies as different versions in use.
     """
 
     def __init__(self, model: nn.Module) -> None:

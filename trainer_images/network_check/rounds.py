@@ -1,4 +1,4 @@
-"""Which pairs are measured at the same time."""
+"""Rounds of pairs that are measured at the same time."""
 
 from collections.abc import Sequence
 

@@ -28,7 +28,7 @@ class Slow:
     """Seconds, or bytes per second."""
     median: float
     times: float
-    """How many times slower than the median."""
+    """The measured time divided by the median."""
     instance: int | None = None
     source: int | None = None
     destination: int | None = None

@@ -132,7 +132,7 @@ def repeats_for(seconds: float, parameters: Parameters) -> int:
 
 
 def is_too_long(seconds: float, size: int, larger: int, parameters: Parameters) -> bool:
-    """Whether a message of the size `larger` would take longer than the parameter `seconds`.
+    """Return whether a message of the size `larger` would take longer than the parameter `seconds`.
 
     The time of small messages is mostly latency, so the estimate needs one that takes at least a tenth of it.
     """

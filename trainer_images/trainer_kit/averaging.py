@@ -13,7 +13,7 @@ from trainer_kit import environment
 
 
 class Compression(StrEnum):
-    """How gradients are compressed before sending."""
+    """The compression of gradients before sending."""
 
     NONE = "none"
     FP16 = "fp16"
@@ -29,7 +29,7 @@ class Averaging:
     """The parameters of the averaging."""
 
     bucket_mb: int | None = None
-    """The size of gradients that are averaged together, in MiB. None: 25, and 1 for those that come first."""
+    """The size in MiB of gradients that are averaged together. None: 25, but 1 for the first ones."""
     compression: Compression = Compression.NONE
     powersgd_rank: int = 1
     powersgd_start: int = 2
@@ -53,9 +53,9 @@ class Averaging:
 def sent_bytes(shapes: Iterable[Iterable[int]], ranks: int, averaging: Averaging) -> float:
     """Return the bytes that each of `ranks` processes sends in a step, by formula, after PowerSGD's start.
 
-    `shapes` are those of the trained parameters, in fp32. The sum of S bytes is sent as a ring does it, in
-    2(n-1)/n S bytes, which is the least possible (Patarasuk and Yuan, 2009). PowerSGD sends r (n + m) numbers
-    for a matrix of n x m, if that at least halves them.
+    `shapes` are those of the trained parameters, in fp32. A sum of S bytes is sent as in a ring: 2(n-1)/n S
+    bytes, which is the least possible (Patarasuk and Yuan, 2009). PowerSGD sends r (n + m) numbers for a
+    matrix of n x m, if that at least halves them.
     """
     numbers = sum(_numbers(shape, averaging) for shape in shapes)
     width = 2 if averaging.compression in (Compression.FP16, Compression.BF16) else 4

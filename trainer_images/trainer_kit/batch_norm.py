@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class GroupBatchNorm(_BatchNorm):
     """Normalizes with the mean and variance of the examples of all ranks. Its state is that of nn.BatchNorm.
 
-    The first dimension has the examples, and the second one the channels. In training, all ranks must call it
+    The examples are the first dimension, and the channels the second one. In training, all ranks must call it
     in the same order. Ranks may have different numbers of examples.
     """
 
@@ -33,7 +33,7 @@ class GroupBatchNorm(_BatchNorm):
         axes = [axis for axis in range(input.dim()) if axis != 1]
         shape = [1, channels, *[1] * (input.dim() - 2)]
         wide = input.float() if input.dtype in (torch.float16, torch.bfloat16) else input
-        # Sums around the mean, which is exchanged first: squares of large numbers cancel badly.
+        # Sums are taken around the mean, which is exchanged first: sums of large squares would cancel badly.
         count, about = self._count_and_mean(wide, axes)
         if count < 2:
             raise ValueError(f"{type(self).__name__} needs at least two values of each channel in training")
@@ -80,7 +80,10 @@ def over_group(model: nn.Module) -> nn.Module:
 
 
 def _replaced(model: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
-    """`known` has what was replaced, since a layer may have several names."""
+    """Replace the layers of the module.
+
+    `known` has the replaced ones, since a layer may have several names.
+    """
     if _is_local(model):
         assert isinstance(model, _BatchNorm)
         if model in known:
@@ -102,7 +105,7 @@ def _replaced(model: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
 
 
 def warn_of_local(model: nn.Module) -> None:
-    """Warn of layers whose statistics would be those of one rank's examples only."""
+    """Warn about layers whose statistics would be those of one rank's examples only."""
     local = [name or type(model).__name__ for name, module in model.named_modules() if _is_local(module)]
     if local:
         further = f" and {len(local) - 1} more" if len(local) > 1 else ""

@@ -1,7 +1,7 @@
-"""The collective operations of this process, from the flight recorder of PyTorch: which one it is in.
+"""The present collective operation of this process, from the flight recorder of PyTorch.
 
-PyTorch numbers the operations of each process group, with NCCL and with gloo, and keeps the last 2,000 of
-them (TORCH_FR_BUFFER_SIZE), which costs about 3 µs each. Nothing is read before the service asks for it.
+PyTorch numbers the operations of each process group, with NCCL and with gloo. It keeps the last 2,000 of them
+(TORCH_FR_BUFFER_SIZE), which costs about 3 µs each. Nothing is read before the service asks for it.
 """
 
 import json

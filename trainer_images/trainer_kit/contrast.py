@@ -1,10 +1,10 @@
-"""Contrastive learning over a group: the negatives of an example are those of all ranks, not of its own only.
+"""Contrastive learning over a group: the negatives of an example come from all ranks, not from its own only.
 
     loss = contrast.info_nce(encode(views), encode(other_views))
 
-With n ranks of b examples, each query has n x b - 1 negatives, and the gradients are those of one process
-with all examples: what another rank's loss says of this rank's keys comes back (Chen et al., SimCLR, ICML
-2020).
+With n ranks of b examples, each query has n x b - 1 negatives. The gradients are those of one process with
+all examples: the parts of other ranks' losses that depend on this rank's keys come back (Chen et al., SimCLR,
+ICML 2020).
 
 With a queue, the negatives are keys of earlier steps, from an encoder that follows slowly (He et al., MoCo,
 CVPR 2020):
@@ -23,10 +23,10 @@ from torch.nn import functional
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """Return the rows of all ranks, in the order of the ranks, which must have equally many.
+    """Return the rows of all ranks, in the order of the ranks. All ranks must have equally many.
 
-    It is differentiable: the backward pass adds up what the losses of all ranks say of this rank's rows. All
-    ranks must call it, and its backward pass, in the same order.
+    It is differentiable: the backward pass adds up the gradients of all ranks' losses for this rank's rows.
+    All ranks must call it, and its backward pass, in the same order.
     """
     if _size() == 1:
         return rows
@@ -39,10 +39,11 @@ def info_nce(
 ) -> Tensor:
     """Return the mean loss of this rank's queries, of shape (rows, width). Each belongs to its row of `keys`.
 
-    Without `negatives`, those of a query are all other keys of all ranks. With them, of shape (any, width),
-    they are these, which get no gradients, and no rank is asked. Rows are normalized first. If each rank
-    takes the gradients of this loss, and `group.wrap` averages them, they are those of one process.
-    Raises ValueError for shapes that differ, and for a temperature that is not positive.
+    Without `negatives`, the negatives of a query are all other keys of all ranks. `negatives`, of shape (any,
+    width), replace them: they get no gradients, and nothing is exchanged. Rows are normalized first.
+
+    If each rank takes the gradients of this loss, and `group.wrap` averages them, they are those of one
+    process. Raises ValueError for shapes that differ, and for a temperature that is not positive.
     """
     if queries.shape != keys.shape or queries.dim() != 2:
         raise ValueError(
@@ -94,7 +95,10 @@ class Queue(nn.Module):
 
 @torch.no_grad()
 def follow(slow: nn.Module, fast: nn.Module, *, momentum: float = 0.999) -> None:
-    """Move the parameters of `slow` to those of `fast`, but for the share `momentum`. Copy the buffers."""
+    """Move the parameters of `slow` towards those of `fast`; `momentum` is the share that stays.
+
+    Copy the buffers.
+    """
     for own, target in zip(slow.parameters(), fast.parameters(), strict=True):
         own.lerp_(target, 1 - momentum)
     for own, target in zip(slow.buffers(), fast.buffers(), strict=True):

@@ -1,8 +1,7 @@
-"""Versions of datasets in storage, where the service finds them: `versionedDatasets/<dataset
-id>/<version>/`.
+"""Versions of datasets in storage, where the service finds them: `versionedDatasets/<dataset id>/<version>/`.
 
-A version is the hash of its files, so the same data always has the same version. A file
-of hashes is beside them, with which `staging` compares what it brings to the ranks.
+A version is the hash of its files, so the same data always has the same version. A file of hashes is beside
+the data. `staging` compares the files that it brings to the ranks with these hashes.
 """
 
 import hashlib

@@ -19,7 +19,10 @@ Average = torch.futures.Future[Tensor]
 
 
 def register(averaging: Averaging, replica: DistributedDataParallel) -> None:
-    """Register the hook of the compression, and count the bytes that are sent. The only place for hooks."""
+    """Register the hook of the compression, and count the bytes that are sent.
+
+    This is the only place for hooks.
+    """
     if averaging.compression is Compression.NONE:
         _count_without_hook(replica)
         return
@@ -50,7 +53,7 @@ class _Hook:
         small = gradients.to(self._dtype).div_(dist.get_world_size())
         count(small.nbytes)
         summing = dist.all_reduce(small, async_op=True)
-        assert summing is not None  # this process is a member of the group
+        assert summing is not None  # This process is a member of the group.
         return summing.get_future().then(lambda done: gradients.copy_(done.value()[0]))
 
 
@@ -81,7 +84,7 @@ class LowRank(_Hook):
         return averaging
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of this process. `fits` is the same in all of them."""
+        """Return the state of this process. `fits` is the same in all processes."""
         return {
             "fits": self._fits(),
             "iterations": self._state.iter,
@@ -122,7 +125,7 @@ def low_rank_of(model: nn.Module) -> LowRank | None:
 def count(size: int) -> None:
     """Count the all-reduce of `size` bytes: each process sends 2(n-1)/n times as many.
 
-    That is the least possible, and what a ring sends (Patarasuk and Yuan, 2009).
+    This is the least possible, and the amount that a ring sends (Patarasuk and Yuan, 2009).
     """
     ranks = dist.get_world_size()
     traffic.OF_PROCESS.add(2 * (ranks - 1) / ranks * size)

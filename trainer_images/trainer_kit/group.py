@@ -60,13 +60,13 @@ class Group:
     def wrap(self, model: nn.Module, averaging: Averaging | None = None, **options: Any) -> nn.Module:
         """Wrap `model` so that every backward pass averages its gradients over the group.
 
-        The time in which a backward pass has computed its gradients and waits for those of others counts as
-        waiting (`steps`), except on GPUs, where the pass does not wait for them.
+        A backward pass that has computed its gradients waits for those of others. This time counts as waiting
+        (`steps`), except on GPUs, where the pass does not wait for them.
 
         The parameters remain those of `model`: save that, not the wrapper. `averaging` has the size of
         buckets and the compression, by default those of the environment (BUCKET_MB, GRADIENT_COMPRESSION).
-        `options` are those of DistributedDataParallel. It warns of batch normalization with the statistics of
-        one rank. Raises ParameterError.
+        `options` are those of DistributedDataParallel. It warns about batch normalization with the statistics
+        of one rank. Raises ParameterError.
         """
         averaging = averaging or Averaging.from_environment()
         if self.size == 1:
@@ -124,11 +124,12 @@ def _with_final_buckets(grouped: DistributedDataParallel) -> DistributedDataPara
 
 
 def _note_waiting(grouped: DistributedDataParallel) -> None:
-    """Note how long each backward pass of `grouped` waits for the gradients of others.
+    """Record how long each backward pass of `grouped` waits for the gradients of others.
 
     When autograd has computed all gradients, it calls the queued callbacks in their order. DDP waits in its
-    own, which it queues once all gradients are ready. `_begin` is queued at one of them, so before that, and
-    `_end` when `_begin` runs, so behind it. The reduction itself stays that of DDP.
+    own callback, which it queues once all gradients are ready. `_begin` is queued at one of the gradients, so
+    it runs before DDP's callback. `_end` is queued when `_begin` runs, so it runs after DDP's callback. The
+    reduction itself stays that of DDP.
     """
     waits: list[AbstractContextManager[None]] = []
     queue = torch.autograd.Variable._execution_engine.queue_callback

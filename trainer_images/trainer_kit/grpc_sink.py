@@ -55,7 +55,7 @@ class GrpcSink:
     ) -> None:
         """`ca` has the authorities of a service with TLS: PEM, a file, or `system`. Empty: no TLS.
 
-        With `steps`, each report says where this process stands, and there is a report after each pause even
+        With `steps`, each report has the position of this process, and a report is sent after each pause even
         without news.
         """
         self._connect = connect or partial(_connect, ca=ca)
@@ -102,7 +102,7 @@ class GrpcSink:
             log.warning("progress is no longer reported", exc_info=True)
 
     def _send_until_closed(self, send: Send) -> bool:
-        """Send reports. Return whether to connect anew and go on; otherwise reporting has ended."""
+        """Send reports. Return whether to connect anew and continue; otherwise, reporting has ended."""
         import grpc
 
         pause = _FIRST_PAUSE
@@ -139,7 +139,8 @@ class GrpcSink:
                     return True
             if closing and not (self._metrics or self._artifacts):
                 return False
-            # If the pause without news is the shorter one, the service wants to hear from this process then.
+            # If the pause without news is shorter, the service wants to hear from this process after that
+            # pause.
             sooner = min(pause, quiet) if quiet > 0 else pause
             if closing or self._wait(self._closing, max(sooner, least)):
                 pause = _PAUSE_AT_END  # `close` waits for the last reports
@@ -150,7 +151,10 @@ class GrpcSink:
         return False
 
     def _wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait for the event, and look now and then where the main thread is. Return whether it is set."""
+        """Wait for the event, and check the place of the main thread regularly.
+
+        Return whether the event is set.
+        """
         if self._steps is None:
             return event.wait(seconds)
         ends = time.monotonic() + seconds
@@ -195,7 +199,7 @@ class GrpcSink:
         return request, metrics, artifacts
 
     def _standing(self) -> Any:
-        """Where this process stands; None if it does not report that."""
+        """Return the position of this process; None if it does not report that."""
         from trainer_kit._generated import training_reporter_pb2 as pb
 
         if self._steps is None:
@@ -229,7 +233,7 @@ class GrpcSink:
 
 
 def _written_stacks(rank: int) -> str:
-    """The stacks of all threads, after they were written to stderr, so that the rank's log keeps them."""
+    """Write the stacks of all threads to stderr, so that the rank's log keeps them, and return them."""
     found = stacks.of_all_threads()
     sys.stderr.write(f"rank {rank} is asked where it stands; its threads, innermost call last:\n{found}")
     if operations := collectives.lines():
@@ -282,7 +286,7 @@ def _connect(address: str, token: str, ca: str = "") -> Send:
 
 
 def _roots(ca: str) -> bytes | None:
-    """The authorities as PEM; None: those that gRPC trusts by itself."""
+    """Return the authorities as PEM; None: those that gRPC trusts by itself."""
     if ca == _SYSTEM_ROOTS:
         return None
     return ca.encode() if ca.startswith(_PEM) else Path(ca).read_bytes()

@@ -1,6 +1,6 @@
 """Starts the processes of one instance of a Horovod group: `python -m trainer_kit.horovod_instance COMMAND…`.
 
-There are HOROVOD_LOCAL_SIZE of them. HOROVOD_RANK is that of the first one. Each gets its own.
+There are HOROVOD_LOCAL_SIZE processes. HOROVOD_RANK is the rank of the first one. Each process gets its own.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from trainer_kit.termination import SIGNALS, exit_code_for
 
 MOST_PROCESSES = 256
 GRACE_SECONDS = 10.0
-"""The time that the others have to end after one has failed."""
+"""The seconds that the other processes have to end after one has failed."""
 
 
 def main() -> NoReturn:
-    """Exit with 0 if all processes succeed, and otherwise with the code of the one that failed first."""
+    """Exit with 0 if all processes succeed, and otherwise with the code of the first one that failed."""
     command = sys.argv[1:]
     if not command:
         sys.exit("usage: python -m trainer_kit.horovod_instance COMMAND…")
@@ -43,7 +43,7 @@ async def _run(command: Sequence[str]) -> int:
     try:
         for local in range(size):
             processes.append(await _start(command, first + local, local))
-            for signum in received:  # it has come before this process had started
+            for signum in received:  # the signal came before this process had started
                 _send(processes[-1:], signum)
         return await _outcome_of(processes, received)
     finally:
@@ -60,7 +60,7 @@ async def _start(command: Sequence[str], rank: int, local_rank: int) -> Process:
 async def _outcome_of(processes: list[Process], received: Sequence[signal.Signals]) -> int:
     """Wait for all processes. When one fails, end the others, which would wait for it.
 
-    After a signal, each ends by itself: the first one may still save.
+    After a signal, each process ends by itself: the first one may still save.
     """
     failed = 0
     for ended in asyncio.as_completed([process.wait() for process in processes]):

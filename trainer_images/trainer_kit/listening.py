@@ -1,4 +1,4 @@
-"""A wait for the end of a process that listens for others."""
+"""A wait for the end of a process that serves others."""
 
 import socket
 import time
@@ -7,10 +7,10 @@ PAUSE = 0.02  # seconds between two connections to a process that closes each at
 
 
 def await_end(address: str) -> None:
-    """Wait until nothing listens at HOST:PORT any more.
+    """Wait until no process listens at HOST:PORT any more.
 
-    A process whose part of a collective operation is done may still be read from by others. With this it ends
-    after the one that all wait for.
+    Other processes may still read from a process whose part of a collective operation is done. With this
+    wait, it ends only after the process that all wait for.
     """
     host, _, port = address.rpartition(":")
     while True:

@@ -1,8 +1,8 @@
-"""Lets the service read where this process stands from outside, while it cannot answer by itself.
+"""Lets the service read the stacks of this process from outside, while the process cannot answer by itself.
 
 On a signal, Python's faulthandler writes the stacks into a file in memory, even while native code holds the
-GIL. The name of the file says which signals: the first writes all threads, and the second the main thread
-only, since faulthandler writes 100 threads, the newest first. The service reads the file (its inspector).
+GIL. The name of the file has the signals. The first one writes all threads. The second one writes only the
+main thread, since faulthandler writes 100 threads, the newest first. The service's inspector reads the file.
 """
 
 import faulthandler
@@ -15,7 +15,7 @@ _OFFSETS = 11, 12  # real-time signals that no known library uses
 
 
 def answer() -> None:
-    """Answer from now on. Does nothing a second time, or where signals or files in memory are missing."""
+    """Answer from now on. Do nothing a second time, or where signals or files in memory are missing."""
     if _files:
         return
     with suppress(AttributeError, OSError, RuntimeError, ValueError):

@@ -77,7 +77,7 @@ def _outcome_of(program: Callable[[], object]) -> int:
 
 
 def _code_of(error: SystemExit) -> int:
-    """Return the exit code that the interpreter would return for the argument of `sys.exit(...)`."""
+    """Return the exit code that the interpreter would use for the argument of `sys.exit(...)`."""
     if error.code is None:
         return SUCCESS
     if isinstance(error.code, int):

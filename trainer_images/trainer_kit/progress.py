@@ -17,7 +17,7 @@ _MOST_PROCESSES = 100_000
 
 
 class Reporter:
-    """Collects progress and passes it to a sink. A step is also a sign of this process (`steps`).
+    """Collects progress and passes it to a sink. A step is also a sign of life of this process (`steps`).
 
     The series `step_seconds` and `waiting_seconds` are about this process, the master. They begin once it has
     waited for others.
@@ -29,7 +29,7 @@ class Reporter:
         self._known = Progress()
 
     def lead(self) -> None:
-        """Report for the group from now on, since its master is lost."""
+        """Report for the group from now on, since the group's master is lost."""
         self._sink = self._of_leader
 
     def report(
@@ -44,7 +44,8 @@ class Reporter:
     ) -> None:
         """Report new values. A metric may be NaN or infinite: the service shows it.
 
-        `examples` are those of all ranks in this step. With its time, they are `examples_per_second`.
+        `examples` is the number of examples of all ranks in this step. With the step's time, it gives
+        `examples_per_second`.
         """
         if step is not None:
             steps.OF_PROCESS.step(step)
@@ -77,9 +78,9 @@ class Reporter:
 def reporting(group: "Group") -> Iterator[Reporter]:
     """Yield a reporter for one training run.
 
-    Only the master's progress, metrics and artifacts are sent. If reports are calls, every rank reports where
-    it stands, so that the service notices when one does not arrive (`steps`). From then on, the process can
-    also be looked at from outside (`outside`).
+    Only the master's progress, metrics and artifacts are sent. If reports are calls, every rank reports its
+    position, so the service notices a rank that does not arrive (`steps`). From then on, the process can also
+    be inspected from outside (`outside`).
     """
     outside.answer()
     sink = _sink(_process_of(group.rank))
@@ -106,7 +107,7 @@ def _process_of(rank: int) -> int:
 
 
 def present() -> Reporter:
-    """Return the reporter of the innermost `reporting` block, or outside of any block one that prints."""
+    """Return the reporter of the innermost `reporting` block; outside any block, one that prints."""
     return _in_use[-1] if _in_use else Reporter(StdoutSink())
 
 

@@ -1,4 +1,4 @@
-"""Where the threads of this process stand, as seen from another thread."""
+"""The stacks of this process's threads, as seen from another thread."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _64_BITS = 2**64 - 1
 
 
 def place() -> int:
-    """Return a number that changes when the main thread is at another place; 0 if it is unknown."""
+    """Return a number that changes when the main thread moves on in the program; 0 if unknown."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     positions = []
     while frame is not None:
@@ -26,8 +26,8 @@ def place() -> int:
 def of_all_threads() -> str:
     """Return the stacks of all threads except the calling one, the main thread first, innermost call last.
 
-    At most MOST_THREADS threads and MOST_CHARACTERS characters. Files below the working folder, which each
-    rank may have for itself, are named from there, so that stacks of ranks at the same place are equal.
+    They have at most MOST_THREADS threads and MOST_CHARACTERS characters. Each rank may have its own working
+    folder. So files below it are named relative to it, and the stacks of ranks at the same place are equal.
     """
     folder = _working_folder()
     names = {thread.ident: thread.name for thread in threading.enumerate()}

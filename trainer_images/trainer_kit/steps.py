@@ -1,6 +1,6 @@
-"""Signs of this process for the service: its step, the time in it, the time it waits, and its phase.
+"""Signs of life of this process for the service: its step, the step's time, waiting time, and its phase.
 
-A call costs about a microsecond and sends nothing: the thread of `grpc_sink` reads the signs now and then.
+A call costs about a microsecond and sends nothing: the thread of `grpc_sink` reads the signs regularly.
 
     with reporting(group) as reporter:
         for number, batch in enumerate(batches, start=1):
@@ -25,15 +25,17 @@ _BETWEEN_LOOKS = 2.0  # seconds; after a longer time without a look, the main th
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a process stands. Times are in seconds; 0 if they are unknown."""
+    """The position of a process in the training. Times are in seconds; 0 if they are unknown."""
 
     step: int | None
     longest_step: float
     """The longest of the last steps."""
     step_seconds: float
-    """The median of the last steps, without phases other than training, once there are enough of them."""
+    """The median of the last steps, once there are enough of them. Phases other than training are left
+    out."""
     waiting_seconds: float
-    """The time of it that the process waited for others: `step_seconds` minus the median of its own work."""
+    """The part of it in which the process waited for others: `step_seconds` minus the median of its own
+    work."""
     waiting: bool
     phase: str
     moved_ago: float
@@ -43,7 +45,7 @@ class Standing:
 
 
 class Steps:
-    """The signs of one process. Its main thread writes them, and another thread reads them."""
+    """The signs of life of one process. Its main thread writes them, and another thread reads them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -59,13 +61,13 @@ class Steps:
         self._arrived = self._looked = clock()
 
     def has_moved(self) -> None:
-        """Note that this process goes on, for example that it has something to report. Safe in any thread."""
+        """Record that this process is active: for example, it has something to report. Safe in any thread."""
         self._moved = self._clock()
 
     def step(self, number: int) -> None:
-        """Note that this many steps are done. A number that was noted before changes nothing.
+        """Record that this many steps are done. A number that was recorded before changes nothing.
 
-        A step after the end is one of another training run in this process.
+        A step after the end belongs to another training run in this process.
         """
         if self._phase == DONE:
             self._phase, self._step, self._began = TRAINING, None, None
@@ -105,7 +107,7 @@ class Steps:
                 self._waited += self._clock() - began
 
     def last(self) -> tuple[float, float] | None:
-        """Return the seconds of the last step, and those in which it waited for others; None if unknown."""
+        """Return the seconds of the last step, and of the waiting for others in it; None if unknown."""
         return self._recent[-1] if self._recent else None
 
     def end(self) -> None:
@@ -113,9 +115,10 @@ class Steps:
         self._phase = DONE
 
     def seen_at(self, place: int) -> None:
-        """Note where the main thread is now, as a number. The thread that reads the signs looks each second.
+        """Record the place of the main thread, as a number.
 
-        It may have come there right after the last look, or after a step since then.
+        The thread that reads the signs looks each second. The main thread may have come there right after the
+        last look, or after a step since then.
         """
         now = self._clock()
         if place != self._place:
@@ -124,7 +127,7 @@ class Steps:
         self._looked = now
 
     def standing(self) -> Standing:
-        """Return where the process stands now. Safe in any thread."""
+        """Return the present position of the process. Safe in any thread."""
         recent = tuple(self._recent)
         usual = own = 0.0
         if len(recent) >= _ENOUGH:

@@ -111,7 +111,7 @@ class WhoAmIResponse(_message.Message):
     name: _builtins.str
     """The name, which the jobs of the caller have as submitted_by."""
     means: _builtins.str
-    """How the service knows it: `open` (the service asks for no proof), `token` or `certificate`."""
+    """The means by which the service knows it: `open` (the service asks for no proof), `token` or `certificate`."""
     token_id: _builtins.str
     """The id of the token. Empty without a token."""
     is_operator: _builtins.bool
@@ -822,11 +822,11 @@ class AuditEvent(_message.Message):
     detail: _builtins.str
     """More about it."""
     count: _builtins.int
-    """How many equal events this one stands for. `at` and `request_id` are those of the first."""
+    """The number of equal events that this one stands for. `at` and `request_id` are those of the first."""
     caller: _builtins.str
     """The name of the caller."""
     means: _builtins.str
-    """How the service knew the caller: see WhoAmIResponse."""
+    """The means by which the service knew the caller: see WhoAmIResponse."""
     token_id: _builtins.str
     """The id of the caller's token."""
     address: _builtins.str

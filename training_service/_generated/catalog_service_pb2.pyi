@@ -26,7 +26,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Source(_message.Message):
-    """Where an algorithm, a dataset or a queue comes from."""
+    """The source of an algorithm, a dataset or a queue."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -48,7 +48,7 @@ class Source(_message.Message):
     changed_by: _builtins.str
     """Who changed it."""
     problem: _builtins.str
-    """Why it cannot be used, such as after a change of the service's settings. Empty if it can."""
+    """The reason why it cannot be used: a change of the service's settings, for example. Empty if it can be used."""
     definition: _builtins.str
     """The definition that was declared by a call, as JSON. Empty for callers that may not change it."""
     @_builtins.property
@@ -112,7 +112,7 @@ class Algorithm(_message.Message):
     """Whether the service checks combinations of parameters at submission."""
     @_builtins.property
     def source(self) -> Global___Source:
-        """Where it comes from."""
+        """Its source."""
 
     @_builtins.property
     def parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___AlgorithmParameter]:
@@ -259,7 +259,7 @@ class Dataset(_message.Message):
     """The URI of a version's folder, where {dataset_id} and {version} are filled in."""
     @_builtins.property
     def source(self) -> Global___Source:
-        """Where it comes from."""
+        """Its source."""
 
     @_builtins.property
     def files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -588,7 +588,7 @@ class Queue(_message.Message):
     """Whether jobs of the project that name no queue wait in it."""
     @_builtins.property
     def source(self) -> Global___Source:
-        """Where it comes from."""
+        """Its source."""
 
     @_builtins.property
     def quotas(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueQuota]:
@@ -645,16 +645,16 @@ class QueuePreemption(_message.Message):
     reclaim: _builtins.bool
     """Whether waiting jobs within the quota stop those of queues that use more than theirs."""
     max_preemptions: _builtins.int
-    """How often a job may be stopped. 0: never."""
+    """The number of times that a job may be stopped. 0: never."""
     protected: _builtins.str
     """The class of priorities from which on jobs are never stopped. Empty: not set."""
     @_builtins.property
     def min_runtime(self) -> _duration_pb2.Duration:
-        """How long attempts run before they may be stopped."""
+        """The time that attempts run before they may be stopped."""
 
     @_builtins.property
     def resize_period(self) -> _duration_pb2.Duration:
-        """How long attempts of elastic jobs run at least before they go on in another size. 0: their size never changes."""
+        """The least time that attempts of elastic jobs run before they go on in another size. 0: their size never changes."""
 
     def __init__(
         self,
@@ -703,9 +703,9 @@ class QueueQuota(_message.Message):
     nominal: _builtins.str
     """The amount that is guaranteed to the queue and the queues below it."""
     borrow: _builtins.str
-    """How much more it may use of what others do not use. Absent: all of it."""
+    """The amount beyond its quota that it may use of what others do not use. Absent: all of it."""
     lend: _builtins.str
-    """How much of its unused quota others may use. Absent: all of it."""
+    """The amount of its unused quota that others may use. Absent: all of it."""
     def __init__(
         self,
         *,

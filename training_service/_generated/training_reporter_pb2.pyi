@@ -98,7 +98,7 @@ class ReportRequest(_message.Message):
 
     @_builtins.property
     def rank(self) -> Global___RankProgress:
-        """Where the calling process stands. Absent: the service does not watch this process."""
+        """The position of the calling process in the training. Absent: the service does not watch this process."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ Global___ReportRequest: _TypeAlias = ReportRequest  # noqa: Y015
 
 @_typing.final
 class RankProgress(_message.Message):
-    """Where one training process stands. The service uses durations only, since clocks of machines differ."""
+    """The position of one training process. The service uses durations only, since clocks of machines differ."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

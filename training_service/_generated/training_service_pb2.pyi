@@ -181,8 +181,8 @@ class TrainRequest(_message.Message):
 
     @_builtins.property
     def expected(self) -> _duration_pb2.Duration:
-        """How long an attempt is expected to run: more than 0, at most 3650 days. Jobs of known duration can start early
-        in gaps. Nothing happens to an attempt that takes longer. Absent: learned from earlier jobs.
+        """The expected run time of an attempt: more than 0, at most 3650 days. Jobs of known duration can start early in
+        gaps. Nothing happens to an attempt that takes longer. Absent: learned from earlier jobs.
         """
 
     def __init__(
@@ -584,8 +584,8 @@ class PodOptions(_message.Message):
 
     @_builtins.property
     def placement(self) -> Global___Placement:
-        """How near to each other the pods run. Kubernetes only. Absent: the value of the algorithm, or else one
-        machine if possible, or else one rack, or else one zone.
+        """The placement of the pods relative to each other. Kubernetes only. Absent: the value of the algorithm; without
+        one, one machine if possible, or else one rack, or else one zone.
         """
 
     def __init__(
@@ -610,7 +610,7 @@ Global___PodOptions: _TypeAlias = PodOptions  # noqa: Y015
 
 @_typing.final
 class Placement(_message.Message):
-    """How near to each other the pods of an attempt run. Places are "machine", "rack" and "zone"; the operator sets
+    """The placement of an attempt's pods relative to each other. Places are "machine", "rack" and "zone"; the operator sets
     the label of nodes that tells each place (`kubernetes.topology`). At least one of near and apart is required.
     """
 
@@ -806,10 +806,10 @@ class GetTrainingStatusResponse(_message.Message):
     priority: _builtins.int
     """Its priority within the queue."""
     preemptions: _builtins.int
-    """How many attempts were stopped for other jobs. They do not count against the attempts of retry_policy."""
+    """The number of attempts that were stopped for other jobs. They do not count against the attempts of retry_policy."""
     evictions: _builtins.int
-    """How many attempts were stopped by others than the service, with notice: the drain of a node, for example.
-    They do not count against the attempts of retry_policy.
+    """The number of attempts that were stopped by others than the service, with notice: the drain of a node, for
+    example. They do not count against the attempts of retry_policy.
     """
     flavor: _builtins.str
     """The flavor that was asked for. Empty: any."""
@@ -863,7 +863,7 @@ class GetTrainingStatusResponse(_message.Message):
 
     @_builtins.property
     def expected(self) -> _duration_pb2.Duration:
-        """How long an attempt is expected to run, as submitted. Absent: not said."""
+        """The expected run time of an attempt, as submitted. Absent: not stated."""
 
     def __init__(
         self,
@@ -1064,8 +1064,8 @@ class RankStatus(_message.Message):
     """The number of restarts in this attempt. Only ranks of elastic groups are restarted."""
     @_builtins.property
     def pace(self) -> Global___RankPace:
-        """Where the rank stands in the training. Absent unless its processes report their steps by calls. It is a
-        few seconds old.
+        """The position of the rank in the training. Absent unless its processes report their steps by calls. It is a few
+        seconds old.
         """
 
     def __init__(
@@ -1091,7 +1091,7 @@ Global___RankStatus: _TypeAlias = RankStatus  # noqa: Y015
 
 @_typing.final
 class RankPace(_message.Message):
-    """Where a rank stands in the training. If the rank has several processes: the one with the fewest steps."""
+    """The position of a rank in the training. If the rank has several processes: the one with the fewest steps."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1111,7 +1111,7 @@ class RankPace(_message.Message):
     waiting_seconds: _builtins.float
     """The part of it in which it waited for others, as far as it knows."""
     slowness: _builtins.float
-    """How many times longer its own work takes than that of the median rank. 0: unknown, or not slow."""
+    """The time of its own work, divided by that of the median rank. 0: unknown, or not slow."""
     @_builtins.property
     def heard_at(self) -> _timestamp_pb2.Timestamp:
         """The time of its last report."""
@@ -1858,7 +1858,7 @@ Global___ExplainTrainingRequest: _TypeAlias = ExplainTrainingRequest  # noqa: Y0
 
 @_typing.final
 class ExplainTrainingResponse(_message.Message):
-    """Why a job waits. A job that is not queued has no reasons."""
+    """The reasons why a job waits. A job that is not queued has none."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1888,14 +1888,14 @@ class ExplainTrainingResponse(_message.Message):
     flavor: _builtins.str
     """The flavor of the promise; empty without one."""
     moved_because: _builtins.str
-    """Why the promised start is later than before; empty if it is not."""
+    """The reason why the promised start is later than before; empty if it is not."""
     other_holders: _builtins.int
     """The number of other jobs that hold capacity."""
     other_instances: _builtins.int
     """Their instances."""
     stopped: _builtins.str
-    """Why its attempt is being stopped, or was stopped, before its end (for another job, to go on in another size, or by
-    others), if it waits for that reason, in a sentence. Empty: it does not.
+    """If the job waits because its attempt is being stopped, or was stopped, before its end: the reason, in a sentence.
+    Attempts are stopped for another job, to go on in another size, or by others. Empty: it does not wait for that.
     """
     other_stopping: _builtins.int
     """The number of other jobs that are being stopped for it."""
@@ -1925,7 +1925,7 @@ class ExplainTrainingResponse(_message.Message):
 
     @_builtins.property
     def expected_run(self) -> Global___ExpectedRun:
-        """How long an attempt is expected to run. Absent: unknown."""
+        """The expected run time of an attempt. Absent: unknown."""
 
     @_builtins.property
     def stopping(self) -> _containers.RepeatedCompositeFieldContainer[Global___CapacityHolder]:
@@ -2056,7 +2056,7 @@ Global___Remedy: _TypeAlias = Remedy  # noqa: Y015
 
 @_typing.final
 class ExpectedRun(_message.Message):
-    """How long an attempt is expected to run, in seconds."""
+    """The expected run time of an attempt, in seconds."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2188,8 +2188,8 @@ class WaitingJob(_message.Message):
     instances: _builtins.int
     """The number of instances that it asks for."""
     stopped: _builtins.str
-    """Why its attempt is being stopped, or was stopped, before its end (for another job, to go on in another size, or by
-    others), if it waits for that reason, in a sentence. Empty: it does not.
+    """If the job waits because its attempt is being stopped, or was stopped, before its end: the reason, in a sentence.
+    Attempts are stopped for another job, to go on in another size, or by others. Empty: it does not wait for that.
     """
     @_builtins.property
     def submitted_at(self) -> _timestamp_pb2.Timestamp:
@@ -2307,7 +2307,7 @@ class UsedResource(_message.Message):
     resource: _builtins.str
     """`instances`, `cpu`, `memory`, or another resource."""
     used: _builtins.str
-    """How much it uses."""
+    """The amount that it uses."""
     capacity: _builtins.str
     """The capacity of the flavor."""
     nominal: _builtins.str
@@ -2592,7 +2592,7 @@ class GetQueueSnapshotResponse(_message.Message):
     reservations: _builtins.int
     """The number of waiting jobs that hold a reservation."""
     overtake_limit: _builtins.int
-    """How many jobs may start before the first waiting job while no start can be promised to it."""
+    """The number of jobs that may start before the first waiting job while no start can be promised to it."""
     @_builtins.property
     def taken_at(self) -> _timestamp_pb2.Timestamp:
         """When it was read."""
@@ -2819,13 +2819,13 @@ class SnapshotRules(_message.Message):
     reclaim: _builtins.bool
     """Whether waiting jobs within the quota stop those of queues that use more than theirs."""
     min_runtime_seconds: _builtins.float
-    """How long attempts run before they may be stopped, in seconds."""
+    """The seconds that attempts run before they may be stopped."""
     max_preemptions: _builtins.int
-    """How often a job may be stopped."""
+    """The number of times that a job may be stopped."""
     protected: _builtins.int
     """Jobs with this priority or a higher one are never stopped. Absent: no priority protects."""
     resize_period_seconds: _builtins.float
-    """How long attempts of elastic jobs run at least before they go on in another size, in seconds. 0: never."""
+    """The least seconds that attempts of elastic jobs run before they go on in another size. 0: their size never changes."""
     def __init__(
         self,
         *,
@@ -2864,9 +2864,9 @@ class SnapshotQuota(_message.Message):
     nominal: _builtins.int
     """The amount that is guaranteed."""
     borrow: _builtins.int
-    """How much more it may use of what others do not use. Absent: all of it."""
+    """The amount beyond its quota that it may use of what others do not use. Absent: all of it."""
     lend: _builtins.int
-    """How much of its unused quota others may use. Absent: all of it."""
+    """The amount of its unused quota that others may use. Absent: all of it."""
     def __init__(
         self,
         *,
@@ -3030,7 +3030,7 @@ class SnapshotJob(_message.Message):
     priority: _builtins.int
     """Its priority. Higher goes first within its queue."""
     expected_seconds: _builtins.float
-    """How long it is expected to run, in seconds. Absent: unknown."""
+    """The expected run time, in seconds. Absent: unknown."""
     expected_high_seconds: _builtins.float
     """Nine in ten such jobs end earlier. Absent: unknown."""
     flavor: _builtins.str
@@ -3038,9 +3038,9 @@ class SnapshotJob(_message.Message):
     trainers: _builtins.int
     """The number of trainers that it has. 0: as it asks."""
     startup_seconds: _builtins.float
-    """How long it usually takes from its admission until it trains, in seconds."""
+    """The seconds that it usually takes from its admission until it trains."""
     preemptions: _builtins.int
-    """How often it was stopped for others."""
+    """The number of times that it was stopped for others."""
     wanted_flavor: _builtins.str
     """The flavor that the job asks for. Empty: any."""
     @_builtins.property

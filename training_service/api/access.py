@@ -123,7 +123,10 @@ class AccessServicer(AccessServiceServicer):
 
     @staticmethod
     def _changed(call: Call, project: Project) -> pb.Project:
-        """The project after a change. Only its admins may change it, so the caller sees its members."""
+        """Return the project after a change.
+
+        Only its admins may change it, so the caller sees its members.
+        """
         role = call.caller.role_in(project.name) or Role.ADMIN
         return _project(ProjectView(project, role, is_declared=False))
 
@@ -188,12 +191,12 @@ def _report_key(key: ReportKey) -> pb.ReportKey:
 
 
 def _number(role: Role) -> pb.Role.ValueType:
-    """The role on the wire, which has the same number."""
+    """Return the role on the wire, which has the same number."""
     return role.value  # type: ignore[return-value]
 
 
 def _role_of(number: int) -> Role | None:
-    """The role with this number; None for `no_role`. Raises InvalidField."""
+    """Return the role with this number; None for `no_role`. Raises InvalidField."""
     try:
         return Role(number) if number else None
     except ValueError:

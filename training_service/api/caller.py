@@ -34,12 +34,12 @@ class Call:
 
 
 def metadata_of(context: Context) -> Metadata:
-    """The metadata that the client sent."""
+    """Return the metadata that the client sent."""
     return context.invocation_metadata() or ()
 
 
 async def call_of(context: Context, metadata: Metadata, authenticator: Authenticator) -> Call:
-    """The call of a gRPC context. It does not need the parsed message.
+    """Return the call of a gRPC context. It does not need the parsed message.
 
     Raises NotAllowed if the caller cannot be identified, StoreUnavailable if its token cannot be checked, and
     InvalidField if the metadata names a project that cannot exist.
@@ -54,7 +54,7 @@ async def call_of(context: Context, metadata: Metadata, authenticator: Authentic
 
 
 def call_by_report_token(context: Context, metadata: Metadata) -> Call:
-    """The call of a training process. The operation itself checks its report token."""
+    """Return the call of a training process. The operation itself checks its report token."""
     caller = Caller(name="", means=Means.REPORT, address=_host_at(context.peer()))
     return Call(caller, metadata)
 
@@ -63,7 +63,7 @@ _host_at = lru_cache(_PEERS_REMEMBERED)(peer_host)  # a peer is a connection, wh
 
 
 def project_of(field: str, text: str) -> str:
-    """The name of a project. Raises InvalidField if no project can have it."""
+    """Return the name of a project. Raises InvalidField if no project can have it."""
     if not naming.is_project(text):
         raise InvalidField(field, f"{quoted(text)} is not the name of a project: {naming.PROJECT_RULE}")
     return text

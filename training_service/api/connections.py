@@ -19,7 +19,7 @@ def connection_options(
     ping_seconds: float = 120,
     answer_seconds: float = 20,
 ) -> list[tuple[str, int]]:
-    """Options of a gRPC server that can open this number of file descriptors.
+    """Return options of a gRPC server that can open this number of file descriptors.
 
     A connection is closed if it does not start HTTP/2 within `silence_seconds`, or does not answer a ping
     within `answer_seconds`. Pings are sent during calls, after `ping_seconds` of silence. After `age_seconds`
@@ -36,12 +36,12 @@ def connection_options(
 
 
 def call_options(largest_message: int) -> list[tuple[str, int]]:
-    """Options that bound the memory of calls. `largest_message` is in bytes, after decompression.
+    """Return options that bound the memory of calls. `largest_message` is in bytes, after decompression.
 
     A connection may have `_STREAMS` open calls; clients delay further ones. A call without a handler takes
-    about 14 KB, even after its client has reset it and may therefore open another. Beyond `_WAITING` such
-    calls, gRPC cancels some of them, and beyond `_MOST_WAITING` all of them. So a client that sends thousands
-    of calls at the same time is served, and hostile clients take about 40 MB.
+    about 14 KB. It takes them even after its client has reset it, so the client may open another. Beyond
+    `_WAITING` such calls, gRPC cancels some of them, and beyond `_MOST_WAITING` all of them. So a client that
+    sends thousands of calls at the same time is served, and hostile clients take about 40 MB.
     """
     return [
         ("grpc.max_receive_message_length", largest_message),

@@ -35,7 +35,7 @@ _CODES: tuple[tuple[type[errors.TrackerError], grpc.StatusCode], ...] = (
 
 
 def status_of(error: errors.TrackerError) -> tuple[grpc.StatusCode, str] | None:
-    """The status code and message for a client; None for an error that no call should raise."""
+    """Return the status code and message for a client; None for an error that no call should raise."""
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code, str(error)

@@ -39,7 +39,7 @@ LARGEST_MESSAGE = 2 * _LARGEST_REQUEST
 # neither the message nor the code.
 _LONGEST_MESSAGE = 2048
 _LONGEST_NAME = 100
-# Log lines of one caller about calls beyond its rate: a second, and at once.
+# The rate of log lines about one caller's calls beyond its limits: per second, and at once.
 _REFUSALS_LOGGED, _REFUSALS_AT_ONCE = 0.1, 5
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class CallInterceptor:
         limits: CallLimits | None = None,
         observe_refusal: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`observe_refusal` is called with the name of a limit when a call is beyond it."""
+        """`observe_refusal` is called with the name of a limit when a call exceeds it."""
         self._observe = observe
         self._authenticator = authenticator
         self._limits = limits or CallLimits()
@@ -76,7 +76,7 @@ class CallInterceptor:
         self._logged = Rate(_REFUSALS_LOGGED, _REFUSALS_AT_ONCE)
 
     def on(self, server: grpc.aio.Server) -> grpc.aio.Server:
-        """Return a stand-in for `server`. Services that are added to it are wrapped by this interceptor."""
+        """Return a stand-in for `server`. This interceptor wraps services that are added to the stand-in."""
         return cast(grpc.aio.Server, _Wrapping(server, self._wrap))
 
     def _wrap(self, method: str, handler: _Handler) -> _Handler:
@@ -122,7 +122,7 @@ class CallInterceptor:
             raise error from None
 
     def _end(self, supervision: "_Supervision") -> None:
-        """Count the call. Log it if it failed or changed something, but not each one beyond a rate."""
+        """Count the call. Log it if it failed or changed something, but at a limited rate."""
         name, code = supervision.name, supervision.code
         seconds = supervision.seconds
         self._observe(name, code, seconds)
@@ -197,9 +197,9 @@ class CallInterceptor:
 class _Wrapping:
     """Adds the wrapped handlers of services to a server.
 
-    Neither interceptors of gRPC nor methods that are registered one by one are used. With each call, the
-    first make grpc.aio look for the handler in coroutines, and the others make it wait for one task per
-    method. Both together take a quarter of the time of an empty call.
+    Neither interceptors of gRPC nor methods that are registered one by one are used: both cost time with each
+    call. The first make grpc.aio look for the handler in coroutines, and the others make it wait for one task
+    per method. Together, they take a quarter of the time of an empty call.
     """
 
     def __init__(self, server: grpc.aio.Server, wrap: Callable[[str, _Handler], _Handler]) -> None:
@@ -288,7 +288,7 @@ async def _send(context: Context, message: Any) -> None:
 
 
 def _name_of(method: str) -> str:
-    """The name of a method without its service, such as "Train"."""
+    """Return the name of a method without its service, such as "Train"."""
     return method.rpartition("/")[2]
 
 
@@ -306,7 +306,7 @@ def _denied(method: str) -> Callable[[bytes], NoReturn]:
 
 
 def _serializer(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """The serializer of a method, for handlers that may return a serialized message."""
+    """Return the serializer of a method, for handlers that may return a serialized message."""
     return lambda message: message if isinstance(message, bytes) else serialize(message)
 
 

@@ -109,7 +109,7 @@ def _rank_report(message: pb.RankProgress) -> RankReport:
 
 
 def report_of(message: pb.ReportRequest) -> Report:
-    """The valid values of a message."""
+    """Return the valid values of a message."""
     reader = ReportReader(datetime.now(UTC))
     reader.counts({name: getattr(message, name) for name in COUNTS if message.HasField(name)})  # type: ignore[arg-type]
     for metric in message.metrics:
@@ -133,7 +133,7 @@ def _has_content(message: pb.ReportRequest) -> bool:
 
 
 def _moment(at: Timestamp) -> datetime | None:
-    """The time, or None if it is absent or invalid."""
+    """Return the time, or None if it is absent or invalid."""
     try:
         return at.ToDatetime(UTC) if at.seconds > 0 else None
     except (ValueError, OverflowError):

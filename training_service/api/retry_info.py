@@ -1,4 +1,4 @@
-"""Says in the standard way of gRPC when to repeat a call: google.rpc.RetryInfo in google.rpc.Status."""
+"""The standard gRPC form of the time when to repeat a call: google.rpc.RetryInfo in google.rpc.Status."""
 
 from typing import Final
 
@@ -14,7 +14,8 @@ _LONGEST_MESSAGE: Final = 1024
 def retry_info(code: StatusCode, message: str, seconds: float) -> tuple[tuple[str, bytes], ...]:
     """Return the metadata of an error after which the call may be repeated, in `seconds`.
 
-    gRPC wants the message in it a second time. So it is empty if the message is too long to be sent twice.
+    gRPC wants the message in the metadata a second time. The copy is empty if the message is too long to be
+    sent twice.
     """
     if len(message) > _LONGEST_MESSAGE:
         return ()

@@ -1,4 +1,4 @@
-"""Bounds the memory of large responses: gRPC keeps each until its client has read it, which may be never."""
+"""Bounds the memory of large responses: gRPC keeps each until its client has read it, perhaps for ever."""
 
 import asyncio
 import gc
@@ -18,8 +18,7 @@ _SUPERVISOR = "_schedule_rpc_coro"
 
 
 class Places:
-    """Places for large responses. A call takes a place before it builds the response, and keeps it until the
-    response is sent.
+    """Places for large responses, each taken before a response is built and freed once the response is sent.
 
     One caller has at most `for_one` of them. While no other call waits for a place, a client may pause as
     long as it likes. If calls wait, those that have held a place for `seconds` are ended, the oldest first.
@@ -81,7 +80,7 @@ def end_calls(handlers: Collection[asyncio.Task[Any]]) -> None:
     """End calls while they send: their clients get CANCELLED, and gRPC frees the messages.
 
     Cancelling only the handler is not enough: gRPC would keep the message and the call as long as the client
-    stays connected. A second task of gRPC waits for the client to disconnect. It must be cancelled, too, and
+    stays connected. A second task of gRPC waits for the client to disconnect. It must be cancelled, too. It
     can only be found by the variables of its coroutine.
     """
     unfound = set(handlers)

@@ -185,7 +185,7 @@ class TrainingServicer(TrainingServiceServicer):
             waiting.reschedule(asyncio.get_running_loop().time())
 
     async def _bounded(self, caller: Caller, view: JobView) -> bytes:
-        """The serialized status. A large status waits for a place, and is then built again."""
+        """Return the serialized status. A large status waits for a place, and is then built again."""
         status = self._messages.of(view)
         if len(status) < _LARGE:
             return status
@@ -201,7 +201,7 @@ class TrainingServicer(TrainingServiceServicer):
         return await self._unless_closed(places.take(caller)) if is_needed else nullcontext()
 
     async def _next(self, items: AsyncGenerator[T, None]) -> T | None:
-        """The next item, or None at the end. Raises ServiceClosing."""
+        """Return the next item, or None at the end. Raises ServiceClosing."""
         return await self._unless_closed(anext(items, None))
 
     async def _unless_closed(self, awaited: Awaitable[T]) -> T:

@@ -15,7 +15,7 @@ class Statuses:
         self._kept: dict[int, tuple[Job, int, Outlook | None, bytes]] = {}
 
     def of(self, view: JobView) -> bytes:
-        """The serialized GetTrainingStatusResponse of a job."""
+        """Return the serialized GetTrainingStatusResponse of a job."""
         job, position = view.job, view.position
         kept = self._kept.get(job.id)
         # Jobs are immutable, and the store returns the same object until the job changes.

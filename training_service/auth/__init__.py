@@ -1,1 +1,1 @@
-"""Encryption of connections, and who is at their other end."""
+"""Encryption of connections, and identification of the peers."""

@@ -25,10 +25,10 @@ Pairs = Iterable[tuple[str, str | bytes]]
 
 
 class Peer(Protocol):
-    """The part of gRPC's context that knows the other end of the connection."""
+    """The part of gRPC's context that has the facts about the peer of the connection."""
 
     def auth_context(self) -> AuthContext:
-        """The facts about the peer that gRPC has from its handshake."""
+        """Return the facts about the peer that gRPC has from its handshake."""
         ...
 
 
@@ -36,18 +36,18 @@ class Authenticator(Protocol):
     """Identifies callers."""
 
     async def authenticate(self, metadata: Pairs, address: str, peer: Peer) -> tuple[Caller, Identity | None]:
-        """Return the caller, and the identity of its client certificate if the caller was found by it.
+        """Return the caller, and the identity of its client certificate if the certificate identified it.
 
         Raises NotAllowed, with a message that quotes nothing that the caller sent, and StoreUnavailable.
         """
         ...
 
     def refused(self, error: NotAllowed, address: str) -> None:
-        """Take note of an open call from this address that ended since its proof has expired."""
+        """Record an open call from this address that was ended because its proof has expired."""
 
 
 class Proofs:
-    """Asks for a token, or else for a client certificate. The first one that is given counts."""
+    """Asks for a token, or else for a client certificate. The first one that was sent counts."""
 
     def __init__(self, callers: Callers, identify: Identify | None, *, is_open: bool) -> None:
         """`identify` is None without client certificates. `is_open`: callers with neither are operators."""
@@ -75,7 +75,7 @@ class Proofs:
 
 
 def bearer_token(metadata: Pairs) -> str | None:
-    """The token in the metadata `authorization: Bearer TOKEN`; None if there is none. Raises NotAllowed."""
+    """Return the token in the metadata `authorization: Bearer TOKEN`; None without one. Raises NotAllowed."""
     values = [value for key, value in metadata if key == AUTHORIZATION]
     if not values:
         return None
@@ -88,7 +88,7 @@ def bearer_token(metadata: Pairs) -> str | None:
 
 
 class NotingRefusals:
-    """Returns the callers that another authenticator identifies, and notes an event of each refusal."""
+    """Returns the callers that another authenticator identifies, and records an event of each refusal."""
 
     def __init__(
         self, proofs: Authenticator, note: EventObserver, clock: Callable[[], datetime] = utc_now
@@ -111,7 +111,7 @@ class NotingRefusals:
 
 
 def refusal_of(error: NotAllowed, address: str, at: datetime) -> AuditEvent:
-    """The event of a call from this address whose caller could not be identified."""
+    """Return the event of a call from this address whose caller could not be identified."""
     return AuditEvent(
         at=at,
         action=AUTHENTICATE,

@@ -27,7 +27,7 @@ class Identity:
     expires_at: datetime
 
     def seconds_left(self) -> float:
-        """Seconds until the certificate expires. Raises NotAllowed if it has expired.
+        """Return the seconds until the certificate expires. Raises NotAllowed if it has expired.
 
         gRPC checks the time only when a connection begins, and a connection may outlive its certificate.
         """
@@ -37,7 +37,7 @@ class Identity:
         return left
 
     def expired(self) -> NotAllowed:
-        """The error for calls after the certificate has expired."""
+        """Return the error for calls after the certificate has expired."""
         return NotAllowed(
             f"the client certificate of {quoted(self.name)} expired at "
             f"{self.expires_at:%Y-%m-%d %H:%M:%S} UTC; connect again with a new one",
@@ -46,7 +46,7 @@ class Identity:
 
 
 def identity_of(context: AuthContext) -> Identity | None:
-    """The identity of the peer; None if it has no certificate. Raises NotAllowed if that has no name."""
+    """Return the identity of the peer; None without a certificate. Raises NotAllowed if that has no name."""
     pem = next(iter(context.get("x509_pem_cert", ())), None)
     if not pem:
         return None

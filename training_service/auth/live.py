@@ -22,9 +22,9 @@ class Unusable(Exception):
 class Live(Generic[T]):
     """The content of files, read again when one of them has changed.
 
-    A change that cannot be used is logged once, and the previous content stays in use. It is tried again
-    at each check, since files that belong together may be replaced one after the other. For the same reason,
-    it is only a problem if nothing has changed until the next check. Any thread may call.
+    A change that cannot be used is logged once, and the previous content stays in use. The change is tried
+    again at each check, since files that belong together may be replaced one after the other. For the same
+    reason, it only counts as a problem if nothing has changed until the next check. Any thread may call.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Live(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
         announces: bool = True,
     ) -> None:
-        """Read the files. Raises Unusable as `read` does, and for what is not a regular file.
+        """Read the files. Raises Unusable as `read` does, and for anything else than regular files.
 
         `name` is for the log, such as a setting. Without `announces`, the caller decides whether it uses
         changed content, and logs that.
@@ -50,7 +50,7 @@ class Live(Generic[T]):
         self._announces = announces
         self._lock = threading.Lock()
         self.problem: str | None = None
-        """Why the files cannot be used as they are now; None if they are in use."""
+        """The reason why the current files cannot be used; None if they are in use."""
         # The state comes before the content: a change in between is found by the next check.
         self._state = self._look()
         self._unusable: tuple[object, ...] | None = None
@@ -59,7 +59,7 @@ class Live(Generic[T]):
         self._next_check = clock() + check_seconds
 
     def get(self) -> T:
-        """The newest usable content. Looks at the files at most once in `check_seconds`."""
+        """Return the newest usable content. Looks at the files at most once in `check_seconds`."""
         if self._clock() >= self._next_check and self._lock.acquire(blocking=False):
             try:
                 self._check()
@@ -110,7 +110,7 @@ def _state_of(path: Path) -> object:
 
 
 def is_special(path: Path) -> bool:
-    """Return whether something else than a file is there, such as a pipe."""
+    """Return whether there is something else than a file, such as a pipe."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:

@@ -27,5 +27,5 @@ def write_operator_token(folder: Path, address: str) -> bytes:
 
 
 def remove_operator_token(folder: Path) -> None:
-    """Remove the file that an earlier start may have left: callers need no token now."""
+    """Remove the file that an earlier start may have left, since callers need no token now."""
     (folder / FILE_NAME).unlink(missing_ok=True)

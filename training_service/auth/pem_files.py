@@ -1,4 +1,4 @@
-"""PEM files that settings name: certificates and keys. Each error names setting, file and reason."""
+"""Certificates and keys in PEM files that settings name. Each error names setting, file and reason."""
 
 import os
 import stat
@@ -27,7 +27,7 @@ class PemFile:
     path: Path
 
     def certificates(self) -> tuple[bytes, list[x509.Certificate]]:
-        """The bytes of the file, and the certificates in it: at least one. Raises Unusable."""
+        """Return the bytes of the file, and the certificates in it: at least one. Raises Unusable."""
         content = self._content()
         try:
             return content, x509.load_pem_x509_certificates(content)
@@ -56,7 +56,7 @@ class PemFile:
         raise self.refused(f"the key must be ECDSA, or RSA with at least {_SMALLEST_RSA_KEY} bits")
 
     def refused(self, reason: str) -> Unusable:
-        """The error for this file."""
+        """Return the error for this file."""
         return Unusable(f"{self.setting}: {self.path}: {reason}")
 
     def check_time(self, certificate: x509.Certificate) -> None:

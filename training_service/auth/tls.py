@@ -31,11 +31,11 @@ class ServerTls:
     client_ca: bytes | None = None
     """The authorities of client certificates, as PEM; None if none are accepted."""
     client_ca_expires_at: datetime | None = None
-    """When the first of these authorities expires, of those that have not yet."""
+    """The time at which the first of these authorities expires, of those that have not expired yet."""
 
     @property
     def expires_at(self) -> datetime:
-        """When the server's certificate expires."""
+        """The time at which the server's certificate expires."""
         return self.leaf.not_valid_after_utc
 
     @cached_property
@@ -49,7 +49,7 @@ class ServerTls:
         return frozenset([*hosts, *map(str, names.get_values_for_type(x509.IPAddress))])
 
     def covers(self, host: str) -> bool:
-        """Whether clients that connect to this name or IP address accept the certificate."""
+        """Return whether clients that connect to this name or IP address accept the certificate."""
         host = host.lower().rstrip(".")
         try:
             return str(ipaddress.ip_address(host)) in self.names
@@ -99,7 +99,7 @@ def _check_use(file: PemFile, leaf: x509.Certificate) -> None:
 
 
 def server_credentials(live: Live[ServerTls], *, client_certificates: bool = False) -> grpc.ServerCredentials:
-    """Credentials of a listener. Each new connection uses the newest certificate.
+    """Return credentials of a listener. Each new connection uses the newest certificate.
 
     With `client_certificates`, a client needs one of the authorities in `client_ca`.
     """
@@ -137,12 +137,12 @@ def _configuration(tls: ServerTls, client_certificates: bool) -> grpc.ServerCert
 
 
 def read_authorities(file: PemFile) -> str:
-    """The certificates of authorities in a file that have not expired, as PEM. Raises Unusable."""
+    """Return the certificates of authorities in a file that have not expired, as PEM. Raises Unusable."""
     return _pem(_valid_authorities(file))
 
 
 def _valid_authorities(file: PemFile) -> list[x509.Certificate]:
-    """The authorities in the file that have not expired. Raises Unusable if there is none.
+    """Return the authorities in the file that have not expired. Raises Unusable if there is none.
 
     Expired ones are ignored, since the file may also have their successors.
     """
@@ -159,7 +159,7 @@ def _pem(certificates: Iterable[x509.Certificate]) -> str:
 
 
 def why_untrusted(tls: ServerTls, authorities: str | None, host: str) -> str | None:
-    """Why a client with these authorities refuses the server at this host; None if it accepts it.
+    """Return why a client with these authorities refuses the server at this host; None if it accepts it.
 
     Without `authorities`, the client trusts those of this machine. The handshake is made in memory.
     """

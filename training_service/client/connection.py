@@ -1,6 +1,6 @@
-"""Where the service is, and how connections to it are encrypted.
+"""The address of the service, and the encryption of connections to it.
 
-Each value is the first that is given of: argument, environment variable, configuration file.
+Each value is the first one given of: argument, environment variable, configuration file.
 """
 
 import os
@@ -83,7 +83,7 @@ def connection(
     """Find the connection. Raises InvalidRequest if the configuration file cannot be used.
 
     The file is `training-service/client.toml` in XDG_CONFIG_HOME, or in `~/.config` without it. Its values
-    for TLS belong to its address: they are not used for another.
+    for TLS belong to its address, so they are not used for another one.
     """
     file = _configured()
     configured = file.get("address", DEFAULT_ADDRESS)

@@ -1,8 +1,9 @@
-"""The token that calls carry, and where it comes from.
+"""The token that calls carry, and its sources.
 
-It is the first that is given of: argument, TRAINING_SERVICE_TOKEN, the file in TRAINING_SERVICE_TOKEN_FILE,
-the credentials that `trainctl login` stored, and, for clients without a certificate, the operator's token of
-a service on this machine. It is read again for each call, so a replaced token counts at once.
+It is the first one given of: argument, TRAINING_SERVICE_TOKEN, the file in TRAINING_SERVICE_TOKEN_FILE, the
+credentials that `trainctl login` stored, and the operator's token of a service on this machine. The last is
+only for clients without a certificate. The token is read again for each call, so a replaced token counts at
+once.
 """
 
 import ipaddress
@@ -59,7 +60,7 @@ class Credentials:
             yield lambda: _first_line(TOKEN_FILE_VARIABLE, Path(path))
         else:
             yield lambda: stored_tokens().get(self._connection.address)
-            if not self._connection.cert:  # who shows a certificate does not want to be the operator
+            if not self._connection.cert:  # a caller with a certificate does not want to be the operator
                 yield lambda: _operator_token(self._connection.address)
 
     def _checked(self, token: str) -> str:
@@ -76,7 +77,7 @@ class Credentials:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether all places of an address are on this machine."""
+    """Return whether all hosts of an address are on this machine."""
     if address.startswith("unix:"):
         return True
     target = address.removeprefix("dns:///").removeprefix("ipv4:").removeprefix("ipv6:")
@@ -155,7 +156,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _operator_token(address: str) -> str | None:
-    """The token that a service of this user on this machine wrote, if it is that of the address."""
+    """Return the token that a service of this user on this machine wrote, if it is that of the address."""
     if not is_loopback(address):
         return None
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

@@ -81,11 +81,11 @@ def curves_by_metric(
 
 
 def smoothed(found: MetricSeries, weight: float) -> MetricSeries:
-    """Return the series with exponential moving averages in place of its values.
+    """Return the series with exponential moving averages instead of its values.
 
-    A `weight` of 0 changes nothing, and values below 1 that are higher smooth more. The first averages are
-    corrected for their few values (as in Kingma and Ba, 2015), so that the curve does not begin at 0. Values
-    that are NaN or infinite stay as they are, and the averages leave them out.
+    A `weight` of 0 changes nothing; a higher one, below 1, smooths more. The first averages are corrected for
+    their few values (as in Kingma and Ba, 2015), so that the curve does not begin at 0. Values that are NaN
+    or infinite stay as they are, and the averages leave them out.
     """
     result = MetricSeries(job_id=found.job_id, name=found.name)
     average, share = 0.0, 1.0

@@ -1,4 +1,4 @@
-"""Repeats calls that a limit of the service refused, when the service says that they may come again.
+"""Repeats calls that a limit of the service refused, at the time that the service names.
 
 Such a call has done nothing, so it can always be repeated.
 """
@@ -25,11 +25,11 @@ class LimitRetry:
     def pause_after(self, error: ResourceExhausted) -> float:
         """Return the seconds until the next try.
 
-        Raises `error` if the service does not say when, or if the time is up before.
+        Raises `error` if the service names no time, or if the call's own time is up before then.
         """
         if error.retry_after is None or error.retry_after >= self.time_left():
             raise error
-        # Many calls of one caller are refused together: spread them, and further with each try.
+        # Many calls of one caller are refused together. So spread them, and more widely with each try.
         self._spread = min(2 * self._spread, _MOST_SPREAD)
         pause = error.retry_after * random.uniform(1, self._spread)  # noqa: S311
         return min(pause, self.time_left())

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 RUNNER = "_run_function.py"
-"""The name of the file that is added to the folder's, and calls the function."""
+"""The name of the file that is added to the files of the folder, and that calls the function."""
 
 
 class Remote(Generic[P, R]):
@@ -100,7 +100,7 @@ def remote(
 
 
 def _module_of(function: Callable[..., Any]) -> tuple[str, Path]:
-    """Return the name of the function's module, and the folder from which it can be imported by it."""
+    """Return the name of the function's module, and the folder from which it can be imported by this name."""
     name = getattr(function, "__qualname__", "")
     if not inspect.isfunction(function) or not name.isidentifier():
         raise InvalidRequest(

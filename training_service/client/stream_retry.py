@@ -18,7 +18,7 @@ class StreamRetry:
     """The retries of one stream, from its first try to its first message."""
 
     def __init__(self, seconds: float) -> None:
-        """If a limit refuses the stream, it is tried again for at most `seconds`."""
+        """If a limit refuses the stream, try again for at most `seconds`."""
         self._pauses = iter(PAUSES)
         self._seconds = seconds
         self._limit: LimitRetry | None = None

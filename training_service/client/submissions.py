@@ -13,7 +13,7 @@ from training_service.client.requests import INSTANCES_PARAMETER
 def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]:
     """Return the words of `submit` or `run` with its options, and the parts that have no option.
 
-    The job is submitted to the project; empty: to the default project of the caller.
+    The job is submitted to the project; empty: to the caller's default project.
     """
     job, program = request.metadata, request.program
     words = ["run", "--tree", program.tree] if request.HasField("program") else ["submit", job.algorithm]
@@ -57,7 +57,7 @@ def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]
 
 
 def _command_words(command: Sequence[str]) -> list[str]:
-    """Return the command as `run` reads it: it drops a `--` before the program, and one after it."""
+    """Return the command as `run` reads it: `run` drops a `--` before the program, and one after it."""
     first, *arguments = command or [""]
     return ["--", first, *(["--"] if arguments[:1] == ["--"] else []), *arguments]
 

@@ -160,10 +160,10 @@ class Timeline:
         return [max(0.0, 1 - seconds / (last - first)) for seconds in busy]  # sums are rounded
 
     def _counted(self) -> tuple[float, float]:
-        """Return the time that counts, in seconds: the whole step, or what is between filling and draining.
+        """Return the time that counts, in seconds: the whole step, or the part between filling and draining.
 
-        Without flushes, the passes are a piece of a training run. At its ends, some ranks have none, since
-        theirs are in the steps before and after.
+        Without flushes, the passes are a piece of a training run. At its ends, some ranks have no passes,
+        since theirs are in the steps before and after.
         """
         if not self.measured.flushed:
             ranks = range(self.measured.ranks)

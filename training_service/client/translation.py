@@ -68,7 +68,7 @@ class _Failure(Protocol):
 
 
 class _Stream(Protocol):
-    """The common method of blocking and asyncio streams."""
+    """The method that blocking and asyncio streams share."""
 
     def cancel(self) -> bool | None: ...
 
@@ -112,7 +112,7 @@ def _translate(failure: _Failure, address: str) -> TrainingServiceError:
 
 
 def _retry_after(failure: _Failure) -> float | None:
-    """The seconds in the google.rpc.RetryInfo of an error; None without one, or for one that is malformed."""
+    """Return the seconds in the google.rpc.RetryInfo of an error; None if it is missing or malformed."""
     # Imported when it is needed: most programs never do.
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status

@@ -1,7 +1,7 @@
 """The state of a stream that survives a lost connection, the same for both clients.
 
 WatchTraining starts with the current status, so a broken watch is simply started again. It may then miss an
-intermediate status, as any slow reader may, and drops a repeated one. GetTrainingLogs continues after the
+intermediate status, as any slow reader may. A repeated status is dropped. GetTrainingLogs continues after the
 last position.
 """
 
@@ -34,7 +34,10 @@ def goes_on(status: GetTrainingStatusResponse) -> bool:
 
 
 class Patience:
-    """A bound on the time to retry while the service is away. It starts again when the service answers."""
+    """The time that remains for retries while the service is away.
+
+    It starts anew when the service answers.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

@@ -8,7 +8,7 @@ from prometheus_client.registry import Collector
 
 
 class CertificateState(Collector):
-    """When certificates expire, and whether replacements of them can be used."""
+    """The expiry times of certificates, and whether replacements of them can be used."""
 
     def __init__(self, ends: Callable[[], Mapping[str, datetime]], problems: Callable[[], int]) -> None:
         """`ends` returns the end of the certificate of each setting, `problems` counts unusable files."""

@@ -129,5 +129,5 @@ def _outcome(job: Job) -> str:
 
 
 def _seconds(since: datetime, until: datetime) -> float:
-    """Seconds between two times; 0 if the clock was set back."""
+    """Return the seconds between two times; 0 if the clock was set back."""
     return max(0.0, (until - since).total_seconds())

@@ -55,7 +55,7 @@ class Metrics:
         self._calls.requested(seconds, request, code)
 
     def observe_outside(self, kind: str) -> OutsideObserver:
-        """An observer for calls to the "store" or the "backend"."""
+        """Return an observer for calls to the "store" or the "backend"."""
 
         def observe(operation: str, result: Result, seconds: float) -> None:
             self._calls.went_outside(seconds, kind, operation, result)

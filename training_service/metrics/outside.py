@@ -33,7 +33,7 @@ class OutsideObserver(Protocol):
 
 
 def observed(target: T, protocol: type, observe: OutsideObserver) -> T:
-    """The target, with `observe` called after each call of a coroutine method of the protocol.
+    """Return the target, with `observe` called after each call of a coroutine method of the protocol.
 
     The snapshot of a watch counts as a call of its method.
     """

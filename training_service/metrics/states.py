@@ -170,7 +170,7 @@ class TrackerState(Collector):
 
 
 class WatchState(Collector):
-    """How long the watch of pods has been silent, once it has reported something."""
+    """Measures how long the watch of pods has been silent, once it has reported something."""
 
     def __init__(self, silent_seconds: Callable[[], float | None]) -> None:
         self._silent_seconds = silent_seconds

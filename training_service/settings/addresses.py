@@ -25,13 +25,13 @@ Address = Annotated[str, AfterValidator(_checked)]
 
 
 def split(address: str) -> tuple[str, str]:
-    """The host of HOST:PORT, with the brackets of IPv6, and the port."""
+    """Return the host of HOST:PORT, with the brackets of IPv6, and the port."""
     host, _, port = address.rpartition(":")
     return host, port
 
 
 def host_of(address: str) -> str:
-    """The host of HOST:PORT, without the brackets of IPv6."""
+    """Return the host of HOST:PORT, without the brackets of IPv6."""
     return address.rpartition(":")[0].strip("[]")
 
 

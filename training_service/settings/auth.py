@@ -9,7 +9,7 @@ from job_tracker.common.config import Config
 
 
 class AuthSettings(Config):
-    """How callers are identified. See docs/security.md."""
+    """The identification of callers. See docs/security.md."""
 
     loopback: Literal["open", "token"] = Field(
         default="open",

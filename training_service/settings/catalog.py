@@ -8,7 +8,7 @@ from job_tracker.common.config import Config
 
 
 class CatalogSettings(Config):
-    """Where algorithms and datasets come from. See docs/catalog.md."""
+    """The sources of algorithms and datasets. See docs/catalog.md."""
 
     replace_shipped: bool = Field(
         default=False,

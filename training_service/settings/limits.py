@@ -85,7 +85,7 @@ class LimitSettings(Config):
     )
 
     def rate_of(self, kind: CallKind) -> Rate | None:
-        """A counter of calls of this kind; None if they have no limit."""
+        """Return a counter of calls of this kind; None if they have no limit."""
         return _counter(getattr(self, f"{kind}_rate"), getattr(self, f"{kind}_burst"))
 
     @property

@@ -26,7 +26,7 @@ class SettingsError(Exception):
 
 
 def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
-    """The effective settings: `flags` (nested by group), then the environment, then the file.
+    """Return the effective settings: `flags` (nested by group), then the environment, then the file.
 
     Raises SettingsError with the source, the key, the value and the allowed values of each bad setting.
     """

@@ -44,7 +44,7 @@ class ProjectSettings(Config):
     )
 
     def project(self, name: str) -> Project:
-        """The project with this name."""
+        """Return the project with this name."""
         return Project(
             name=name,
             members={member: Role[role.upper()] for member, role in self.members.items()},
@@ -67,12 +67,12 @@ class _ProjectsFile(Config):
 
 
 def projects_of(tables: Mapping[str, ProjectSettings]) -> dict[str, Project]:
-    """The projects in these tables, by name."""
+    """Return the projects in these tables, by name."""
     return {name: table.project(name) for name, table in tables.items()}
 
 
 def read_projects(path: Path, configured: Collection[str], stored: Collection[str]) -> dict[str, Project]:
-    """The projects in a file, by name. Raises ValueError with one line.
+    """Return the projects in a file, by name. Raises ValueError with one line.
 
     A name that the configuration has, or that was declared by the API, is refused.
     """

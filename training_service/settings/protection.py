@@ -14,17 +14,17 @@ _ALTERNATIVES = (
 
 
 def is_encrypted(settings: Settings) -> bool:
-    """Whether connections are encrypted."""
+    """Return whether connections are encrypted."""
     return settings.server.tls.enabled
 
 
 def is_authenticated(settings: Settings) -> bool:
-    """Whether every caller at `server.address` is identified."""
+    """Return whether every caller at `server.address` is identified."""
     return settings.server.tls.client_certificates == "required" or not is_open(settings)
 
 
 def is_open(settings: Settings) -> bool:
-    """Whether callers without a token or a certificate are operators.
+    """Return whether callers without a token or a certificate are operators.
 
     The address of a caller does not count: with a proxy on this machine, everyone comes from loopback.
     """
@@ -33,7 +33,7 @@ def is_open(settings: Settings) -> bool:
 
 
 def is_web_open(settings: Settings) -> bool:
-    """Whether visitors of the dashboard without a token are operators.
+    """Return whether visitors of the dashboard without a token are operators.
 
     It asks for no client certificates. So if the API requires them, the dashboard requires tokens.
     """
@@ -41,12 +41,12 @@ def is_web_open(settings: Settings) -> bool:
 
 
 def may_send_code(settings: Settings) -> bool:
-    """Whether callers may send code by default: if all of them are authenticated, or on this machine."""
+    """Return whether callers may send code by default: if all are authenticated, or on this machine."""
     return is_authenticated(settings) or is_loopback(settings.server.address)
 
 
 def unprotected(settings: Settings) -> Iterator[Problem]:
-    """The settings that open the service to others without protection, and contradictions about TLS."""
+    """Yield the settings that open the service to others without protection, and contradictions about TLS."""
     server, reports = settings.server, settings.reports
     encrypted = is_encrypted(settings)
     if not (server.insecure or is_loopback(server.address) or encrypted):

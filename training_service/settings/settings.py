@@ -126,13 +126,13 @@ class Settings(BaseSettings):
 
     @classmethod
     def algorithm_model(cls) -> type[Algorithm]:
-        """The model of algorithms, with the tables of all backends."""
+        """Return the model of algorithms, with the tables of all backends."""
         model: type[Algorithm] = get_args(cls.model_fields["algorithms"].annotation)[1]
         return model
 
     @classmethod
     def shipped_algorithms(cls) -> dict[str, Algorithm]:
-        """The built-in algorithms, by name. Without the tables of backends, there are none."""
+        """Return the built-in algorithms, by name. Without the tables of backends, there are none."""
         model = cls.algorithm_model()
         return {} if model is Algorithm else default_algorithms(model)
 
@@ -217,7 +217,7 @@ class Settings(BaseSettings):
 
 
 def _added(shipped: dict[str, T], configured: dict[str, T], info: ValidationInfo) -> dict[str, T]:
-    """The configured entries, with the shipped ones unless they are replaced."""
+    """Return the configured entries, with the shipped ones unless they are replaced."""
     catalog: CatalogSettings | None = info.data.get("catalog")
     is_replaced = catalog is not None and catalog.replace_shipped and configured
     return configured if is_replaced else {**shipped, **configured}
@@ -229,7 +229,10 @@ _TAKEN = {name for model in (Settings, Algorithm, RoleRecipe) for name in (*dir(
 
 @cache
 def settings_model() -> type[Settings]:
-    """The settings, with a table for each installed backend here and in `algorithms`. Raises BrokenPlugin."""
+    """Return the model of the settings, with a table for each backend. Raises BrokenPlugin.
+
+    `algorithms` has tables for the backends, too.
+    """
     plugins = installed()
     for name in plugins:
         if not _BACKEND_NAME.fullmatch(name) or name in _TAKEN:

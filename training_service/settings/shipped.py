@@ -10,12 +10,12 @@ from job_tracker.catalog import Algorithm, Dataset
 
 @cache
 def default_algorithms(model: type[Algorithm]) -> dict[str, Algorithm]:
-    """The built-in algorithms, by name. All callers get the same dictionary."""
+    """Return the built-in algorithms, by name. All callers get the same dictionary."""
     return {name: model.model_validate(values) for name, values in _shipped("algorithms").items()}
 
 
 def default_datasets(storage: str) -> dict[str, Dataset]:
-    """The built-in datasets, by id, in the storage at this URI."""
+    """Return the built-in datasets, by id, in the storage at this URI."""
     return {
         name: Dataset.model_validate({**values, "uri": values["uri"].replace("{storage}", storage)})
         for name, values in _shipped("datasets").items()

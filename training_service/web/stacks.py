@@ -1,4 +1,4 @@
-"""Where the ranks of a stalled attempt stood, as its diagnosis keeps it."""
+"""The stacks of a stalled attempt's ranks, as its diagnosis keeps them."""
 
 import re
 from collections.abc import Sequence

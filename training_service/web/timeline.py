@@ -57,12 +57,12 @@ class Timeline:
     spans: Sequence[Span]
     marks: Sequence[Mark]
     attempts: Sequence[Tick]
-    """Where attempts begin; empty if there is only one."""
+    """The beginnings of attempts; empty if there is only one."""
     ticks: Sequence[Tick]
     totals: Mapping[JobState, str]
-    """How long the job was in each state, in all."""
+    """The time that the job was in each state, in all."""
     events: Mapping[Event, int]
-    """How many there are of each kind."""
+    """The number of events of each kind."""
     begin: datetime
     end: datetime
     text: str

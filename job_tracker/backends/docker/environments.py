@@ -2,7 +2,7 @@
 
 The engine creates a volume together with the first container that mounts it, and gives it the owner and the
 mode of the folder in the image. The instances make the environments in it, and remove old ones
-(requirements_runner.py). A volume is removed if no container has used it for a time.
+(requirements_runner.py). A volume is removed if no container has used it for a while.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ def volume_of(instance: str, project: str) -> Mapping[str, Any]:
 class KeptEnvironments:
     """Removes the volumes of the service named `instance` that were not used for `keep`.
 
-    The engine knows no time of a volume's last use, so it counts from the start of this service.
+    The engine does not know when a volume was last used, so the time counts from the start of this service.
     """
 
     def __init__(self, client: DockerClient, *, instance: str, keep: timedelta) -> None:

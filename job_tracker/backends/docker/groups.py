@@ -52,7 +52,7 @@ class ContainerGroup(LiveGroup):
         return known.restarts if known else 0
 
     def take(self, rank: int, container: Container) -> bool:
-        """Record the state of a container. Return whether it has changed: a late message changes nothing."""
+        """Record the state of a container. Return whether it has changed: late messages change nothing."""
         known = self.containers.get(rank)
         if known is not None and known.restarts > container.restarts:
             return False  # a late message about an earlier container
@@ -133,7 +133,7 @@ class Groups(LiveGroups[ContainerGroup]):
                 self._touch(group)
 
     def forget(self, container: Container) -> None:
-        """Forget a container that ran nothing, so that a new one can take its place."""
+        """Forget a container that never ran, so that a new one can take its place."""
         group = self._groups.get(container.group) if container.group else None
         if group is not None and (rank := container.rank) is not None:
             group.forget(rank, container)

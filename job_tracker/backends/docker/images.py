@@ -13,7 +13,7 @@ _PATIENCE = 5.0
 
 
 class Images:
-    """Pulls images. Callers that need the same image share one pull, which outlives them."""
+    """Pulls images. Callers that need the same image share one pull. It continues if they are cancelled."""
 
     def __init__(self, client: DockerClient) -> None:
         self._client = client

@@ -1,10 +1,10 @@
 """Keeps the files of uploaded programs on the engine: each tree once, as a layer upon the program image.
 
-An image cannot be changed by the containers that are made from it, and it is there as a whole or not at all.
-The engine copies its folder HOME into the volume of each new container. So a tree is sent to the engine once,
-and each rank starts with a copy of its own. The engine removes no image that a container uses.
+The containers that are made from an image cannot change it, and it exists as a whole or not at all. The
+engine copies its folder HOME into the volume of each new container. So a tree is sent to the engine once, and
+each rank starts with its own copy. The engine removes no image that a container uses.
 
-The time at which an image was last tagged is that of its last use.
+The time at which an image was last tagged is the time of its last use.
 """
 
 import asyncio
@@ -35,10 +35,10 @@ _REPOSITORY = "training-service-program"
 _FILLING = "training-service-filling-"
 """The names of containers that become images begin with this. They are never started."""
 _LAYOUT = "2"
-"""Changes with the folders of an image, so that those of earlier versions are not used."""
+"""Changes with the layout of the image's folders, so that images of earlier versions are not used."""
 _SWEEP_SECONDS = 600.0
 _IN_USE_SECONDS = 3600.0
-"""An image that was used within this time stays, since containers may be about to be made from it."""
+"""An image that was used within these seconds stays, since containers may be about to be made from it."""
 
 
 class KeptPrograms:
@@ -57,7 +57,7 @@ class KeptPrograms:
         self._swept_at = 0.0
 
     async def ensure(self, image: str, project: str, tree: str) -> str:
-        """Return the name of an image that has the files of a tree upon `image`. It may be repeated.
+        """Return the name of an image that has the files of a tree upon `image`. The call may be repeated.
 
         Raises LaunchFailed if the files are damaged, and BackendUnavailable if a retry may help.
         """
@@ -73,7 +73,7 @@ class KeptPrograms:
         return name
 
     async def sweep(self, now: float) -> None:
-        """Remove images that are not used any longer, and remains of a service that was killed.
+        """Remove images that are no longer used, and remains of a service that was killed.
 
         `now` is in seconds since 1970.
         """
@@ -108,7 +108,7 @@ class KeptPrograms:
         try:
             # Left by a service that was killed. A replica that fills one at this moment begins again.
             await self._remove_fillings([*ours(self._instance), f"{PROGRAM_IMAGE}={key}"], before=math.inf)
-            # A program image may have no command of its own, without which no container is created.
+            # A program image may have no command of its own. Without a command, no container is created.
             container = await self._client.create_container(
                 name, {"Image": base, "Labels": labels, "Entrypoint": ["/"]}
             )

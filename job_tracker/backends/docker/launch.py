@@ -1,8 +1,8 @@
 """Creates and starts the containers of a plan, or adopts those that exist.
 
-The replica that creates the master carries out the launch. A replica that finds the master, or this one after
-a restart, waits two seconds for it to start, and then continues the launch: starting a container that has
-already ended would run it twice.
+The replica that creates the master carries out the launch. Another replica that finds the master, or this one
+after a restart, waits two seconds for it to start, and then continues the launch. It waits since starting a
+container that has already ended would run it twice.
 
 All containers are created before the first is started. So a failed launch has run nothing. If a started group
 lacks a container, that container was removed, and it is not created again. The network is created after the
@@ -126,7 +126,7 @@ class Launcher:
     async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container:
         """Return the container with the wanted name.
 
-        Raises NotYet while it is being removed, to be replaced.
+        Raises NotYet while an old one is being removed.
         """
         found = await self._cache.look(wanted.name)
         not_yet = NotYet(f"an earlier {wanted.name} is still being removed")
@@ -208,7 +208,7 @@ class Launcher:
         await self._start(container)
 
     async def _start(self, container: Container) -> None:
-        """Start the container, unless it has been started since it was claimed."""
+        """Start the container, unless it was started after it was claimed."""
         found = await self._cache.look(container.id)
         if found is None or found.has_started or found.has_ended:
             return

@@ -19,7 +19,7 @@ def ending_name(group: str) -> str:
 
 
 def group_of_ending(volume: str) -> str | None:
-    """Return the name of the group whose ending this volume marks; None if it does not mark one."""
+    """Return the name of the group whose ending this volume marks; None if it marks none."""
     return volume.removesuffix(ENDING) if volume.endswith(ENDING) else None
 
 

@@ -126,7 +126,10 @@ class ContainerOptions(Config):
 
     @property
     def identity(self) -> "ContainerOptions":
-        """The options with the user of containers. A change of these options also applies to queued jobs."""
+        """The options about the user of containers.
+
+        The operator's changes of them also apply to queued jobs.
+        """
         return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 
     @property

@@ -30,7 +30,7 @@ def container(
 ) -> dict[str, Any]:
     """Return the whole request. Without a `command`, the container runs the command of its image.
 
-    If it `has_program`, its files are copied into it before it is started. The engine can do that only in a
+    If it `has_program`, its files are copied into it before it is started. The engine can do this only in a
     volume: an anonymous one, which is removed with the container.
 
     `environments` is the mount with the Python environments of its project.
@@ -52,7 +52,7 @@ def container(
         "Env": [f"{variable}={value}" for variable, value in environment.items()],
         "Labels": {**options.labels, **labels},
         "HostConfig": {
-            "Init": True,  # as process 1, a program is not ended by signals without a handler
+            "Init": True,  # As process 1, a program ignores signals for which it has no handler.
             "NetworkMode": network,
             **_present("ExtraHosts", [f"{host}:{address}" for host, address in extra_hosts.items()]),
             "RestartPolicy": {"Name": "no"},  # the others would wait for a restarted rank in a collective

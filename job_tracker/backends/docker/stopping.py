@@ -63,7 +63,7 @@ class Stopper:
         """End the group, and return how its ranks ended; None if the group does not exist.
 
         Containers that have ended by themselves stay until `keep_until`, if it is given. Concurrent stops of
-        one group share the work, which goes on if one of the callers gives up.
+        one group share the work, which continues if one of the callers is cancelled.
         """
         work = partial(self._stop, ref, grace.total_seconds(), keep_until, keep_logs)
         return await self._stops.do(ref, work, f"stop {ref.name}")
@@ -72,7 +72,7 @@ class Stopper:
         """Remove containers that need not be kept any longer, and the remains of interrupted stops.
 
         Containers of `forgotten` groups are removed at once. Networks and endings are listed before
-        containers. Otherwise those of a group that is being launched would look like leftovers.
+        containers. Otherwise, those of a group that is being launched would seem to be remains.
         """
         networks = await self._client.networks(ours(self._instance))
         endings = await self._endings.list()
@@ -102,8 +102,10 @@ class Stopper:
         self._groups.drop(ref)
 
     async def remove_lost(self, container: Container) -> None:
-        """Remove the container of a rank that is to be restarted, killing one that has stalled. Its log is
-        kept."""
+        """Remove the container of a rank that is to be restarted.
+
+        Kill it if it has stalled. Its log is kept.
+        """
         if container.has_started and not container.has_ended:
             with suppress(NotFound, Conflict):  # it has ended by itself
                 await self._client.kill(container.id, "SIGKILL")
@@ -113,7 +115,7 @@ class Stopper:
         await self._remove(container)
 
     async def close(self) -> None:
-        """Leave the groups that are being stopped as they are."""
+        """Interrupt the stops that are in progress. Their groups stay as they are."""
         await self._stops.close()
 
     async def _stop(
@@ -170,7 +172,7 @@ class Stopper:
             await self._cache.look(container.id)  # the container has just ended by itself
 
     async def _keep_logs(self, group: ContainerGroup, ranks: Iterable[int]) -> None:
-        """Keep the logs of the ranks. The part that a slow engine has not sent in time is lost."""
+        """Keep the logs of the ranks. Output that a slow engine has not sent in time is lost."""
         await within(_LOG_SECONDS, [asyncio.create_task(self._logs.keep(group, rank)) for rank in ranks])
 
     async def _remove(self, container: Container) -> None:

@@ -23,7 +23,7 @@ PodGroupResource = Literal["podgroups.scheduling.x-k8s.io", "podgroups.schedulin
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How pods name their group, and the object that describes it."""
+    """The object by which a scheduler describes a group, and the mark by which pods name their group."""
 
     api: str
     resource: PodGroupResource

@@ -76,7 +76,7 @@ class PodGroup(LiveGroup):
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _notices: dict[int, Eviction] = field(default_factory=dict)
-    """The evictions that were seen. Their last events no longer show them."""
+    """The evictions that were seen. Later states of their pods no longer show them."""
     _changed: set[int] = field(default_factory=set)
 
     @property
@@ -98,8 +98,9 @@ class PodGroup(LiveGroup):
     ) -> Observation:
         """Return the state of every rank; with `changed_only`, only changed pods are evaluated again.
 
-        With `reads_logs`, a failed rank counts as running until the end of its log is read (`has_read`). So
-        does one that is seen to fail meanwhile: the failure with the longer log may be its cause.
+        With `reads_logs`, a failed rank counts as running until the end of its log is read (`has_read`).
+        Other ranks that are seen to fail in the meantime also count as running, since the failure with the
+        longer log may be the cause.
 
         The result of a rank that has ended is final, even if its pod changes or is deleted.
         """
@@ -114,7 +115,7 @@ class PodGroup(LiveGroup):
         return Observation(ranks, program_of(self.pods.get(MASTER_RANK)))
 
     def has_read(self, rank: int, pod: Manifest, log_end: str) -> None:
-        """Note the end of the log of a failed pod; "" if it cannot be read."""
+        """Record the end of the log of a failed pod; "" if it cannot be read."""
         self.log_ends[pod["metadata"]["uid"]] = log_end
         self._changed.add(rank)
 
@@ -301,13 +302,13 @@ class Groups(LiveGroups[PodGroup]):
         return seen
 
     def log_was_read(self, group: PodGroup, rank: int, pod: Manifest, log_end: str) -> None:
-        """Note the end of the log of a failed pod, and observe its group again."""
+        """Record the end of the log of a failed pod, and observe its group again."""
         group.has_read(rank, pod, log_end)
         self.observe(group, changed_only=True)
         self.touched.publish(group.ref, None)
 
     def gate_was_read(self, group: PodGroup, note: str) -> None:
-        """Note what Kueue says of a group that waits for it, and observe the group again."""
+        """Record Kueue's message about a group that waits for it, and observe the group again."""
         if self.get(group.ref) is group and note != group.gate_note:
             group.has_gate_note(note)
             self.observe(group, changed_only=True)

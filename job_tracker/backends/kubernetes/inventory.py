@@ -1,7 +1,7 @@
-"""The machines of the cluster: its nodes, less what pods of others request. See Inventory.
+"""The machines of the cluster: its nodes, without the resources that other pods request. See Inventory.
 
-Two lists with watches that continue them: the nodes, and the pods of all namespaces that have not ended. A
-change of a pod costs the same in a large cluster, since only its node is looked at again.
+They come from two lists with watches that continue them: the nodes, and the pods of all namespaces that have
+not ended. A change of a pod costs the same in a large cluster, since only its node is looked at again.
 """
 
 import logging
@@ -28,10 +28,10 @@ from job_tracker.domain.observers import RequestObserver, ignore_request
 log = logging.getLogger(__name__)
 
 _PODS = "pods"
-"""The resource of nodes that each pod takes one of. For the service, it is `instances`."""
+"""The resource of a node of which each pod takes one. For the service, it is `instances`."""
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 _STAYS = frozenset({"DaemonSet", "Node"})
-"""The owners of pods that a node always has: daemons, and static pods."""
+"""The kinds of owners of pods that a node always has: daemons, and static pods."""
 _CALLS = 4
 
 
@@ -43,7 +43,7 @@ class _Taken:
     amounts: Amounts
     stays: bool
     planned: tuple[str, str] | None
-    """The flavor and the node that the scheduler of this service has chosen for it."""
+    """The flavor and the node that this service's scheduler has chosen for the pod."""
 
 
 class NodeInventory:
@@ -154,7 +154,7 @@ class NodeInventory:
             return None
         labels = node["metadata"].get("labels") or {}
         offers = offered(node["status"].get("allocatable") or {})
-        # The planner counts the pods that it has put here. After a change of flavors, it no longer does.
+        # The planner counts the pods that it has put here, until the flavor of the node changes.
         taken = [each for each in self._pods.get(name, {}).values() if each.planned != (flavor, name)]
         topology = self._settings.topology.labels
         return Machine(
@@ -168,7 +168,7 @@ class NodeInventory:
         )
 
     def _slim_pod(self, pod: Manifest) -> Manifest:
-        """Reduce a pod of anybody to what counts. There may be very many."""
+        """Reduce a pod to the needed fields. There may be very many pods, those of others included."""
         metadata = pod["metadata"]
         labels = metadata.get("labels") or {}
         is_ours = (
@@ -219,7 +219,7 @@ def _is_open(node: Manifest, flavor: NodeFlavor) -> bool:
 
 
 def _left(offers: Mapping[str, int], taken: Iterable[_Taken]) -> Amounts:
-    """Return what is left of a node, in the resources of the service."""
+    """Return the remaining resources of a node, in the units of the service."""
     left = {INSTANCES if name == _PODS else name: amount for name, amount in offers.items()}
     left.setdefault(INSTANCES, 0)
     for each in taken:

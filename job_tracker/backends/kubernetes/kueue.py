@@ -1,10 +1,11 @@
-"""Marks pods for Kueue, which then decides when their group starts, and reads its messages. Pure.
+"""Marks pods for Kueue, which then decides when their group starts, and reads Kueue's messages. Pure.
 
-Kueue's webhook adds to each pod that names a LocalQueue the label `managed`, a finalizer, and a gate. When
-all pods of a group exist, Kueue makes a Workload of the group's name. It removes the gates when it admits the
-Workload. To evict the group, it sets the condition TerminationTarget and deletes the pods. It removes the
-finalizers when all pods have succeeded; when all have ended, and one says that none will be replaced; and
-when the Workload is deleted.
+Kueue's webhook adds the label `managed`, a finalizer, and a gate to each pod that names a LocalQueue. When
+all pods of a group exist, Kueue makes a Workload with the name of the group. It removes the gates when it
+admits the Workload. To evict the group, it sets the condition TerminationTarget and deletes the pods.
+
+It removes the finalizers in three cases: all pods have succeeded; all have ended, and one says that none will
+be replaced; or the Workload is deleted.
 
 Sources: kubernetes-sigs/kueue, pkg/controller/jobs/pod/constants/constants.go, and pod_webhook.go and
 pod_controller.go beside it; apis/kueue/v1beta2/workload_types.go; apis/visibility/v1beta2/types.go.
@@ -40,7 +41,7 @@ MANAGED: Final = "kueue.x-k8s.io/managed"
 GATE: Final = "kueue.x-k8s.io/admission"
 EVICTED: Final = "TerminationTarget"
 """The condition of pods that Kueue stops."""
-# The conditions of a Workload that say where it stands, the ones that explain most first.
+# The conditions of a Workload that show its progress, the most informative ones first.
 _CONDITIONS: Final = (
     "Finished",
     "Evicted",
@@ -52,7 +53,7 @@ _CONDITIONS: Final = (
 _IF_TRUE: Final = _CONDITIONS[:3]
 _PREFIX: Final = "kueue.x-k8s.io/"
 _TOPOLOGY: Final = f"{_PREFIX}podset-"
-"""Annotations of a request that Kueue may heed: where the pods are to be, relative to each other."""
+"""Annotations of a request that Kueue may follow: the placement of the pods relative to each other."""
 
 LocalQueueName = Annotated[ObjectName, Field(max_length=63)]
 
@@ -85,9 +86,9 @@ class KueueMarks:
     def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
         """See GroupMarks.
 
-        The service sets the gate itself, too. So no pod starts without Kueue where its webhook does not look.
-        Other keys of Kueue, of a request or a template, are left out: they would name other groups, or get
-        around quotas.
+        The service sets the gate itself, too. So no pod starts without Kueue in namespaces that its webhook
+        does not watch. Other keys of Kueue, of a request or a template, are left out: they would name other
+        groups, or get around quotas.
         """
         priority = self.priority_classes.get(job.spec.priority)
         gates = [each for each in pod["spec"].get("schedulingGates") or () if each["name"] != GATE]
@@ -110,7 +111,7 @@ class KueueMarks:
 
 
 def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels or annotations without those of Kueue, but for wishes about the topology."""
+    """Return the labels or annotations without those of Kueue, except for wishes about the topology."""
     return {
         key: value
         for key, value in values.items()
@@ -121,8 +122,8 @@ def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
 def of_stop(pod: Manifest) -> dict[str, str]:
     """Return the annotations that let Kueue finish a group that is being stopped.
 
-    Before, its pods could be replaced. So Kueue holds those that have ended, and the service learns how they
-    ended, even if it was away meanwhile.
+    Before the stop, the group's pods could be replaced. So Kueue holds the pods that have ended, and the
+    service learns how they ended, even if it was away meanwhile.
     """
     return {RETRIABLE: "false"} if is_managed(pod) else {}
 
@@ -162,7 +163,7 @@ class Place:
     in_local_queue: int
 
     def sentence_part(self) -> str:
-        """Return the place, for a sentence that names the LocalQueue."""
+        """Return the place as a part of a sentence that names the LocalQueue."""
         before, same = self.in_cluster_queue, self.in_local_queue
         if not before:
             return "first in its ClusterQueue"
@@ -184,7 +185,7 @@ def queue_of(pod: Manifest) -> str:
 
 
 def waiting_note(pod: Manifest, workload: Manifest | None, place: Place | None = None) -> str:
-    """Return what a gated group waits for, in Kueue's words.
+    """Return the reason why a gated group waits, in Kueue's words.
 
     `workload` is None if there is none, `place` if it is unknown.
     """

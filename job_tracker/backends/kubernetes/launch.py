@@ -60,7 +60,7 @@ class _Attempt:
         return self.digest != self.plan.digest
 
     def may_create(self, wanted: Manifest) -> bool:
-        """Return whether the object has certainly never existed in this start of its rank."""
+        """Return whether the object has certainly not existed yet since the last restart of its rank."""
         rank = rank_of(wanted)
         if self.has_other_plan:
             return False

@@ -1,6 +1,6 @@
 """Reads the ends of the logs of failed pods.
 
-The kubelet keeps 2,048 bytes of each, and a report of torchrun is longer.
+The kubelet keeps only 2,048 bytes of each. A report of torchrun is longer.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from job_tracker.common.tasks import background
 from job_tracker.domain.errors import BackendUnavailable
 
 _SECONDS = 5.0
-"""Of this time, the failure of a rank may be seen later because of its log."""
+"""The failure of a rank may be reported this many seconds later, because its log is read first."""
 
 
 class LogEnds:
-    """Gives the groups the ends of the logs that they want."""
+    """Reads the ends of the logs that groups ask for."""
 
     def __init__(self, client: KubernetesClient, groups: Groups) -> None:
         self._client = client

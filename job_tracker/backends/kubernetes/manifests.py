@@ -39,7 +39,7 @@ _CACHE, _CACHE_PATH = "program-cache", "/program-cache"
 _PORT_NAME = "master"
 _DIGEST_LENGTH = 16
 MEMORY = "memory"
-# The labels that select a group. The other labels are not unique to it.
+# The labels that select a group. The other labels do not identify it.
 _OF_GROUP = (MANAGED_BY, INSTANCE, JOB_ID, ATTEMPT)
 _ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST, PROGRAM_TREE)
 _RESTRICTED = {
@@ -54,8 +54,8 @@ def service(
 ) -> dict[str, Any]:
     """Build the headless Service that resolves the master's name, or all pods' names with `every_rank`.
 
-    It includes pods that are not ready: a worker may look up a master that is still starting, and
-    resolvers would cache the negative answer.
+    It includes pods that are not ready. Otherwise, a worker that looks up a master that is still starting
+    would get a negative answer, and resolvers would cache it.
     """
     labels = group_labels(job, instance)
     metadata = {
@@ -247,8 +247,9 @@ def fetch_container(
 ) -> dict[str, Any]:
     """Build the init container that fetches a tree into the working directory of the training container.
 
-    It asks for no more than the training does, without its devices, so the pod needs no more room. `cached`
-    is the project whose files are kept on the claim `program_cache`, and the bytes of those of all projects.
+    It requests no more than the training does, and no devices, so the pod needs no more room. `cached` is the
+    project whose files are kept on the claim `program_cache`, and the largest size in bytes of the files of
+    all projects.
     """
     cache = [_CACHE_PATH, cached[0], str(cached[1])] if cached else []
     text = Path(__file__).with_name("fetch_program.py").read_text()

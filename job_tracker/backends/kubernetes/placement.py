@@ -1,4 +1,4 @@
-"""Where the pods of a group run: their affinity to each other, and to the nodes that were chosen."""
+"""The placement of a group's pods: their affinity to each other, and to the nodes that were chosen."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,13 +13,13 @@ _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
 """The weight of a wish, 1 to 100. On the same machine, the wishes for rack and zone count, too."""
 _STRONGEST = 100
 _WEAKEST = 1
-"""The weight of places without a name if pods are to be apart. A wish counts once for each pod that is
-there already, so several would outweigh the wish to be apart."""
+"""The weight of places that the request does not name, if pods are to be apart. Such a preference counts once
+for each pod that is already there, so several could outweigh the wish to be apart."""
 _IF_POSSIBLE = "IgnoredDuringExecution"
 
 
 def bound(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """Return the affinity of a pod that runs on this node, and nowhere else.
+    """Return the affinity of a pod that runs on this node only.
 
     Terms of nodes are alternatives, so the node is added to each of them.
     """

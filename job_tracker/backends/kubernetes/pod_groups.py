@@ -1,7 +1,7 @@
 """The objects that describe groups to the cluster's own gang scheduler (gangs.py).
 
-A PodGroup exists before its pods: Volcano refuses pods whose PodGroup is missing. Then it is given to the
-master, with which the cluster removes it.
+A PodGroup exists before its pods, since Volcano refuses pods whose PodGroup is missing. After that, the
+master becomes its owner, so the cluster removes both together.
 """
 
 import logging

@@ -20,9 +20,10 @@ Key = tuple[str, str, bool]
 
 
 class DryRun:
-    """Checks each algorithm and set of options at most once a minute; parameters cannot make a pod invalid.
+    """Checks each algorithm and set of options at most once a minute.
 
-    Concurrent checks of the same combination share one call.
+    Parameters need no check, since they cannot make a pod invalid. Concurrent checks of the same combination
+    share one call.
     """
 
     def __init__(self, backend: KubernetesBackend) -> None:

@@ -17,15 +17,15 @@ Amounts = dict[str, int]
 
 
 def offered(quantities: Mapping[str, str]) -> Amounts:
-    """Return what a node offers. A part of a unit does not count."""
+    """Return the resources that a node offers. A part of a unit does not count."""
     return {name: _whole(name, quantity, ROUND_FLOOR) for name, quantity in quantities.items()}
 
 
 def requested(pod: Manifest) -> Amounts:
-    """Return what a pod requests, as the scheduler counts it.
+    """Return the resources that a pod requests, as the scheduler counts them.
 
     Its containers run together with those init containers that are restarted (sidecars). Before that, each
-    other init container runs with the sidecars that are above it.
+    other init container runs with the sidecars that are listed before it.
     """
     spec = pod["spec"]
     running: Amounts = {}

@@ -63,7 +63,7 @@ class MasterServices:
         """Remove Services of groups without pods, and recreate missing ones."""
         for ref in list(self._uids):
             if self._groups.get(ref) is None:
-                # The master was deleted with its dependents orphaned (kubectl delete --cascade=orphan).
+                # The master was deleted, and its dependents were orphaned (kubectl delete --cascade=orphan).
                 try:
                     await self._client.read("pods", naming.instance_name(ref.name, MASTER_RANK))
                 except NotFound:

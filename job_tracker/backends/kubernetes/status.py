@@ -54,12 +54,15 @@ def observe_rank(
 ) -> RankObservation:
     """Return the state of one rank, and why it failed if it did.
 
-    A missing pod was deleted from outside, unless we are still `launching` or `stopping` the group. The last
-    known state of a pod that is `gone` may explain why. `start_grace` is how long a failing image pull or
-    container creation may last, `node_grace` how long a node may be silent, and `place_grace` how long a
-    chosen node may have no room. `notice` is the eviction that was seen before: the pod of an evicted rank no
-    longer shows it when it is gone. The cluster deletes pods that are `orphaned`, since their master is gone.
-    `gate_note` says what a pod waits for that Kueue has not let start.
+    A missing pod was deleted from outside, unless the group is being launched (`launching`) or stopped
+    (`stopping`). The last known state of a pod that is `gone` may explain why it was deleted.
+
+    `start_grace` is the time that a failing image pull or container creation may last, `node_grace` the time
+    that a node may be silent, and `place_grace` the time that a chosen node may have no room.
+
+    `notice` is the eviction that was seen before: the pod of an evicted rank no longer shows it when it is
+    gone. The cluster deletes pods that are `orphaned`, since their master is gone. `gate_note` is the reason
+    why a pod waits for Kueue.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
@@ -155,7 +158,7 @@ def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
 
 
 def _evicted(rank: int, pod: Manifest, end: Manifest | None, notice: Eviction) -> RankObservation:
-    """Observe a rank that others stop: it runs on until its container ends."""
+    """Observe a rank that others stop. It runs until its container ends."""
     seen = _stopped(rank, pod, end)
     is_over = end is None and _status(pod).get("phase") == "Failed"
     if is_over and "running" in _training_state(pod):  # the kubelet reports this before it ends the processes
@@ -227,7 +230,7 @@ class _Removal:
 
 
 def _removal_of(pod: Manifest, now: datetime, *, gone: bool) -> _Removal | None:
-    """Return what ended the pod from outside, or is about to; None if nothing did."""
+    """Return what has ended the pod from outside, or is about to end it; None if there is nothing."""
     status, disruption = _status(pod), _condition(pod, "DisruptionTarget")
     disrupted = disruption.get("status") == "True"
     by_kueue = _condition(pod, EVICTED)
@@ -297,7 +300,7 @@ def _needed_statuses(pod: Manifest) -> Iterator[Manifest]:
 
 
 def _unplaced_since(pod: Manifest) -> datetime | None:
-    """Return since when the pod has had no room; None if it has."""
+    """Return since when the pod has had no room; None if it has room."""
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return None

@@ -157,11 +157,12 @@ class Stopper:
         """Mark on a pod that the group is being stopped, for a service that finds only some of its pods.
 
         Marking the master is enough: it is deleted last, so it exists as long as any other pod. Another pod
-        is marked only if the master is gone. Returns False if Kueue waits for the mark, but it failed.
+        is marked only if the master is gone. Returns False if Kueue waits for the mark and the marking
+        failed.
         """
         _, pod = min(group.living.items(), default=(MASTER_RANK, None))
         annotations = (pod["metadata"].get("annotations") or {}) if pod is not None else {}
-        # An earlier version of the service may have written the first of both alone.
+        # An earlier version of the service may have written only the first of the two marks.
         if pod is None or (STOPPING in annotations and of_stop(pod).items() <= annotations.items()):
             return True
         metadata, ref = pod["metadata"], group.ref.name
@@ -170,10 +171,10 @@ class Stopper:
         try:
             self._cache.put(await self._client.change("pods", metadata["name"], metadata["uid"], mark))
         except (NotFound, Conflict):
-            return not is_managed(pod)  # the pod is gone, and others may be left
-        except (Forbidden, Unreachable) as error:  # a deletion needs neither the right nor a webhook
+            return not is_managed(pod)  # the pod is gone, but others may be left
+        except (Forbidden, Unreachable) as error:  # deletion needs neither this right nor a webhook
             if not isinstance(error, Forbidden | WebhookAway) and not is_managed(pod):
-                raise  # the API server is away. A webhook that hangs looks the same
+                raise  # the API server is away; a hanging webhook looks the same
             log.warning(
                 "%s: not marked as stopping; if the service restarts now, the stop will count as a "
                 "failure: %s",
@@ -251,7 +252,7 @@ def _is_gone(group: PodGroup) -> bool:
 
 
 def _has_stopped(group: PodGroup) -> bool:
-    """Return whether no process of the group is left, by the reports of its nodes."""
+    """Return whether no process of the group is left, according to its nodes."""
     return all(has_stopped(pod) or is_held(pod) for pod in group.living.values())
 
 

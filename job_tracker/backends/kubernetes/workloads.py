@@ -1,7 +1,7 @@
 """Reads Kueue's Workloads of the groups that wait for it, and removes those of groups that never ran.
 
-The Workload of a group has the name of the group. It is read from time to time while the group waits. That
-needs no right to list the Workloads of others.
+The Workload of a group has the name of the group. It is read periodically while the group waits. This needs
+no right to list the Workloads of others.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _NO_RIGHT: Final = "Waits for Kueue. The service may not read its Workload (see 
 
 
 class Workloads:
-    """Tells groups what Kueue says of them: soon after it may have changed, and then every `seconds`."""
+    """Passes Kueue's messages to groups: soon after they may have changed, and then every `seconds`."""
 
     def __init__(self, client: KubernetesClient, groups: Groups, *, seconds: float = 10.0) -> None:
         self._client = client
@@ -42,10 +42,10 @@ class Workloads:
         groups.read_gate = self._begin
 
     async def release(self, group: PodGroup, *, is_marked: bool = True, has_lost: bool = False) -> None:
-        """Let Kueue give up a group that is being stopped, if it would not finish the group by itself.
+        """Let Kueue release a group that is being stopped, if Kueue would not finish the group by itself.
 
-        Kueue holds the pods by a finalizer until all of them have ended, and one of them `is_marked`. Pods
-        that never ran, or are lost, never end. Pods that are kept go, too.
+        A finalizer of Kueue holds the pods until all of them have ended and one of them `is_marked`. Pods
+        that never ran, or are lost, never end. Deleting the Workload releases pods that are kept, too.
         """
         if is_marked and not has_lost and not any(is_held(pod) for pod in group.living.values()):
             return

@@ -147,7 +147,7 @@ class ProcessBackend:
     async def _find(self, group: GroupRef) -> ProcessGroup | None:
         """Find the group, which another service may have launched.
 
-        If there is none, remove the remains of an earlier one.
+        If there is none, remove the remains of an earlier group of that name.
         """
         folder = await asyncio.to_thread(self._folders.find, group)
         if folder is None:
@@ -210,7 +210,7 @@ class ProcessBackend:
         )
 
     def _unpack_of(self, plan: ProcessPlan) -> Unpack | None:
-        """Return how to write the files of the plan's uploaded program; None if it has none."""
+        """Return the function that writes the files of the plan's uploaded program; None if it has none."""
         if plan.program is None:
             return None
         project, tree = plan.program
@@ -236,7 +236,7 @@ class ProcessBackend:
         ports = free_ports(
             plan.ports, self._settings.first_port, self._settings.last_port, taken | self._reserved_ports
         )
-        self._reserved_ports.update(ports)  # until the group is known: no other group may get them
+        self._reserved_ports.update(ports)  # until the group is known: no other group may get these ports
         try:
             folder = await asyncio.to_thread(self._folders.create, plan.group, plan.roles, ports)
             return (self._groups.get(plan.group) or self._adopt(folder)).folder

@@ -14,10 +14,10 @@ _FOLDER = str(Path(sys.executable).parent)
 
 
 async def execute(pid: int, command: Sequence[str], most_bytes: int) -> bytes:
-    """Run the command, which finds the rank's first process in RANK_PID. See RankAccess.
+    """Run the command, with the rank's first process in RANK_PID. See RankAccess.
 
     `python3` is that of the service, and nothing of the service's environment is passed on. A command that is
-    cancelled, or prints too much, is killed with all that it has started.
+    cancelled, or prints too much, is killed together with all processes that it has started.
     """
     program = sys.executable if command[0] == "python3" else command[0]
     try:

@@ -1,8 +1,8 @@
 """Python environments of uploaded programs: those of requirements files, named ones, and places for caches.
 
-An environment of a requirements file is made by the first rank that needs it (shared/requirements_runner.py),
-below PROJECT in one folder, and removed when it was not used for a time. A job that runs keeps the lock of
-its own.
+The first rank that needs the environment of a requirements file makes it (shared/requirements_runner.py),
+below PROJECT in one folder. It is removed when it was not used for a while. A running job holds the lock of
+its environment.
 """
 
 import shutil
@@ -52,7 +52,7 @@ def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
 def sweep(root: Path, keep: float, most: int) -> None:
     """Remove environments that were not used for `keep` seconds, and the oldest beyond `most` of a project.
 
-    Those of running jobs stay. Raises OSError.
+    Environments of running jobs stay. Raises OSError.
     """
     for project in _entries(root):
         requirements_runner.sweep(str(project), keep, most)

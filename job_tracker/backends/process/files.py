@@ -101,7 +101,7 @@ class RankFolder:
         except OSError as error:
             if hinders_reading(error):
                 raise
-            return True  # training code has removed our access, so nothing is started there again
+            return True  # Training code has removed our access, so nothing is started there again.
 
     def restarts(self) -> int:
         """Read how often the rank was restarted."""
@@ -161,7 +161,8 @@ class GroupFolder:
     ports: tuple[int, ...]
     """A port for each rank, or only the master's port."""
     damage: str = ""
-    """The defect of the group's record, if any. The roles then come from the names of its folders."""
+    """The defect of the group's record, if any. Then, the roles come from the names of the group's
+    folders."""
 
     @property
     def path(self) -> Path:
@@ -189,7 +190,7 @@ class GroupFolder:
         _publish_json(self.place / "stop.json", {"grace": grace})
 
     def order_to_keep(self, until: datetime) -> None:
-        """Write how long the folder stays unchanged after the group has stopped."""
+        """Write the time until which the folder stays unchanged after the group has stopped."""
         _publish_json(self.place / "keep.json", {"until": until.timestamp()})
 
 

@@ -87,8 +87,7 @@ class Folders:
             log.warning("%s is left to the next sweep: %s", kept.path, error)
 
     def sweep(self, now: datetime) -> None:
-        """Clean up groups that need not be kept any longer, and those that a killed service did not clean
-        up."""
+        """Clean up groups that need not be kept any longer, and those that a killed service has left."""
         for name in self._own(self._kept):
             place = self._kept / name
             try:
@@ -188,7 +187,7 @@ def _group_named(folder: str) -> GroupRef | None:
 
 
 def _damaged(place: Place, damage: str) -> GroupFolder | None:
-    """Return a group whose record is unreadable, as far as the names of its folders describe it."""
+    """Return a group whose record is unreadable, as far as its folders' names describe it."""
     group = _group_named(place.name)
     if group is None:
         log.warning("%s", damage)
@@ -204,7 +203,7 @@ def _damaged(place: Place, damage: str) -> GroupFolder | None:
         rank, _, role = folder.name.removeprefix(f"{group.name}-").partition("-")
         if re.fullmatch("[1-9][0-9]{0,8}", rank) and records.is_role(role):
             found[int(rank)] = role
-    # Training can make folders, too: count the folders, but ignore the numbers in their names.
+    # Training can make folders, too. So count the folders, but ignore the numbers in their names.
     ranks = range(min(len(found) + 1, records.MAX_RANKS))
     roles = {**found, 0: naming.MASTER}
     return GroupFolder(place, group, tuple(roles.get(rank, naming.WORKER) for rank in ranks), (), damage)

@@ -25,7 +25,7 @@ class ProcessGroup:
     def __init__(self, folder: GroupFolder, on_change: Callable[["ProcessGroup"], None]) -> None:
         self.folder = folder
         self.damage = folder.damage
-        """Why the group has failed regardless of its ranks: its records are missing or damaged."""
+        """The reason why the group has failed regardless of its ranks: its records are missing or damaged."""
         self._on_change = on_change
         self._ranks = [self._rank(rank) for rank in range(len(folder.roles))]
         self._program = ""

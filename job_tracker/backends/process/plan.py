@@ -85,10 +85,10 @@ def plan(
 ) -> ProcessPlan:
     """Plan the job's current attempt.
 
-    `path` is the PATH of the processes, `inherited` is their part of the service's environment, and `cores`
-    is the number of cores that all instances share. `runner` comes before the commands, `caches` are
-    variables for caches, and `environments` are the configured Python environments by name. Raises KeyError
-    with the name of one that is no longer configured.
+    `path` is the PATH of the processes, `inherited` are the variables that they get from the service's
+    environment, and `cores` is the number of cores that all instances share. `runner` comes before the
+    commands, `caches` are variables for caches, and `environments` are the configured Python environments by
+    name. Raises KeyError with the name of an environment that is no longer configured.
     """
     spec, program = job.spec.group, job.spec.program
     own, processes = _OWN.validate_json(spec.trainers.engine or "{}"), spec.trainers.processes

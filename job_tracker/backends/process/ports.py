@@ -12,11 +12,12 @@ from job_tracker.domain.errors import LaunchFailed
 def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> list[int]:
     """Find ports that are not in `taken` and have no listener. Raises LaunchFailed if too few are free.
 
-    The range should lie outside that of outgoing connections (net.ipv4.ip_local_port_range): a
-    connection may take such a port right after the check.
+    The range should lie outside that of outgoing connections (net.ipv4.ip_local_port_range): a connection may
+    take such a port right after the check.
 
-    A master begins to listen seconds after the check. The search starts at a random port, so that another
-    service on this machine rarely picks the same one. Its workers would join the wrong master.
+    A master begins to listen seconds after the check. If another service on this machine picked the same
+    port, its workers would join the wrong master. So the search starts at a random port, which makes this
+    unlikely.
     """
     start = random.randint(first, last)  # noqa: S311
     everywhere = chain(range(start, last + 1), range(first, start))

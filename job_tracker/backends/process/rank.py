@@ -60,7 +60,7 @@ class RankProcess:
         """The number of restarts of the rank; known once it is followed."""
         self.ended = asyncio.Event()
         self.left_no_record = False
-        """True if the rank has ended or was given up, and no record says how."""
+        """True if the rank has ended or was given up, and no record shows its outcome."""
         self._errors = group.supervisors_log
         self._on_end = on_end
         self._pidfd: int | None = None
@@ -110,7 +110,7 @@ class RankProcess:
                 os.close(found.pidfd)
         elif found.pidfd is None:
             self._ending = self._finishing(None)
-            await asyncio.wait([self._ending], timeout=_RECORD_SECONDS)  # it continues if it takes longer
+            await asyncio.wait([self._ending], timeout=_RECORD_SECONDS)  # it continues if that takes longer
         else:
             asyncio.get_running_loop().add_reader(
                 found.pidfd, self._supervisor_ended, found.pid, found.session

@@ -65,7 +65,8 @@ def main(folder: str) -> None:
 
 
 def _json(value: bool | dict[str, object] | None) -> str:
-    """Write the value as JSON. Only errors need the module: to load it takes as long as Python itself."""
+    """Write the value as JSON. Only errors need the json module: loading it takes as long as starting
+    Python."""
     if not isinstance(value, dict):
         return {None: "null", True: "true", False: "false"}[value]
     import json

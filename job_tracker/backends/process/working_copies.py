@@ -1,4 +1,4 @@
-"""The working folder of a rank that runs an uploaded program: a copy of the program's files of its own."""
+"""The working folder of a rank that runs an uploaded program: its own copy of the program's files."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +15,8 @@ _LONGEST_ID = 100
 def make_copy(rank: Place, unpack: Unpack) -> None:
     """Make `work` in the rank's folder, unless it is there already. Raises the errors of `unpack`.
 
-    The files are written aside and then moved, so `work` never has a part of them. They are not synced to
-    disk, so after a power failure they are written again: `unpacked` has the id of the machine's start in
+    The files are written elsewhere and then moved, so `work` is never incomplete. They are not synced to
+    disk, so after a power failure they are written again: `unpacked` has the boot id of the machine under
     which they were written.
     """
     work, mark, aside = rank / "work", rank / "unpacked", rank / f"work{PART}"

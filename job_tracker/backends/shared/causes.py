@@ -1,4 +1,4 @@
-"""Finds the line in the end of a log that names the cause of a failure, and says what to do about it.
+"""Finds the line at the end of a log that names the cause of a failure, and a remedy for it.
 
 A log is hostile input. Each pattern is searched in a bounded part of one line, and no pattern repeats another
 repetition, so the time is bounded. Text of a log is quoted on one line, and appears only in the message of
@@ -25,8 +25,8 @@ LONGEST_CAUSE = 300
 """Characters of a line in a message."""
 _SEARCHED_LINES = 20
 _PROGRESS = "::progress:: "
-"""A report of progress (see reports): after an error, it shows that the training went on."""
-# A line about a step shows the same. Bars do not, since programs draw them once more as they end.
+"""A report of progress (see reports). After an error, it shows that the training continued."""
+# A line about a step shows the same. Progress bars do not, since programs draw them again at their end.
 _WENT_ON = re.compile(
     r"(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)\b[ :=#\[]{1,3}\d(?!.{0,200}(?:%\||it/s|s/it|\dit \[))"
@@ -43,7 +43,10 @@ INSTALL = (
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of failure, recognised by a line. In `remedy`, {0} is what the pattern's group has found."""
+    """A kind of failure, recognised by a line.
+
+    In `remedy`, {0} is the text that the pattern's group has matched.
+    """
 
     pattern: re.Pattern[str]
     remedy: str
@@ -52,7 +55,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """The cause of a failure, as far as a log tells it."""
+    """The cause of a failure, as far as a log shows it."""
 
     text: str
     """The line that names the cause, and the place in the code if it is known: safe to print."""
@@ -215,12 +218,12 @@ _CALL = re.compile(r'\s{0,8}File "([^"]{1,500})", line (\d{1,9}) in (.{1,200})$'
 
 
 def is_lost_peer(line: str) -> bool:
-    """Return whether a failure with this line only follows from that of another rank."""
+    """Return whether a failure with this line is only a consequence of another rank's failure."""
     return LOST_PEER.search(line[:LONGEST_LINE]) is not None
 
 
 def cause_in(lines: Sequence[str]) -> Cause | None:
-    """Return the cause of the failure of a program that printed these lines last; None if it is unknown."""
+    """Return the cause of the failure of a program that printed these last lines; None if it is unknown."""
     raised = last_exception(lines, is_lost_peer)
     if raised is not None and _went_on(lines[raised.at + 1 :], raised.process):
         raised = None
@@ -277,9 +280,10 @@ def _of_exception(raised: RaisedException) -> Cause:
 
 
 def _went_on(lines: Sequence[str], process: str) -> bool:
-    """Return whether these lines, which follow an error, show that the training of this process went on.
+    """Return whether these lines, which follow an error, show that the training of this process continued.
 
-    Steps at the very end do not, since they may be of a thread, or of a process that writes to the same log.
+    Steps at the very end do not count, since they may be of a thread, or of a process that writes to the same
+    log.
     """
     split = (without_process(each[:LONGEST_LINE]) for each in lines)
     own = [line for of, line in split if of == process and line.strip()]
@@ -289,7 +293,7 @@ def _went_on(lines: Sequence[str], process: str) -> bool:
 
 
 def _kind_of(line: str) -> tuple[Kind, str] | None:
-    """Return the kind of failure that the line tells, and the name in it that its remedy needs."""
+    """Return the kind of failure that the line shows, and the name in it that its remedy needs."""
     for kind in _KINDS:
         if found := kind.pattern.search(line):
             return kind, next(filter(None, found.groups()), "")
@@ -302,7 +306,7 @@ class _NativeCrash:
 
     cause: Cause
     is_fatal: bool
-    """Whether it certainly shows a crash. A program may also print its stack and go on."""
+    """Whether it certainly shows a crash. If not, the program may have printed its stack and continued."""
 
 
 def _native_crash(lines: Sequence[str]) -> _NativeCrash | None:

@@ -1,4 +1,4 @@
-"""Claims: what a launch does with an existing pod or container that has the name of one that it creates."""
+"""Claims: the decisions of a launch about existing pods or containers that have a wanted name."""
 
 from enum import Enum, auto
 

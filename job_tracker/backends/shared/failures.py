@@ -29,7 +29,7 @@ _SUMMARIES: Mapping[Category, str] = {
 def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagnosis:
     """Diagnose a rank that exited with this code, other than 0.
 
-    `next_port` says what to do if another program has the rank's port, on an engine where the next attempt
+    `next_port` is the advice if another program has the rank's port. It is for engines where the next attempt
     gets another port.
     """
     if code == EXIT_CODE and FAILED in evidence:

@@ -1,11 +1,12 @@
-"""Says where the processes of a rank stand, as seen from outside of them. Its text is an argument of python3.
+"""Reports the positions of a rank's processes, as seen from outside. Its text is an argument of python3.
 
 usage: python3 -I -S -c TEXT
 
-It runs with any Python from 3.7 on and nothing else, as the user of the rank: in its container or pod, or
-beside its processes on this machine, of which RANK_PID is the first. It prints one JSON object, and writes
-the same for people into the standard error of the rank, so that its log keeps it. It stops no process, and
-attaches to none. Processes may be hostile: everything that is read is bounded.
+It runs with any Python from 3.7 on and nothing else, as the user of the rank. It runs in the rank's container
+or pod, or beside its processes on this machine, where RANK_PID is the first of them. It prints one JSON
+object, and writes the same for people to the standard error of the rank, so that its log keeps it.
+
+It stops no process, and attaches to none. Processes may be hostile: everything that is read is bounded.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ def _processes(root: int) -> dict[int, _Process]:
 def _trainers(processes: Mapping[int, _Process], first: int) -> list[tuple[int, _Process]]:
     """Return the processes that train: one for each RANK, else the first that runs Python, else the first.
 
-    Those that torchrun has started have a variable of it. Others with the same RANK are below them, such as
-    workers that load data, or above them, such as a shell or a launcher.
+    Processes that torchrun has started have a variable of torchrun. Other processes with the same RANK are
+    below them, such as workers that load data, or above them, such as a shell or a launcher.
     """
 
     def depth(pid: int) -> int:
@@ -169,7 +170,7 @@ def _look_at(pid: int, process: _Process) -> dict[str, Any]:
 
 
 def _from_working_folder(stacks: str, pid: int) -> str:
-    """Name files below the working folder of the process from there, as trainer_kit does."""
+    """Name files below the working folder of the process relative to this folder, as trainer_kit does."""
     try:
         folder = os.readlink(f"/proc/{pid}/cwd")
     except OSError:
@@ -178,7 +179,10 @@ def _from_working_folder(stacks: str, pid: int) -> str:
 
 
 def _spied(pid: int) -> tuple[str, str]:
-    """Return the stacks of a process by py-spy, which reads stopped ones, too, or why there are none."""
+    """Return the stacks of a process from py-spy, or why there are none.
+
+    It can read stopped processes, too.
+    """
     spy = _spy()
     if spy is None:
         return "", "py-spy is not installed where the rank runs"
@@ -213,7 +217,7 @@ def _call(frame: Mapping[str, Any]) -> str:
 
 
 def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, bytes]:
-    """Run a command, and return the beginnings of its output and errors; what takes too long is ended."""
+    """Run a command, and return the beginnings of its output and errors. After a time limit, it is ended."""
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
@@ -246,7 +250,10 @@ def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, byte
 
 
 def _by_signal(pid: int) -> str:
-    """Return the stacks that trainer_kit lets faulthandler write on a signal, even while the GIL is held."""
+    """Return the stacks that faulthandler writes on a signal, even while the GIL is held.
+
+    trainer_kit has arranged this.
+    """
     try:
         links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")[:4096]}
     except OSError:

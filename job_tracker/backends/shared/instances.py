@@ -58,7 +58,7 @@ def options_of_role(
 
 
 def instance_of(options: BaseModel, *, image: str, command: tuple[str, ...]) -> InstanceSpec:
-    """Return the stored form of options: common options by name, those of the backend as JSON."""
+    """Return the stored form of options: common options by name, and the backend's options as JSON."""
     own = options.model_dump_json(exclude_unset=True, exclude=set(_COMMON_OPTIONS))
     common = options.model_dump(exclude_unset=True, include=set(_COMMON_OPTIONS))
     return _INSTANCE.validate_python({**common, "image": image, "command": command, "engine": own})

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from job_tracker.backends.shared.causes import cause_in
 
 READ_LINES, READ_BYTES = 200, 32 * 1024
-"""The part of the end that is read. A report of torchrun has 35 lines, and 10 more for each process."""
+"""The lines and the bytes that are read at the end. A report of torchrun has 35 lines, and 10 more for each
+process."""
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
-"""Lines that are kept around a cause that is not among the last lines, and characters of those after it."""
+"""For a cause that is not among the last lines: the lines kept before and after it, and the longest of the
+latter."""
 
 _COLOURS = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -30,10 +32,10 @@ _BESIDES = re.compile(
 
 
 def evidence_of(log_end: str) -> str:
-    """Return the last lines that the training printed, or those of its launcher if there are no others.
+    """Return the last lines that the training printed, or else those of its launcher.
 
-    Colours are left out.
-    If the line that names the cause is not among the last ones, return lines before it and some last ones.
+    Colours are left out. If the line that names the cause is not among the last ones, return some lines
+    before it and some of the last ones.
     """
     log_end = _COLOURS.sub("", log_end)
     lines = _of_training(log_end.splitlines()) or log_end.splitlines()
@@ -47,7 +49,7 @@ def failure_in(evidence: str) -> str:
 
 
 def line_of_cause(evidence: str) -> str:
-    """Return the line that tells the cause, usually the last one; "" if there is none."""
+    """Return the line that names the cause, usually the last one; "" if there is none."""
     lines = [stripped for line in _of_training(evidence.splitlines()) if (stripped := line.strip())]
     stacks = [place for place, line in enumerate(lines[:-1]) if _STACK.match(line)]
     if stacks:

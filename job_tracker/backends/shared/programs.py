@@ -1,4 +1,4 @@
-"""Uploaded programs in pods and containers: their default image, and advice for those who uploaded them."""
+"""Uploaded programs in pods and containers: their default image, and advice for their callers."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -33,7 +33,7 @@ _RESOLUTIONS: Mapping[Category, str] = {
 def for_program(diagnosis: Diagnosis, backend: str) -> Diagnosis:
     """Return the diagnosis of an instance that runs an uploaded program, with advice that fits it.
 
-    The tables of the engines give advice about the configuration of an algorithm.
+    The tables of the engines have advice about the configuration of algorithms, which does not apply here.
     """
     resolution = _RESOLUTIONS.get(diagnosis.category)
     return replace(diagnosis, resolution=resolution.format(backend=backend)) if resolution else diagnosis

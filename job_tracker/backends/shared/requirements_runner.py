@@ -89,10 +89,10 @@ def main(
 
 
 def name_of(content: bytes, tree: str, image: str = "") -> str:
-    """Return the name of the environment: a hash of what decides on its packages."""
+    """Return the name of the environment: a hash of everything that determines its packages."""
     digest = hashlib.sha256(content)
     digest.update(repr((sys.version, os.path.realpath(sys.executable))).encode())
-    if image:  # a tag may get other content
+    if image:  # the content of a tag may change
         digest.update(repr((image, _libc())).encode())
     if not is_plain(content):
         digest.update(tree.encode())
@@ -113,7 +113,7 @@ def is_plain(content: bytes) -> bool:
 
 
 def is_pinned(content: bytes) -> bool:
-    """Return whether each package has one version only. Those that they need in turn may have others."""
+    """Return whether each package is pinned to one version. The packages that they need may have others."""
     lines = [line.partition(b" #")[0].strip() for line in content.splitlines()]
     packages = [line for line in lines if line and not line.startswith((b"#", b"-"))]
     return all(b"==" in line.partition(b";")[0] or b"@" in line or b"/" in line for line in packages)
@@ -172,10 +172,10 @@ def _ready(folder: str, build: "Callable[[], None]") -> int:
             fcntl.flock(lock, fcntl.LOCK_EX)  # lets go of the shared one first
             if _is_at(lock, f"{folder}.lock") and not os.path.exists(complete):
                 build()
-                os.sync()  # a power failure leaves no file without its content in a complete environment
+                os.sync()  # a complete environment then has all contents, even after a power failure
                 with open(f"{complete}.part", "w") as mark:
                     mark.write(f"{time.time():.0f}\n")
-                os.rename(mark.name, complete)  # a full disk leaves no empty mark
+                os.rename(mark.name, complete)  # so that a full disk leaves no empty mark
         os.close(lock)
 
 

@@ -1,6 +1,6 @@
-"""Finds the exception that ended a Python program in the end of its log.
+"""Finds the exception that ended a Python program, at the end of its log.
 
-The log is hostile input: it is read line by line, and no line is searched beyond its beginning.
+The log is hostile input: it is read line by line, and only the beginning of each line is searched.
 """
 
 import re
@@ -26,7 +26,7 @@ _GROUP = re.compile(r"(?:[\w.]*\.)?(?:Base)?ExceptionGroup$")
 _DIRECT = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 
-# Code that its user did not write: frames in it do not say where the mistake is.
+# Code that the user did not write: frames in it do not show where the mistake is.
 _LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|/trainer_kit/")
 
 
@@ -99,12 +99,14 @@ class _Reading:
 
 
 def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) -> RaisedException | None:
-    """Return the exception that says why the program ended; None if there is none.
+    """Return the exception that ended the program; None if there is none.
 
-    That is the last one, unless `is_consequence` says of its line that it only follows from another failure:
-    then an earlier one counts that it was raised after, or that another process of the instance has raised.
+    This is the last exception, unless `is_consequence` says of its line that it only follows from another
+    failure. Then an earlier exception counts: one after which it was raised, or one that another process of
+    the instance has raised.
+
     Of an exception group, the first exception in it counts. If a command failed that the program had started,
-    the exception counts that the command printed at its end.
+    the exception at the end of the command's output counts.
     """
     raised = list(exceptions(lines))
     if not raised:
@@ -203,7 +205,7 @@ def _with_next(message: str, following: Sequence[str]) -> str:
 
 
 def _shortened(path: str) -> str:
-    """Return a long path as the name of its file and of the folder: `…/work/train.py`."""
+    """Return a long path as its file name and folder: `…/work/train.py`."""
     if len(path) <= _LONGEST_PATH:
         return path
     return f"…/{'/'.join(path.split('/')[-2:])[-_LONGEST_PATH:]}"

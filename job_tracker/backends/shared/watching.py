@@ -1,4 +1,4 @@
-"""The watch of a backend that can observe everything of a kind, and has a feed of changes."""
+"""The watch of a backend that can observe all groups, and that has a feed of changes."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from typing import TypeVar
@@ -16,7 +16,7 @@ async def watched(
 ) -> AsyncGenerator[tuple[K, V | W] | Mark, None]:
     """Watch what `look` returns: see Backend.watch.
 
-    Changes that arrive before `look` returns are left out: one of them could be about a group that was
+    Changes that arrive before `look` returns are left out, since one of them could be about a group that was
     stopped afterwards. So `look` must not await anything between its observation and its return.
     """
     found = await look()

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 STOP_SECONDS: Final = 10.0
-"""How long a group takes to end after the notice."""
+"""The seconds that a group takes to end after the notice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """When a job saves its work, and how long it takes to get going again."""
+    """The times at which a job saves its work, and the time that it takes to get going again."""
 
     every: float = math.inf
     """Seconds between two checkpoints. Infinite: it saves none as it runs."""
@@ -33,7 +33,7 @@ class Span:
     held: dict[str, int]
     """The amount of each resource that it had."""
     lost: float = 0.0
-    """How many of the seconds were lost: work that the next attempt repeats, and getting going again."""
+    """The lost seconds: work that the next attempt repeats, and getting going again."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Attempt:
 
     @property
     def startup(self) -> float:
-        """Return how long it takes until it trains. The run time of a job has that of its first attempt."""
+        """Return the seconds until it trains. For the first attempt they are part of the job's run time."""
         return self.saving.startup if self.number > 1 else 0.0
 
     @property
@@ -63,7 +63,7 @@ class Attempt:
         return self.startup + (self.run - self.done) / self.speed
 
     def saved_at(self, now: float) -> float:
-        """Return when it last saved as it ran; before that, when it began."""
+        """Return when it last saved a checkpoint while it ran; before the first one, when it began."""
         saved = self._saved(now)
         return self.begun_at + (self.startup + saved if saved else 0.0)
 
@@ -73,7 +73,7 @@ class Attempt:
         return min(self.run, self.done + trained * self.speed)
 
     def lost(self, noticed_at: float, left_at: float) -> float:
-        """Return the seconds that are lost if it is stopped: all but those of the work that is kept."""
+        """Return the lost seconds if it is stopped: all seconds except those of the work that is kept."""
         return left_at - self.begun_at - (self.kept(noticed_at) - self.done) / self.speed
 
     def _trained(self, now: float) -> float:

@@ -68,7 +68,7 @@ def _names(flavors: Sequence[Flavor]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """How much of a resource is guaranteed to a queue."""
+    """The amount of a resource that is guaranteed to a queue."""
 
     queue: str
     amount: int
@@ -100,7 +100,7 @@ class Changes:
         )
 
     def applied(self, cluster: Cluster) -> Cluster:
-        """Return the changed cluster. Raises ValueError if no such cluster can be."""
+        """Return the changed cluster. Raises ValueError if such a cluster is impossible."""
         flavors = {flavor.name: flavor for flavor in cluster.flavors}
         for name, count in self.add.items():
             if name not in flavors and not cluster.counts_instances_only:
@@ -128,7 +128,7 @@ def _shown(quota: Quota) -> str:
 
 
 def _grown(flavor: Flavor, count: int) -> Flavor:
-    """Return a flavor with more instances, each with what the others have on average; or more machines."""
+    """Return a flavor with more instances of average resources, or with more machines."""
     if flavor.nodes:
         return _with_nodes(flavor, count)
     before = flavor.capacity.get(INSTANCES, 0)
@@ -140,7 +140,7 @@ def _grown(flavor: Flavor, count: int) -> Flavor:
 
 
 def _with_nodes(flavor: Flavor, count: int) -> Flavor:
-    """Return a flavor with more machines, which are like the first one; or without the last ones."""
+    """Return a flavor with more machines like the first one, or without the last ones."""
     after = len(flavor.nodes) + count
     if after < 1:
         raise ValueError(f"add {flavor.name}={count} leaves {after} machines; it must be 1 or more")

@@ -1,4 +1,4 @@
-"""Judges learned durations: how good the expected waits are that follow from them."""
+"""Judges learned durations by the quality of the expected waits that follow from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ def _kind(job: TraceJob) -> Kind:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """How good expected waits were, over the jobs that waited longer than JUDGED."""
+    """The quality of expected waits, over the jobs that waited longer than JUDGED."""
 
     jobs: int
     before_high: float
@@ -55,7 +55,7 @@ class Judgement:
 
 @dataclass(slots=True)
 class Estimates:
-    """A watcher that estimates the wait of each job as it begins to wait, and sees how long it took."""
+    """A watcher that estimates the wait of each job when it begins to wait, and later sees the real wait."""
 
     _times: WaitTimes = field(default_factory=WaitTimes)
     _begun: dict[int, tuple[float, Wait, Wait | None]] = field(default_factory=dict)

@@ -35,7 +35,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """How the queues shared the machines in a span of time."""
+    """The shares that the queues had of the machines in a span of time."""
 
     begin: float
     end: float
@@ -61,17 +61,17 @@ class Summary:
     by_queue: Mapping[str, Waits]
     by_project: Mapping[str, Waits]
     promised: int
-    """How many jobs have had a promised start."""
+    """The number of jobs that have had a promised start."""
     kept: int
-    """How many of them started no later than first promised."""
+    """The number of them that started no later than first promised."""
     unstarted: int
-    """How many jobs never ended: they never started, or were refused."""
+    """The number of jobs that never ended: they never started, or were refused."""
     stopped: int = 0
-    """How many attempts were stopped for other jobs."""
+    """The number of attempts that were stopped for other jobs."""
     resized: int = 0
-    """How many attempts were stopped to go on with more instances, or with fewer."""
+    """The number of attempts that were stopped to go on with more instances, or with fewer."""
     evicted: int = 0
-    """How many attempts were stopped since a machine was taken away."""
+    """The number of attempts that were stopped because a machine was taken away."""
     lost: float = 0.0
     """The instance-seconds that all these stops have cost."""
 

@@ -1,7 +1,7 @@
 """The policies of other schedulers, to compare with.
 
-All but `newest` count instances, to them all queues are one, and a job of unknown duration is taken to run
-for ever.
+All but `newest` count only instances. They treat all queues as one, and assume that a job of unknown duration
+runs for ever.
 """
 
 import math
@@ -34,14 +34,14 @@ RESERVATIONS: Final = 100
 
 
 class FreeOverTime:
-    """How many instances of one flavor are free, from now on."""
+    """The free instances of one flavor, from now on."""
 
     def __init__(self, now: float, free: int) -> None:
         self._times, self._free = [now], [free]
 
     @property
     def now(self) -> int:
-        """How many are free now."""
+        """The number of instances that are free now."""
         return self._free[0]
 
     def take(self, start: float, end: float, size: int) -> None:
@@ -64,7 +64,7 @@ class FreeOverTime:
         return math.inf if start is None else start
 
     def _step(self, time: float) -> int:
-        """Return the place of the step that begins at this time; make it if there is none."""
+        """Return the index of the step that begins at this time; insert the step if there is none."""
         if time == math.inf:
             return len(self._times)
         place = bisect_left(self._times, time)
@@ -90,9 +90,10 @@ def conservative(snapshot: Snapshot, now: float) -> Plan:
 
 
 def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) -> Plan:
-    """The planner, but with victims as Kueue sorts them: other queues, low priorities, the newest first.
+    """Plan as the planner does, but with victims sorted as Kueue does.
 
-    As there, what turns out not to be needed is put back, the last first.
+    The order is: other queues, low priorities, the newest first. As in Kueue, victims that turn out not to be
+    needed are put back, the last first.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     return replace(decided, preempted=preemptions(snapshot, decided, now, orders=(_newest_first,)))
@@ -154,7 +155,7 @@ def _free(snapshot: Snapshot, now: float) -> dict[str, FreeOverTime]:
         for flavor in snapshot.flavors
     }
     for each in snapshot.running.values():
-        # One that runs longer than expected is taken to end in a second.
+        # One that runs longer than expected is assumed to end in a second.
         end = max(now + 1, each.started_at + duration_of(each.gang))
         if end < math.inf:
             free[each.allocation.flavor].take(end, math.inf, -size_of(each.gang))

@@ -1,4 +1,4 @@
-"""The policies of simulations, and what they know of run times, by name."""
+"""The policies of simulations, and their knowledge of run times, by name."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -29,7 +29,7 @@ class PolicyName(StrEnum):
 
 
 class Knowledge(StrEnum):
-    """How much a policy knows of run times."""
+    """The knowledge that a policy has of run times."""
 
     EXACT = "exact"
     LEARNED = "learned"
@@ -47,7 +47,10 @@ POLICIES: Final[Mapping[PolicyName, Policy]] = {
 
 
 def policy_of(name: PolicyName, cluster: Cluster) -> Policy:
-    """Return the policy for a cluster. Raises ValueError if it cannot count what the cluster has."""
+    """Return the policy for a cluster.
+
+    Raises ValueError if the policy cannot count the cluster's resources.
+    """
     if name is PolicyName.PLANNER:
         return partial(plan, options=cluster.options)
     if name is PolicyName.NEWEST:

@@ -17,15 +17,15 @@ class Record:
     spans: list[Span] = field(default_factory=list)
     """Its attempts that are over."""
     stops: list[Preempt] = field(default_factory=list)
-    """The decisions to stop it for others, or to let it go on in another size, that were carried out."""
+    """The number of times that it was stopped for others, or to go on in another size."""
     evictions: int = 0
-    """How often its machines were taken away."""
+    """The number of times that its machines were taken away."""
     is_done: bool = False
     refused: str = ""
     first_promise: float | None = None
     """The start that the first reservation of the job promised."""
     moves: list[str] = field(default_factory=list)
-    """Why its reservation was moved later, each time."""
+    """The reasons why its reservation was moved later, one for each time."""
 
     @property
     def has_waited(self) -> bool:
@@ -34,18 +34,18 @@ class Record:
 
     @property
     def waited(self) -> float:
-        """How long it waited for its attempts, in seconds. Raises AssertionError if it never started."""
+        """The time that it waited for its attempts, in seconds. Raises AssertionError if it never started."""
         assert self.spans
         ends = (self.job.submitted_at, *(span.end for span in self.spans))
         return sum(span.begin - end for span, end in zip(self.spans, ends, strict=False))
 
     @property
     def ended_at(self) -> float:
-        """When its last attempt ended. Raises AssertionError if it never started."""
+        """The time at which its last attempt ended. Raises AssertionError if it never started."""
         assert self.spans
         return self.spans[-1].end
 
     @property
     def lost(self) -> float:
-        """The instance-seconds that stops have cost: work that was repeated, and getting going again."""
+        """The instance-seconds that stops have cost: repeated work, and startups."""
         return sum(span.lost * span.held.get(INSTANCES, 0) for span in self.spans)

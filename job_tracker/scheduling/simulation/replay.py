@@ -44,11 +44,11 @@ class Watcher(Protocol):
 
 
 More: TypeAlias = Callable[[float, Waiting], Iterable[TraceJob]]
-"""Gives the jobs that come at a time, in seconds from the beginning. It sees the jobs that wait."""
+"""Gives the jobs that are submitted at a time, in seconds from the beginning. It sees the waiting jobs."""
 
 
 class PolicyError(Exception):
-    """A policy has broken a rule: a job was started twice, or on more than there is."""
+    """A policy has broken a rule: a job was started twice, or on more than is free."""
 
 
 def replay(
@@ -59,17 +59,16 @@ def replay(
     watcher: Watcher | None = None,
     more: More | None = None,
 ) -> list[Record]:
-    """Return what becomes of each job, in the order of submissions. Raises PolicyError.
+    """Return the outcome of each job, in the order of submissions. Raises PolicyError.
 
-    Jobs that the policy never starts have no start. With `more`, further jobs come after those of `jobs`,
-    while some run.
+    Jobs that the policy never starts have no start. `more` adds jobs to those of `jobs` while some run.
     """
     return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """The stop of a job that is under way, or after which the job has not run again."""
+    """A stop of a job. It is under way, or the job has not run again since."""
 
     noticed_at: float
     decision: Preempt | None = None
@@ -106,7 +105,7 @@ class _Replay:
         self._rates: dict[str, dict[str, dict[str, float]]] = {}
         """The use of the running gangs of a queue at present, by flavor and resource."""
         self._shares = names if len(names) > 1 else set()
-        """The queues whose usage matters: a single one shares with none."""
+        """The queues whose usage matters: a single queue shares with no other."""
         self._ends: list[tuple[float, int, int]] = []
         """The ends of attempts, unless they are stopped: times, jobs and attempts."""
         self._evictions: list[tuple[float, int, int]] = []
@@ -116,13 +115,13 @@ class _Replay:
         self._attempts: dict[int, Attempt] = {}
         """The last attempt of each job that has made one."""
         self._given_way: dict[int, _Stop] = {}
-        """Why jobs are being stopped, or have been since they ran last."""
+        """The reasons why jobs are being stopped, or have been stopped since they ran last."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))
         """Whether jobs may be stopped. If not, a policy need not know what they would lose."""
         self._coming = 0
-        """The place of the next job to submit; its id is one more."""
+        """The index of the next job to submit; its id is larger by one."""
 
     def run(self) -> list[Record]:
         for job_id, record in enumerate(self._records, start=1):
@@ -176,7 +175,7 @@ class _Replay:
                 self._leave(job_id, at)
 
     def _leave(self, job_id: int, at: float) -> None:
-        """Let a job that was stopped wait again, where it stood."""
+        """Let a job that was stopped wait again, at its earlier place."""
         attempt = self._attempts[job_id]
         stop = self._given_way[job_id]
         self._release(job_id, at, attempt.lost(stop.noticed_at, at))
@@ -342,7 +341,7 @@ class _Replay:
         self._hold(running, attempt, now)
 
     def _hold(self, running: Running, attempt: Attempt, now: float) -> None:
-        """Let a gang run. One that has run longer than its job does ends at once."""
+        """Start a gang. One that has already run longer than its job's run time ends at once."""
         job_id = running.gang.job_id
         self._attempts[job_id] = attempt
         self._running.add(running)
@@ -374,7 +373,7 @@ class _Replay:
 
 
 def _speed(job: TraceJob, allocation: Allocation) -> float:
-    """Return how much faster than its run time says an elastic job is, with as many trainers as it has."""
+    """Return the speed of an elastic job with its present trainers, as a multiple of that of its run time."""
     asked = job.parts[0].count
     usual = (job.begun.allocation.trainers if job.begun is not None else 0) or asked
     return (allocation.trainers or asked) / usual if job.least else 1.0

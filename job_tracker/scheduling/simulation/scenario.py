@@ -1,4 +1,4 @@
-"""Scenarios: jobs, machines and a policy, and what becomes of them. Several can be compared."""
+"""Scenarios: jobs, machines, a policy, and the outcome. Several can be compared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """When machines are taken away. Each is replaced at once, so the capacity remains.
+    """The times at which machines are taken away. Each is replaced at once, so the capacity remains.
 
-    The times are exponentially distributed, and those of an attempt depend on the seed, the job and its
-    number alone. So policies are compared with the same luck.
+    The times are exponentially distributed. Those of an attempt depend only on the seed, the job and the
+    number of the attempt. So policies are compared with the same luck.
     """
 
     mean: float
-    """For how many seconds a machine stays, on average."""
+    """The average number of seconds that a machine stays."""
     seed: int = 0
 
     def first_of(self, job_id: int, attempt: int, machines: int) -> float:

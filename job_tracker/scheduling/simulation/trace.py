@@ -43,7 +43,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A job of a trace: when it was submitted, how long it ran, and how much it asked for."""
+    """A job of a trace: the time of its submission, its run time, and its resources."""
 
     submitted_at: float
     """Seconds from the start of the trace. Less than 0: it waits already."""
@@ -56,7 +56,7 @@ class TraceJob:
     priority: int = 0
     project: str = ""
     said: Expected | None = None
-    """How long it was expected to run."""
+    """The expected run time."""
     each: tuple[Part, ...] = ()
     """Its parts, if they are not just `instances` equal ones without other resources."""
     least: int = 0
@@ -68,7 +68,7 @@ class TraceJob:
     begun: Begun | None = None
     saving: Saving = SAVES_AT_NOTICE
     preemptions: int = 0
-    """How often it was stopped for others before the start."""
+    """The number of times that it was stopped for others before the start."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -101,7 +101,7 @@ def read(path: Path) -> list[TraceJob]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that refuses to give more than MOST_BYTES: a small gzip file can be very large text."""
+    """A stream that refuses to give more than MOST_BYTES: a small gzip file can expand to very large text."""
 
     def __init__(self, stream: "gzip.GzipFile | io.BufferedReader", name: str) -> None:
         self._stream, self._name, self._left = stream, name, MOST_BYTES
@@ -241,7 +241,7 @@ def _saving(line: _Line) -> Saving:
 
 
 def _algorithm(line: _Line) -> str:
-    """Return the algorithm, or what else the job asked for: alike requests are likely of one algorithm."""
+    """Return the algorithm, or else the job's resources: equal requests are likely of one algorithm."""
     if line.has("algorithm"):
         return line.name("algorithm")
     return "/".join(line.name(column) for column in _SHAPE if line.has(column))

@@ -42,19 +42,20 @@ def work(jobs: Sequence[TraceJob]) -> float:
 
 
 def offered(jobs: Sequence[TraceJob], capacity: int) -> float:
-    """Return the work offered while jobs are submitted, as a share of the capacity. 0: all come at once."""
+    """Return the offered work while jobs are submitted, as a share of the capacity. 0: all jobs come at
+    once."""
     span = max(job.submitted_at for job in jobs) - min(job.submitted_at for job in jobs)
     return work(jobs) / (capacity * span) if span else 0.0
 
 
 def scaled(jobs: Sequence[TraceJob], capacity: int, load: float) -> list[TraceJob]:
-    """Scale the times of submissions, so that the work offered is this share of the capacity."""
+    """Scale the times of submissions, so that the offered work is this share of the capacity."""
     factor = offered(jobs, capacity) / load
     return [replace(job, submitted_at=job.submitted_at * factor) for job in jobs]
 
 
 def queued(jobs: Sequence[TraceJob], queues: int, seed: int) -> list[TraceJob]:
-    """Spread the jobs over queues q1, q2 … by a hash, which is the same for the same seed."""
+    """Spread the jobs over queues q1, q2 … by a hash, which depends only on the seed and the job."""
     digests = (hashlib.blake2b(f"{seed}/{number}".encode(), digest_size=8) for number in range(len(jobs)))
     places = (int.from_bytes(digest.digest(), "big") % queues for digest in digests)
     return [replace(job, queue=f"q{place + 1}") for job, place in zip(jobs, places, strict=True)]
@@ -65,8 +66,8 @@ def continued(
 ) -> list[TraceJob]:
     """Return further jobs like these, as they may come at random within `seconds`.
 
-    The work that they offer is the share `load` of the capacity, on average. Raises TraceError if that would
-    be more than half of MOST_JOBS.
+    On average, they offer work for the share `load` of the capacity. Raises TraceError if that would be more
+    than half of MOST_JOBS.
     """
     rate = load * len(jobs) / sum(_seconds_of_all(job, capacity) for job in jobs)
     if rate * seconds > MOST_JOBS / 2:
@@ -82,7 +83,7 @@ def continued(
 
 
 def _seconds_of_all(job: TraceJob, capacity: Mapping[str, int]) -> float:
-    """Return how long the job would run if it could use all of the resource of which it uses the most."""
+    """Return the run time of the job if it could use all of the resource that it uses the most."""
     needs = total(job.parts)
     shares = [needs.get(name, 0) / amount for name, amount in capacity.items() if amount]
     return job.run * max(shares, default=0.0)

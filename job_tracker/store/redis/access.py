@@ -97,7 +97,7 @@ class RedisAccess:
 
 
 def _fields_of(token: Token) -> list[str | int]:
-    """The fields that have a value, each after its name."""
+    """Return the fields that have a value, each after its name."""
     values = {
         "id": token.id,
         "digest": token.digest.hex(),

@@ -35,7 +35,7 @@ _CANCEL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Write:
-    """A write of this process. The message about it is ignored, unless the answer to the write never came."""
+    """A write of this process. The message about it is ignored, unless the write never got an answer."""
 
     token: str
     published: bool = False
@@ -68,13 +68,13 @@ class ChangeFeed:
         """Stop listening."""
         while self._listener is not None and not self._listener.done():
             self._listener.cancel()
-            # Repeated, since the library calls asyncio.wait_for: before Python 3.12 that loses a cancel which
+            # Repeated, since the library calls asyncio.wait_for. Before Python 3.12, that loses a cancel that
             # comes as the call ends (https://github.com/python/cpython/issues/86296).
             await asyncio.wait([self._listener], timeout=_CANCEL_SECONDS)
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
-        """Hold a token for a write, which sends it in its message. Call `publish` after the answer.
+        """Register a token for a write, which sends it in its message. Call `publish` after the answer.
 
         Then the message is ignored. If there is no answer, for example because the caller was cancelled, the
         message counts.
@@ -100,7 +100,7 @@ class ChangeFeed:
         while True:
             try:
                 await self._follow(channel)
-            except Exception as error:  # any error: without this task, changes of other replicas are missed
+            except Exception as error:  # any error: this task must go on
                 log.warning("%s: changes are not received: %s", self._connection.address, explain(error))
             finally:
                 await _release(channel)

@@ -1,4 +1,4 @@
-"""Checks whether a server can keep jobs. Each refusal is one line that says what to change."""
+"""Checks whether a server can keep jobs. Each refusal is one line, which says what to change."""
 
 import asyncio
 import logging
@@ -44,7 +44,7 @@ async def open_checked(connection: Connection, memory: Path | None) -> str:
 
 
 def problem_of(info: Mapping[str, Any], save: str | None) -> str | None:
-    """Return why a server with this `info` is refused; None if it is not.
+    """Return the reason why a server with this `info` is refused; None if it is not.
 
     `save` is its RDB schedule, if known.
     """

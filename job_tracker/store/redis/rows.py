@@ -1,4 +1,7 @@
-"""Jobs as hashes. Fields that scripts or operators read are plain text, others JSON; '' stands for None."""
+"""Jobs as hashes.
+
+Fields that scripts or operators read are plain text, others are JSON; '' stands for None.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -35,7 +38,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
         program=row.get("program", b"").decode(),
         due_at=moment(row.get("due_at", b"")),
         history=encoding.MOVES.validate_json(row.get("moves", b"[]")),
-        # Jobs that never had any lack these.
+        # Jobs that never had such values lack these fields.
         tags=encoding.TAGS.validate_json(row.get("tags", b"[]")),
         note=row.get("note", b"").decode(),
         allocation=encoding.ALLOCATION.validate_json(row["allocation"]) if row.get("allocation") else None,
@@ -43,7 +46,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
 
 
 def remains_of(text: bytes) -> Remains:
-    """Return what remains of a deleted job, as delete.lua wrote it."""
+    """Return what a deleted job has left outside the store, as delete.lua wrote it."""
     job_id, algorithm, home, attempts = text.decode().split("\0")
     return Remains(int(job_id), algorithm, home, int(attempts))
 
@@ -75,7 +78,7 @@ def changing_fields(job: Job) -> tuple[str, ...]:
 
 
 def due_fields(job: Job) -> tuple[str, str]:
-    """Return when the job is due, as text and as a score; both are empty for never."""
+    """Return the time at which the job is due, as text and as a score; both are empty for never."""
     return text_of(job.due_at), repr(job.due_at.timestamp()) if job.due_at else ""
 
 

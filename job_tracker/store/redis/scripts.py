@@ -3,8 +3,8 @@
 Redis does not roll back a failed script. But it refuses the first write of a script (out of memory, full
 disk, replica) and never a later one, so no step is ever half done.
 
-Every script except OPEN gets the id of the store, and does nothing with any other store: so a server that
-has lost its data stays empty. The tracker's scripts also get its term, and do nothing if it is over. The
+Every script except OPEN gets the id of the store, and does nothing with any other store. So a server that has
+lost its data stays empty. The tracker's scripts also get its term, and do nothing if the term is over. The
 first element of an answer is the outcome.
 """
 
@@ -15,7 +15,7 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script and its digest. A server that has run the script knows it by the digest."""
+    """A script and its digest. A server that has run the script recognizes the digest."""
 
     name: str
     text: str

@@ -275,7 +275,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
         return {project: {state: next(each) for state in states} for project in projects}
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        """Read each job at some time during the call, not all at the same time."""
+        """Read each job at some time during the call. The jobs are not all read at the same time."""
         jobs: list[Job] = []
         size = 0
         projects = sorted(where.projects or ())
@@ -341,7 +341,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
         await self._run(scripts.RESIGN, term.token)
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:
-        """See LeaseStore. Also yields an item after a lost connection."""
+        """See LeaseStore. An item is yielded after a lost connection, too."""
         return self._changes.resignations.subscribe()
 
     async def close(self) -> None:

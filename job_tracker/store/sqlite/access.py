@@ -153,7 +153,7 @@ class SqliteAccess:
 
 
 def _replaced(db: sqlite3.Connection, token: Token, limits: TokenLimits) -> list[tuple[str]]:
-    """The ids of ended tokens that make room for a new one. Raises TooManyTokens."""
+    """Return the ids of ended tokens that make room for a new one. Raises TooManyTokens."""
     now, replaced = token.created_at.timestamp(), []
     scopes = [("", limits.in_all)]
     if token.project:

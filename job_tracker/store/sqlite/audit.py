@@ -21,7 +21,7 @@ _AT_ONCE = 64
 
 
 class AuditRows:
-    """The events of the present transaction. Only the writer's thread uses it, except for its creation."""
+    """The events of the present transaction. After its creation, only the writer's thread uses it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         [last] = connection.execute("SELECT max(id) FROM audit").fetchone()
@@ -120,8 +120,8 @@ def _events_of(found: list[sqlite3.Row]) -> list[AuditEvent]:
 
 @cache
 def _insertion(number: int) -> str:
-    """The statement that inserts a number of events.
+    """Return the statement that inserts a number of events.
 
-    It is a single one, since in each statement the event loop may have to wait for the GIL several times.
+    It is a single one, since the event loop may have to wait for the GIL several times in each statement.
     """
     return f"INSERT INTO audit VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * number)}"  # noqa: S608

@@ -49,8 +49,8 @@ def stage(backup: Path, path: Path) -> Path:
 def last_given_beside(path: Path, store_id: str) -> int:
     """Return the highest job id that the store at `path`, or an earlier one that it replaced, may have given.
 
-    Only stores with this store id count; 0 if there is none. When a backup is restored again, it lacks the
-    ids that were given after the first restore.
+    Only stores with this store id count; 0 if there is none. A backup that is restored again lacks the ids
+    that were given after the first restore.
     """
     stores = (path, *path.parent.glob(f"{path.name}{_REPLACED}*/{path.name}"))
     given = [0]
@@ -91,7 +91,7 @@ def put_in_place(staged: Path, path: Path) -> Path | None:
 def _copy(source: Path, target: Path) -> None:
     schema.refuse_what_is_not_ours(source)
     target.unlink(missing_ok=True)
-    # Created before SQLite opens it, with access for this user only, since it contains the secret.
+    # It is created before SQLite opens it, with access for this user only, since it contains the secret.
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
     with closing(reading), closing(sqlite3.connect(target)) as writing:

@@ -1,4 +1,4 @@
-"""Checks that the open files still have what SQLite wrote, since they may be truncated in place."""
+"""Checks that the open files still have the content that SQLite wrote: they may be truncated in place."""
 
 import errno
 import os
@@ -20,8 +20,8 @@ class OpenContents:
     """Compares the sizes and first bytes of database and write-ahead log with SQLite's own index.
 
     After a truncation, SQLite would keep appending to the log behind the hole, and would find none of these
-    commits at the next start. Its index of the log, in shared memory, says what the files must have after the
-    checkpoints of any process.
+    commits at the next start. Its index of the log, in shared memory, shows the sizes that the files must
+    have after the checkpoints of any process.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:

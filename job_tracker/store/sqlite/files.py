@@ -20,7 +20,7 @@ Identity = tuple[int, int]
 
 
 class Loss(Enum):
-    """The ways to lose a file that the service has open."""
+    """The ways in which a file that the service has open can be lost."""
 
     REMOVED = "was removed"
     REPLACED = "was replaced by another file"
@@ -111,7 +111,7 @@ def lock(path: Path) -> int:
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():
-            # SQLite keeps its files beside the target of a link, where this lock would not protect them.
+            # SQLite keeps its files beside the target of a link. There, this lock would not protect them.
             raise StoreRefused(
                 f"{file}: is a link to {file.readlink()}, and another service that uses that file would go "
                 "unnoticed. Nothing was changed. Use the folder of that file as storage.data_dir, with "
@@ -150,7 +150,8 @@ def _locked(path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Between both calls the file may have been removed, and a new one locked by another service.
+            # Between the two calls, the file may have been removed, and another service may have locked a new
+            # one.
             if _identity(os.fstat(descriptor)) == _identity(path.stat()):
                 return descriptor
         except FileNotFoundError:

@@ -11,7 +11,7 @@ from job_tracker.store.lease import Term
 class Lease:
     """A lease in memory: only this process uses the file, so all earlier leaders have ended.
 
-    A service that starts again therefore leads at once. Only the writer's thread uses it, so that no write
+    Therefore, a service that starts again leads at once. Only the writer's thread uses the lease, so no write
     comes between a check of the lease and the write that depends on it.
     """
 

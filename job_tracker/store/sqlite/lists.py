@@ -1,9 +1,9 @@
 """Lists of jobs: the ids that match a filter, without reading jobs of other projects or callers.
 
 A list within projects merges one ordered range of an index for each project and state. So it reads about as
-many entries as it returns, however many jobs there are in other projects or other states. A list by tag
-does the same with the entries of the tag in each project. SQLite merges the parts of a compound SELECT in the
-order of its ORDER BY clause (sqlite.org/optoverview.html).
+many entries as it returns, however many jobs there are in other projects or states. A list by tag does the
+same with the entries of the tag in each project. SQLite merges the parts of a compound SELECT in the order of
+its ORDER BY clause (sqlite.org/optoverview.html).
 """
 
 import heapq
@@ -40,7 +40,7 @@ def newest(read: Read, where: JobFilter, limit: int, before: int | None) -> Iter
         select = _select("jobs INDEXED BY jobs_by_project", ["project = ?", "state = ?", *conditions])
         return islice(_merged(read, select, ranges, values, limit), limit)
     if where.projects is not None:
-        conditions.append(f"+project IN ({_marks(where.projects)})")  # with +, SQLite uses no index for it
+        conditions.append(f"+project IN ({_marks(where.projects)})")  # with +, SQLite uses no index
         values.extend(sorted(where.projects))
     if where.states:
         conditions.append(f"state IN ({_marks(where.states)})")
@@ -52,7 +52,10 @@ def newest(read: Read, where: JobFilter, limit: int, before: int | None) -> Iter
 def _tagged(
     read: Read, where: JobFilter, conditions: Sequence[str], values: Values, limit: int
 ) -> Iterator[int]:
-    """Merge the ids of jobs with all tags of the filter, newest first. One of the tags has the ranges."""
+    """Merge the ids of jobs with all tags of the filter, newest first.
+
+    The ranges are those of one of the tags.
+    """
     first, *others = sorted(where.tags)
     everywhere = "SELECT DISTINCT project FROM project_tallies"
     projects = [row[0] for row in read(everywhere)] if where.projects is None else sorted(where.projects)
@@ -79,7 +82,7 @@ def _tagged(
 def _merged(
     read: Read, select: str, ranges: Sequence[tuple[str, str]], values: Values, limit: int
 ) -> Iterator[int]:
-    """Merge the ids of ranges, newest first. The values of a range are the first that `select` wants."""
+    """Merge the ids of ranges, newest first. The values of a range are the first ones of `select`."""
     found = []
     for start in range(0, len(ranges), _MOST_RANGES):
         some = ranges[start : start + _MOST_RANGES]
@@ -90,7 +93,7 @@ def _merged(
 
 def _first_at(read: Read, moment: float) -> int:
     """Return the lowest id of the jobs submitted at this time or later, if times grow with ids."""
-    # Two queries: SQLite finds only a lone min() or max() by the index.
+    # Two queries: SQLite uses the index for min() or max() only if it is alone.
     [[low, last]] = read("SELECT (SELECT min(id) FROM jobs), (SELECT max(id) FROM jobs)")
     if last is None:
         return 1
@@ -106,7 +109,7 @@ def _first_at(read: Read, moment: float) -> int:
 
 
 def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[str], list[Any]]:
-    """The conditions of the filter besides projects and states, with their values."""
+    """Return the conditions of the filter besides projects and states, with their values."""
     conditions: list[str] = []
     values: list[Any] = []
     if where.algorithm:
@@ -139,7 +142,7 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
 def _are_most(read: Read, where: JobFilter) -> bool:
     """Return whether most jobs are of the wanted projects, and the filter has an index of its own.
 
-    If so, that index is the better one, since most of its entries match.
+    Then that index is the better one, since most of its entries match.
     """
     if not where.projects or not (where.algorithm or where.name_prefix):
         return False

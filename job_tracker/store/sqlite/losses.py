@@ -59,7 +59,7 @@ class LossWatch:
         )
 
     def _consequence(self, lost: Mapping[Path, Loss]) -> str:
-        """Return which acknowledged jobs are safe, and what to do."""
+        """Return which acknowledged jobs are safe, and how to proceed."""
         path, wal, lock = self._path, wal_of(self._path), lock_of(self._path)
         if path in lost:
             return (

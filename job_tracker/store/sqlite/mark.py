@@ -88,13 +88,14 @@ class Marker:
             _skip_ids(path, connection, last, before.last_id)
             last = before.last_id
         self._mark = Mark(store_id, last, is_exact=True)
-        # How many more ids the mark covers, at least: a reserved id is free again after a rollback.
+        # The number of further ids that the mark covers, at least: a reserved id is free again after a
+        # rollback.
         self._free = 0
         if self._mark != before:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
-        """Record durably that the next id may be in use, so that this is known even if the log is lost."""
+        """Record durably that the next id may be in use. Then this is known even if the log is lost."""
         if not self._free:
             following = self._last_id(connection) + 1
             if self._mark.is_exact or following > self._mark.last_id:
@@ -110,7 +111,7 @@ class Marker:
         self._free = 0
 
     def settle(self, connection: sqlite3.Connection) -> None:
-        """Record that the last id is exact. The log is about to be moved into the database."""
+        """Record that the last id is exact, before the log is moved into the database."""
         exact = Mark(self._mark.store_id, self._last_id(connection), is_exact=True)
         if exact != self._mark:
             self._write(exact)

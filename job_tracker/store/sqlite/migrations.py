@@ -1,4 +1,4 @@
-"""The tables of the job store, as the migrations of files of earlier versions."""
+"""The tables of the job store, as migrations from each earlier version."""
 
 # Each entry migrates a file from version i to version i + 1. Released entries never change.
 #

@@ -1,4 +1,4 @@
-"""How the parts of a SQLite store read: the store gives each its function."""
+"""The function by which each part of a SQLite store reads. The store passes it in."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable

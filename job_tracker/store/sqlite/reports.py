@@ -23,7 +23,7 @@ from job_tracker.store import encoding
 from job_tracker.store.sqlite import rows
 
 _NAN = -sys.float_info.max
-"""Stands for NaN in the table of points, for which SQLite has no value. Reports have no number as small."""
+"""Stands for NaN in the table of points, since SQLite has no NaN. No reported number is as small."""
 
 
 def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
@@ -45,7 +45,7 @@ def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
 
 
 def series_of(found: Iterable[sqlite3.Row]) -> list[MetricSeries]:
-    """Return the series in rows of SERIES, in their order."""
+    """Return the series of rows of SERIES, in the order of the rows."""
     return [
         MetricSeries(name, tuple(map(_point, points))) for name, points in groupby(found, key=itemgetter(0))
     ]

@@ -42,8 +42,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
     """Open the file, and create or migrate its tables.
 
     Raises StoreRefused, and changes nothing, for a file that is damaged, was made by another program, was
-    written by a newer version, has the write-ahead log of another database beside it, or has no jobs
-    although folders in `used` show that there were some.
+    written by a newer version, or has the write-ahead log of another database beside it. The same holds for a
+    file without jobs if folders in `used` show that there were some.
     """
     try:
         before = mark.read(path)
@@ -90,7 +90,7 @@ def refuse_what_is_not_ours(path: Path) -> None:
 
 
 def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
-    """Raise StoreRefused if the file never had a job, but its log or folders show that jobs existed."""
+    """Raise StoreRefused if the file never had a job, although its log or folders show that jobs existed."""
     wal = files.wal_of(path)
     if not mark.has_content(path) and mark.has_content(wal):
         raise StoreRefused(
@@ -112,7 +112,7 @@ def _refuse_as_empty(path: Path, used: Sequence[Path]) -> None:
 
 
 def has_had_jobs(path: Path) -> bool:
-    """Return whether the file ever had a job. The sequence of ids survives the deletion of jobs."""
+    """Return whether the file ever had a job. The sequence of ids is kept when jobs are deleted."""
     if not mark.has_content(path):
         return False
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:

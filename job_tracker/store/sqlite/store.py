@@ -81,8 +81,8 @@ class SqliteStore(
     async def open(cls, path: Path, used: Sequence[Path] = ()) -> "SqliteStore":
         """Open or create the file.
 
-        Raises StoreRefused if it is in use, damaged, foreign or too new, or if it never had a job although
-        there are folders that jobs have `used`.
+        Raises StoreRefused if it is in use, damaged, of another program, or too new. The same holds if it
+        never had a job although there are folders that jobs have `used`.
         """
         lock = files.lock(path)
         try:
@@ -149,7 +149,7 @@ class SqliteStore(
         return job
 
     def _know(self, job: Job, spec_size: int) -> None:
-        """Keep a job in the cache, in the place of the one that was put there first."""
+        """Keep a job in the cache, and remove the oldest entry if the cache is full."""
         if spec_size > _LARGEST_KNOWN:
             return
         if len(self._known) >= _MAX_KNOWN:

@@ -35,7 +35,7 @@ class Submission:
         in_queue: int | None,
         project_must_be_stored: bool,
     ) -> None:
-        """`in_all`, `in_project`, `of_caller` and `in_queue` are the most queued jobs; None: any number."""
+        """`in_all`, `in_project`, `of_caller` and `in_queue` bound the queued jobs; None: no limit."""
         self._job = job
         self._in_all, self._in_project, self._of_caller = in_all, in_project, of_caller
         self._project_must_be_stored = project_must_be_stored
@@ -89,8 +89,8 @@ class Submission:
 def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
     """Return the statement that inserts a job with these columns if the conditions hold.
 
-    It is a single statement, since in each statement the event loop may have to wait for the GIL several
-    times.
+    It is a single statement, since the event loop may have to wait for the GIL several times in each
+    statement.
     """
     # Only text of our own is in the statement; every value is bound.
     return (

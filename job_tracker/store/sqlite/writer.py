@@ -18,7 +18,7 @@ Operation = Callable[[sqlite3.Connection], Result]
 
 _LARGEST_BATCH = 512
 _LOAD = 8
-"""Operations in a commit from which on the next commit waits for as many."""
+"""From this number of operations in a commit on, the next commit waits for as many."""
 _PATIENCE = 0.01
 """Seconds that it waits at most."""
 _DAMAGED = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
@@ -34,7 +34,7 @@ class _Pending:
     is_written: bool = False
     """Whether readers may see the write already.
 
-    Its caller gets an error all the same, since it may not be durable.
+    Its caller still gets an error, since the write may not be durable.
     """
 
 
@@ -54,8 +54,8 @@ class GroupCommitter:
     """Runs operations in order, each atomically, on the only connection that writes.
 
     The operations that come during a commit wait for the next one. A commit takes as much CPU time as about
-    ten operations: so under load, the next one also waits until as many operations are there as the last one
-    had, but not for long.
+    ten operations. So under load, the next commit waits, for a short time, until as many operations have come
+    as the last one had.
 
     An operation must check first and write afterwards: one that raises a TrackerError has written nothing.
     Its result reaches the caller once it is durable.
@@ -69,8 +69,9 @@ class GroupCommitter:
     ) -> None:
         """Insert `rows` in each transaction, after its operations.
 
-        Call `check` before each commit, and again after the commit, before any caller is answered. It raises
-        StoreUnavailable if this commit may not be durable, and StoreLost if no later commit can be, either.
+        `check` is called before each commit, and again after the commit, before any caller is answered. It
+        raises StoreUnavailable if this commit may not be durable, and StoreLost if no later commit can be
+        durable, either.
         """
         self._connection = connection
         self._check = check
@@ -118,7 +119,7 @@ class GroupCommitter:
             self._next = self._next or self._loop.call_later(_PATIENCE, self._commit_soon)
         elif len(self._waiting) == self._expected or self._next is None:
             self._forget_next()
-            # Not at once, so that the other callers that the event loop is about to run share the commit.
+            # Not at once: the other callers that the event loop is about to run can then share the commit.
             self._next = self._loop.call_soon(self._commit_soon)
 
     def _commit_soon(self) -> None:

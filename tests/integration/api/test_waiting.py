@@ -1,4 +1,4 @@
-"""Why jobs wait, and the queue, over the wire."""
+"""Reasons why jobs wait, and the queue, over the wire."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Where the dashboard listens, and when there is none."""
+"""The address where the dashboard listens, and services without a dashboard."""
 
 import asyncio
 import socket

@@ -40,7 +40,7 @@ class ToySettings(Config):
 
 
 class ToyRecipe(Config):
-    """How an algorithm runs: the table algorithms.NAME.toy."""
+    """The recipe by which an algorithm runs: the table algorithms.NAME.toy."""
 
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
     nproc_per_node: int = Field(default=1, ge=1, le=1)

@@ -103,7 +103,7 @@ class Launcher:
 
 
 def _finds_the_same_libraries(environment: Mapping[str, str]) -> bool:
-    """Whether a process with this environment would import what the fork servers have imported."""
+    """Return whether a process with this environment would import what the fork servers have imported."""
     known = {"", str(_ROOT), str(_ROOT / "trainer_images"), *_PYTHONPATH}
     return (
         environment.items() >= forkserver.ENVIRONMENT.items()

@@ -1,4 +1,4 @@
-"""Whether a gang can ever start: within the capacity, the quotas, and what others lend."""
+"""Checks whether a gang can ever start: within the capacity, the quotas, and what others lend."""
 
 from typing import Any
 

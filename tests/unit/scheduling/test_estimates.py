@@ -1,4 +1,4 @@
-"""When jobs are expected to start."""
+"""Expected starts of jobs."""
 
 import time
 

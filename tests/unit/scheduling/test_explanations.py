@@ -1,4 +1,4 @@
-"""Why jobs wait: reasons, holders and estimates in any state."""
+"""Reasons why jobs wait, holders and estimates, in any state."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How many jobs wait for each reason."""
+"""Numbers of jobs that wait for each reason."""
 
 from job_tracker.scheduling.model import Gang, Part, Plan, Promise, Reason, Reserve
 from job_tracker.scheduling.reasons import SENTENCES, binding_reasons, counts_by_reason

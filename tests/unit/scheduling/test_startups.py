@@ -1,4 +1,4 @@
-"""How long attempts take to get going: by the job's own attempts, else by its algorithm."""
+"""Learned startup times of attempts: from the job's own attempts, else from its algorithm's."""
 
 from dataclasses import replace
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Where ranks stand as seen from outside: real processes, and hostile output."""
+"""Positions of ranks as seen from outside: real processes, and hostile output."""
 
 import asyncio
 import json

@@ -1,8 +1,9 @@
 """A two-level all-reduce (Jia et al., arXiv:1807.11205, 2018): within nodes, then between their leaders.
 
 It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only k use the slow
-links, in 2 (k - 1) steps instead of 2 (n - 1). Within a node the tensor goes to the leader and back along a
-binomial tree, or in chunks around a ring, as in the paper: then no process sends it more than twice there.
+links, in 2 (k - 1) steps instead of 2 (n - 1). Within a node, the tensor goes to the leader and back along a
+binomial tree. Alternatively, as in the paper, it goes in chunks around a ring. Then no process sends it more
+than twice there.
 """
 
 import torch
@@ -47,7 +48,7 @@ def _broadcast(tensor: Tensor, wire: Wire) -> None:
 
 
 def _reduce_in_ring(tensor: Tensor, wire: Wire) -> None:
-    """Compute the sum in rank 0. While a chunk is passed on, the next one comes."""
+    """Compute the sum in rank 0. While one chunk is passed on, the next one arrives."""
     chunks = tensor.tensor_split(wire.size)
     received = torch.empty_like(chunks[0])
     for chunk in chunks:

@@ -66,8 +66,8 @@ def halving_doubling(rank: int, size: int) -> Traffic:
 def binary_blocks(rank: int, size: int) -> Traffic:
     """Return the traffic after Rabenseifner and Träff 2004: halving and doubling within each block.
 
-    A process also sends its part to the next larger block, in as many messages as that is times larger, and
-    the sum of its part to one process of the next smaller block.
+    A process also sends its part to the next larger block, which is some times larger, in as many messages.
+    It sends the sum of its part to one process of the next smaller block.
     """
     blocks = [1 << bit for bit in reversed(range(size.bit_length())) if size >> bit & 1]
     place = next(place for place in range(len(blocks)) if rank < sum(blocks[: place + 1]))
@@ -93,7 +93,7 @@ def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
 
 
 def hierarchical_ring(rank: int, size: int, node_size: int) -> Traffic:
-    """Return the traffic after Jia et al. 2018: a node of m passes on m chunks, to the leader and from it."""
+    """Return the traffic after Jia et al. 2018: a node of m passes m chunks to the leader and back."""
     place = rank % node_size
     in_node = min(node_size, size - (rank - place))
     passed = (place > 0) + (place < in_node - 1)

@@ -4,8 +4,8 @@
 * `synchrony` names the ways in which servers wait for workers, with a rule for each;
 * `server` applies gradients by a rule, and computes their staleness, without communication;
 * `shards` divides the weights and the optimizer's state, and `flat` makes vectors of a model's tensors;
-* `messages` lists what processes send to each other, and `transport` sends it;
-* `replica` is a server or a standby, `leader` orders what all servers take, `worker` asks for weights: these
-  three handle messages without a network, so a test can lose any process between any two of them;
+* `messages` lists the messages between processes, and `transport` sends them;
+* `replica` is a server or a standby, `leader` orders the gradients for all servers, and `worker` asks for
+  weights. These three handle messages without a network, so a test can lose any process between any two;
 * `running` has their loops.
 """

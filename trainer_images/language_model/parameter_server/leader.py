@@ -1,4 +1,4 @@
-"""The decisions of the leading server for all: when each gradient is taken, and which losses are bearable."""
+"""The leading server's decisions: the order of gradients, and which losses of processes are bearable."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ class History:
         self.last = dict.fromkeys(workers, 0)
         """The number of the last gradient of each worker."""
         self._recent: deque[Order] = deque(maxlen=len(workers))
-        """A server is behind by one gradient of each worker at most, since workers wait for all servers."""
+        """A server is behind by at most one gradient of each worker, since workers wait for all servers."""
 
     def note(self, order: Order) -> None:
         """Note that a gradient is taken."""
@@ -61,7 +61,10 @@ class Leader:
         """The bytes that the server of each shard had sent and received when it last spoke."""
 
     def has(self, shard: int, order: Order, traffic: tuple[int, int]) -> list[Order]:
-        """Note that the server of a shard has a gradient. Return it if all have it now."""
+        """Record that the server of a shard has a gradient.
+
+        Return the gradient if all servers have it now.
+        """
         self.traffic[shard] = traffic
         worker, number = order
         if number <= self._ordered[worker]:
@@ -80,7 +83,7 @@ class Leader:
             self._post.send(server, Message(Kind.TAKE, order))
 
     def welcome(self, server: int, ordered: int) -> None:
-        """Send a server what it has missed: one of the two has just taken over."""
+        """Send a server the orders that it has missed. It, or the leader, has just taken over."""
         shard = self._roles.shard_of(server)
         self._servers[shard] = server
         for shards in self._have.values():
@@ -97,7 +100,7 @@ class Leader:
             del self._servers[shard]
 
     def lose_worker(self, worker: int, left: int) -> None:
-        """Go on with the workers that are left. Raises GroupError if they are too few."""
+        """Continue with the remaining workers. Raises GroupError if there are too few."""
         needed = self._rule.speculates_after or (self._rule.gradients if self._rule.in_step else 1)
         if left < needed:
             raise GroupError(

@@ -1,9 +1,9 @@
-"""A server or a standby of one shard: what it does with each message, without a network.
+"""A server or a standby of one shard: its reaction to each message, without a network.
 
 All servers take the same gradients in the same order, so their shards are those of a single server. The
 leader orders a gradient to be taken once all servers have it. A server first sends a copy to its standby, and
-takes the gradient once the standby has: workers never see an update that the standby lacks. Results depend
-only on the order, so a standby that takes over goes on as the server would have.
+takes the gradient once the standby has taken it. So workers never see an update that the standby lacks.
+Results depend only on the order, so a standby that takes over continues as the server would have.
 
 M. Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014: servers with ranges
 of the weights, and an answer only after the copy.
@@ -32,7 +32,7 @@ class Gradient(NamedTuple):
 class Replica:
     """One process that holds a shard.
 
-    `start` comes first. Then `receive` and `lose` handle what happens, and `advance` takes gradients.
+    `start` comes first. Then `receive` and `lose` handle events, and `advance` takes gradients.
     """
 
     def __init__(
@@ -62,13 +62,15 @@ class Replica:
         self._finished: set[int] = set()
         """The peers that have said farewell."""
         self._early: list[tuple[int, Message]] = []
-        """Messages to a standby that has not taken over yet: others may notice the loss first."""
+        """Messages to a standby that has not taken over yet: senders may notice the loss of the server
+        first."""
         self._arrived: dict[int, Gradient] = {}
         """The gradients that are not ordered yet, by worker."""
         self._orders: deque[Order | None] = deque()
         """The gradients to take. None is the leader's wish for the state."""
         self._copied: deque[Gradient] = deque()
-        """The gradients of which the standby has been sent a copy. They are taken once it has taken it."""
+        """The gradients whose copies were sent to the standby. They are taken here once the standby has taken
+        them."""
         self._confirmed = 0
         """The number of them that the standby has taken."""
         self._history = History(roles.workers)
@@ -155,7 +157,7 @@ class Replica:
             self._bear(peer)
 
     def advance(self) -> bool:
-        """Take the next gradient if its turn has come. Returns whether it had."""
+        """Take the next gradient if it is ready. Return whether it was."""
         self._copy()
         if not self._copied or (self._standby is not None and not self._confirmed):
             return False
@@ -167,7 +169,7 @@ class Replica:
         return True
 
     def _copy(self) -> None:
-        """Send copies of the gradients that are ordered, as far as they have arrived, to the standby."""
+        """Send the standby copies of the ordered gradients, as far as they have arrived."""
         while self._orders:
             order = self._orders[0]
             if order is None:
@@ -246,7 +248,7 @@ class Replica:
             self.receive(sender, message)
 
     def _introduce(self) -> None:
-        """Let a leader know this server, which has just taken over, or learned that the leader has."""
+        """Introduce this server to a leader: one of the two has just taken over."""
         self._orders = deque(order for order in self._orders if order is not None)
         ordered = self._history.count + len(self._copied) + len(self._orders)
         self._post.send(self.leading, Message(Kind.HERE, (ordered,)))

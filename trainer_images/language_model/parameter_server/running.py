@@ -41,8 +41,8 @@ def work(
 ) -> int:
     """Compute gradients of `model` until the weights have had all updates, and return their number.
 
-    `learn` takes the number of updates of the weights and a share of the batch, computes the gradients of
-    that share in the model, and returns the loss; for share -1, those of this worker's next batch. At the
+    `learn` takes the number of updates of the weights and a share of the batch. It computes the gradients of
+    that share in the model, and returns the loss. For share -1, the share is this worker's next batch. At the
     end, the model has the last weights. Raises GroupError if a server is lost that has no standby.
     """
     count = 0

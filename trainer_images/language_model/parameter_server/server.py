@@ -129,7 +129,7 @@ class ParameterServer:
             yield worker
 
     def _next_share(self) -> int | None:
-        """Return a share that no worker computes, or else the one that fewest do, if it may be repeated."""
+        """Return a share that no worker computes, or one that the fewest do, if it may be repeated."""
         done = {push.worker for push in self._pushes}
         copies = Counter(share for version, share in self._shares.values() if version == self.version)
         left = [share for share in range(self.rule.gradients) if share not in done]
@@ -146,7 +146,7 @@ class ParameterServer:
         return gradient
 
     def _update(self) -> Update:
-        # Sums are rounded, so a fixed order, instead of the order of arrival, makes runs reproducible.
+        # Sums are rounded. So a fixed order, instead of the order of arrival, makes runs reproducible.
         pushes = sorted(self._pushes, key=lambda push: push.worker)
         self._pushes.clear()
         self.version += 1

@@ -17,7 +17,7 @@ COMPENSATION = 0.04
 
 
 class Synchrony(StrEnum):
-    """How far workers may run ahead of each other."""
+    """The number of steps that workers may run ahead of each other."""
 
     SYNCHRONOUS = "synchronous"
     """An update takes one gradient from each worker, and all workers wait for it."""
@@ -42,14 +42,14 @@ class Synchrony(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """When a server updates the weights, and how it corrects gradients."""
+    """The rule by which a server updates the weights and corrects gradients."""
 
     gradients: int
     """The number of gradients of an update, which takes their mean."""
     in_step: bool = False
     """Whether workers wait for the update. If so, stale gradients are dropped."""
     speculates_after: int = 0
-    """The number of shares of the batch with a gradient from which on idle workers start the others again.
+    """The number of shares with a gradient after which idle workers start the others again.
 
     0: a worker computes the gradient of its own share only.
     """

@@ -1,6 +1,6 @@
-"""Delivers messages between processes over gloo, and notices the loss of each peer by itself.
+"""Delivers messages between processes over gloo, and notices the loss of each peer independently.
 
-A thread per peer receives. The connections of gloo fail one by one, so that a dead peer disturbs no other.
+A thread per peer receives. The connections of gloo fail one by one, so a dead peer disturbs no other.
 """
 
 import queue
@@ -18,8 +18,8 @@ from language_model.parameter_server.messages import Kind, Message
 
 _NUMBERS = 4
 _UNBOUNDED = timedelta(days=3650)
-"""A peer may be silent as long as another one speaks: Mailbox has the time-out. If an exchange of gloo times
-out, it closes all connections of the group."""
+"""The time-out of gloo, which never ends. If an exchange of gloo timed out, gloo would close all connections
+of the group. But a peer may be silent as long as another one speaks. So Mailbox has the time-out."""
 
 
 def new_group() -> dist.ProcessGroup:
@@ -72,7 +72,7 @@ class Mailbox:
         return tuple(count.total() - count[Kind.STATE] for count in (self.sent, self.received))  # type: ignore[return-value]
 
     def send(self, peer: int, message: Message) -> None:
-        """Send a message. It is lost if the peer is, of which `next` tells."""
+        """Send a message. It is lost if the peer is lost; then `next` reports that."""
         size = -1 if message.tensor is None else message.tensor.numel()
         numbers = [message.kind, size, *message.numbers]
         header = torch.tensor(numbers + [0] * (_NUMBERS + 2 - len(numbers)))
@@ -85,7 +85,7 @@ class Mailbox:
         self.sent[message.kind] += _size_of(header, message.tensor)
 
     def next(self) -> tuple[int, Message | None]:
-        """Wait for the next message, and return it with its sender; None if that is lost.
+        """Return the next message with its sender; None in place of one from a lost peer.
 
         Raises GroupError if all peers are silent for too long.
         """

@@ -1,4 +1,4 @@
-"""A worker: which weights it waits for, and what it does if a server is lost, without a network."""
+"""A worker: the weights that it waits for, and its reaction to the loss of a server, without a network."""
 
 from typing import NamedTuple
 
@@ -66,7 +66,7 @@ class Worker:
             self._weights[self._roles.shard_of(sender)] = message
 
     def lose(self, peer: int) -> None:
-        """Go on with the standby of a lost server. Raises GroupError if there is none."""
+        """Continue with the standby of a lost server. Raises GroupError if there is none."""
         self._lost.add(peer)
         self._roles.check_servers(self._lost)
         shard = self._roles.shard_of(peer)

@@ -163,7 +163,7 @@ def _is_of_training(content: object) -> bool:
 
 @contextmanager
 def _messages_printed() -> Iterator[None]:
-    """Print messages of the kit during the block, unless the program lets them be shown itself."""
+    """Print messages of the kit during the block, unless the program configures their output itself."""
     log = logging.getLogger("trainer_kit")
     if log.isEnabledFor(logging.INFO):
         yield

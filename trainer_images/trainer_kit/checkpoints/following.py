@@ -1,4 +1,4 @@
-"""The end of a process that saves nothing itself, but that another one needs for the last checkpoint."""
+"""The end of a process that saves nothing itself, but that another process needs for its last checkpoint."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,10 @@ from trainer_kit.termination import Terminated
 
 @contextmanager
 def ending_with_leader() -> Iterator[None]:
-    """Defer SIGTERM, since the leader needs this process for its last checkpoint, and lets it end then."""
+    """Defer SIGTERM, since the leader needs this process for its last checkpoint.
+
+    The leader then lets it end.
+    """
     settings = Settings.from_environment()
     if settings.uri is None:
         yield

@@ -1,4 +1,4 @@
-"""The form of a state: how it becomes the parts of a checkpoint, and is restored from them."""
+"""The form of a state: its conversion into the parts of a checkpoint, and back."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar
@@ -28,9 +28,9 @@ class Form(Protocol[S]):
     def opened(
         self, folder: CheckpointFolder, checkpoint: Checkpoint, manifest: Manifest
     ) -> Callable[[], None]:
-        """Read what the parts contain, and return a function that restores the state from them.
+        """Read the contents of the parts, and return a function that restores the state from them.
 
         Every process calls both. Raises DamagedError in all of them, and UntrustedTypeError. The function
-        raises UnfitError if the state differs from the saved one, whose content is then undefined.
+        raises UnfitError if the state differs from the saved one. Its content is then undefined.
         """
         ...

@@ -1,7 +1,7 @@
 """The groups of the frameworks, as `arrays.kept` needs them: each lets its processes exchange values.
 
-All that a group needs is a sum of arrays over its processes. So it works with any framework that averages
-gradients: pass its own function to `Summing`.
+A group only needs a sum of arrays over its processes. So it works with any framework that averages gradients:
+pass its own function to `Summing`.
 """
 
 import importlib
@@ -45,7 +45,8 @@ class Summing(Exchange):
         own = np.zeros(4 * room, np.uint8)
         own[: len(content)] = np.frombuffer(content, np.uint8)
         rows = self._rows(own.view(np.int32)).view(np.uint8)
-        # From processes of this training, which could do as they like anyway; no storage is involved.
+        # The data is from processes of this training, which could run any code anyway. No storage is
+        # involved.
         return [pickle.loads(row[:length].tobytes()) for row, length in zip(rows, lengths, strict=True)]  # noqa: S301
 
     def _rows(self, own: Integers) -> Integers:

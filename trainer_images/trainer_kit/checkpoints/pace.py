@@ -1,4 +1,4 @@
-"""Decides when the next checkpoint is due, and how often the processes exchange that."""
+"""Decides when the next checkpoint is due, and how often the processes exchange this decision."""
 
 import time
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Pace:
         return (self._clock() - self._looked_at) / max(1, step - self._looked_step)
 
     def looked(self, step: int, slowest: float) -> None:
-        """Note an exchange after this step. `slowest` is the maximum of the processes' times per step."""
+        """Record an exchange after this step. `slowest` is the maximum of the processes' times per step."""
         pause = max(1, min(int(LOOK_SECONDS / max(slowest, 1e-6)), 2 * (step - self._looked_step)))
         self._looked_step, self._looked_at = step, self._clock()
         self._next_look = step + pause
@@ -52,5 +52,5 @@ class Pace:
             self._next_look = min(self._next_look, due)
 
     def saved(self, step: int) -> None:
-        """Note the start of a save. The next one is due after a full period, even if this one fails."""
+        """Record the start of a save. The next one is due after a full period, even if this one fails."""
         self._saved_step, self._saved_at = step, self._clock()

@@ -148,7 +148,7 @@ class Saver:
 
 
 class Follower(Saver):
-    """Takes part in the copies of a rank 0 that writes alone."""
+    """Takes part in the copies, while rank 0 alone writes them."""
 
     def start(self, step: int) -> None:  # noqa: ARG002  # see Saver
         """Take part in a copy."""

@@ -1,8 +1,9 @@
 """Staged datasets that stay on the disk of a machine, up to a size, for all processes and jobs there.
 
-A dataset is a folder, named by a key. A process that uses it holds a shared lock on its lock file, and it is
-removed only under an exclusive one. It is filled under another name and renamed, so it is complete. Until
-then, the process that fills it holds a lock on that folder; one without a lock is what a killed one has left.
+A dataset is a folder, named by a key. A process that uses it holds a shared lock on its lock file. Removing
+it needs an exclusive lock. A dataset is filled under another name and then renamed, so it is always complete.
+Until then, the process that fills it holds a lock on that folder. So a folder without a lock was left by a
+killed process.
 """
 
 import fcntl
@@ -18,7 +19,7 @@ from trainer_kit.errors import DataError, StorageError
 from trainer_kit.staging.pieces import files_in
 
 _NAME: Final = "trainer-kit-staging"
-"""The folder of the datasets within the given one, which may have other files."""
+"""The folder of the datasets within the given folder, which may have other files."""
 _LOCK: Final = ".lock"
 _PARTIAL: Final = ".partial"
 
@@ -27,7 +28,7 @@ class Kept:
     """The datasets in a folder."""
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
-        """Raises StorageError if the folder cannot be made."""
+        """Create the folder. Raises StorageError if that fails."""
         self.folder = folder / _NAME
         self._most = most_bytes
         try:
@@ -47,10 +48,10 @@ class Kept:
             yield folder
 
     def make_room(self, size: int, key: str) -> None:
-        """Remove datasets that are not in use until this one fits, the least recently used first.
+        """Remove datasets that are not in use, the least recently used first, until this one fits.
 
-        What other processes of this machine bring of the same dataset does not count: one copy stays.
-        Raises DataError if it does not fit.
+        Copies of the same dataset that other processes of this machine bring do not count, since one copy
+        stays. Raises DataError if it does not fit.
         """
         if size > self._most:
             raise DataError(
@@ -72,14 +73,14 @@ class Kept:
 
     @contextmanager
     def filling(self, key: str) -> Iterator[Path]:
-        """Yield a new folder, which becomes the dataset at the end of the `with` block if that succeeds.
+        """Yield a new folder, which becomes the dataset at the end of the `with` block if the block succeeds.
 
-        It does not if another process has filled the dataset meanwhile: then that stays.
+        If another process has filled the dataset meanwhile, that one stays instead.
         """
         partial = self.folder / f"{key}.{secrets.token_hex(4)}{_PARTIAL}"
         with ExitStack() as filled:
             filled.callback(shutil.rmtree, partial, ignore_errors=True)
-            with _held(self.folder, fcntl.LOCK_EX):  # no process looks for what is left meanwhile
+            with _held(self.folder, fcntl.LOCK_EX):  # meanwhile, no other process looks for remains
                 partial.mkdir()
                 filled.enter_context(_held(partial, fcntl.LOCK_EX))
             yield partial
@@ -94,7 +95,7 @@ class Kept:
         shutil.rmtree(aside, ignore_errors=True)
 
     def _removed(self, path: Path) -> bool:
-        """Remove a dataset, or what a killed process has left of one, unless it is in use."""
+        """Remove a dataset, or the remains that a killed process has left, unless it is in use."""
         lock = path if _is_partial(path) else self._lock_of(path.name)
         try:
             with _held(lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -106,13 +107,13 @@ class Kept:
         return not path.exists()
 
     def _lock_of(self, key: str) -> Path:
-        # The file stays: a lock on a file that another process has removed would protect nothing.
+        # The file stays: if another process removed it, a lock on it would protect nothing.
         return self.folder / f"{key}{_LOCK}"
 
 
 @contextmanager
 def _held(path: Path, how: int) -> Iterator[None]:
-    """Hold a lock on a file or a folder. With LOCK_NB, raises BlockingIOError if another process does."""
+    """Hold a lock on a file or a folder. With LOCK_NB, raises BlockingIOError if another process holds it."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(opened, how)

@@ -46,7 +46,7 @@ class Peers:
         return room
 
     def pass_on(self, outgoing: Tensor | None, incoming: Tensor | None) -> None:
-        """Send to the next rank and receive from the one before at once, so that a ring cannot deadlock."""
+        """Send to the next rank, and at once receive from the one before, so that a ring cannot deadlock."""
         operations = []
         if outgoing is not None:
             operations.append(dist.P2POp(dist.isend, outgoing, (self.rank + 1) % self.size))

@@ -14,7 +14,7 @@ from trainer_kit.errors import DataError, StorageError
 LEAST, PIECE = 64 << 10, 4 << 20
 """Bytes of the smallest piece, and of the largest. A rank holds about three pieces in memory at a time."""
 _EACH = 4
-"""Pieces of each rank: if there are fewer than ranks, some have nothing to read."""
+"""The number of pieces of each rank. With fewer pieces than ranks, some ranks would have nothing to read."""
 
 
 class File(NamedTuple):

@@ -33,9 +33,11 @@ _NONE = bytes(hashlib.sha256().digest_size)
 def staged(group: Group, uri: str, reporter: Reporter, settings: Settings | None = None) -> Iterator[str]:
     """Yield the local folder that has all files of the folder `uri`; with DATA_STAGING=none, `uri` itself.
 
-    Every rank must call this. It reports what the group has read from storage and what its busiest rank has
-    sent. Raises DataError if there are no files, if they differ from their hashes or between ranks, or do not
-    fit on the disk; StorageError if storage or the disk fails; GroupError if a rank is lost.
+    Every rank must call this. It reports the bytes that the group has read from storage, and those that its
+    busiest rank has sent.
+
+    Raises DataError if there are no files, if they differ from their hashes or between ranks, or if they do
+    not fit on the disk. Raises StorageError if storage or the disk fails, and GroupError if a rank is lost.
     """
     settings = settings or Settings.from_environment()
     if settings.way is Way.NONE:
@@ -62,7 +64,7 @@ def staged(group: Group, uri: str, reporter: Reporter, settings: Settings | None
 
 @contextmanager
 def _present(files: list[File], uri: str, settings: Settings, source: Source, peers: Peers) -> Iterator[Path]:
-    """Yield a folder with the files, which all ranks have then."""
+    """Yield a folder with the files, once all ranks have them."""
     if settings.folder is None:
         with TemporaryDirectory(prefix="staging-") as scratch:
             _fill(Path(scratch), files, uri, settings.way, source, peers)
@@ -75,7 +77,7 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
     with kept.used(key) as entry:
         was_there, here = entry.exists(), _digest_of_kept(entry, files)
         if was_there and here == _NONE:
-            kept.forget(key)  # at once: another job may bring it while these ranks wait for each other
+            kept.forget(key)  # at once: another job may bring it while these ranks wait
         of_each = peers.of_each(here)
         if _NONE in of_each or len(set(of_each)) > 1:  # all ranks take part, even those that have it
             if here == _NONE:
@@ -85,7 +87,7 @@ def _present(files: list[File], uri: str, settings: Settings, source: Source, pe
                 of_files = sums.written(_fill(partial / _DATA, files, uri, settings.way, source, peers))
                 (partial / sums.NAME).write_text(of_files)
                 if here not in (_NONE, hashlib.sha256(of_files.encode()).digest()):
-                    kept.forget(key)  # it differs from what is in storage
+                    kept.forget(key)  # it differs from storage
         yield entry / _DATA
 
 

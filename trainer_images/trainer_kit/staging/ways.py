@@ -20,7 +20,7 @@ from trainer_kit.staging.pieces import Piece, size_of
 
 
 class Way(StrEnum):
-    """How the data gets to the ranks."""
+    """The way in which the data gets to the ranks."""
 
     NONE = "none"
     """It stays in storage. The program reads it there."""
@@ -29,7 +29,7 @@ class Way(StrEnum):
     BROADCAST = "broadcast"
     """Rank 0 reads it. It goes down a binomial tree."""
     RELAY = "relay"
-    """Rank 0 reads it. Each rank passes it on to the next."""
+    """Rank 0 reads each piece. Each rank passes it on to the next."""
     SHARDS = "shards"
     """Each rank reads a share. All shares go around a ring."""
 

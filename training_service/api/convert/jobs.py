@@ -32,14 +32,14 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 
 
 def entry_of(view: JobView) -> pb.GetTrainingStatusResponse:
-    """The status message of a job in a page, without its program, whose command may have 64 KiB."""
+    """Return the status message of a job in a page, without its program, whose command may have 64 KiB."""
     status = status_of(view)
     status.ClearField("program")
     return status
 
 
 def status_of(view: JobView) -> pb.GetTrainingStatusResponse:
-    """The status message of a job."""
+    """Return the status message of a job."""
     job, spec = view.job, view.job.spec
     paces = _paces(job)
     return pb.GetTrainingStatusResponse(
@@ -136,7 +136,10 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
 
 
 def _paces(job: Job) -> dict[int, pb.RankPace]:
-    """The pace of each rank that reports it. Of several processes, the one with the fewest steps counts."""
+    """Return the pace of each rank that reports it.
+
+    Of several processes, the one with the fewest steps counts.
+    """
     per_rank = job.spec.group.trainers.processes
     paces: dict[int, RankPace] = {}
     for pace in job.progress.ranks if job.progress else ():
@@ -158,7 +161,7 @@ def _paces(job: Job) -> dict[int, pb.RankPace]:
 
 
 def _progress(progress: Progress | None, *, goes_on: bool) -> pb.Progress | None:
-    """The progress message. It has the speed only if the job still `goes_on`."""
+    """Return the progress message. It has the speed only if the job still `goes_on`."""
     if progress is None:
         return None
     return pb.Progress(

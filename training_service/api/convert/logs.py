@@ -6,7 +6,7 @@ from training_service.api.convert.times import moment
 
 
 def logs_of(message: pb.GetTrainingLogsRequest) -> tuple[int, LogRequest]:
-    """The id of the job, and the selected log. Raises InvalidField."""
+    """Return the id of the job, and the selected log. Raises InvalidField."""
     return message.job_id, LogRequest(
         rank=message.rank,
         all_ranks=message.all_ranks,
@@ -19,7 +19,7 @@ def logs_of(message: pb.GetTrainingLogsRequest) -> tuple[int, LogRequest]:
 
 
 def log_of(piece: LogPiece, *, timestamps: bool) -> pb.GetTrainingLogsResponse:
-    """The message with a piece of a log."""
+    """Return the message with a piece of a log."""
     return pb.GetTrainingLogsResponse(
         text=piece.timed_text if timestamps else piece.text,
         rank=piece.rank,

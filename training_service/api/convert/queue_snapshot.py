@@ -13,12 +13,12 @@ from training_service._generated import training_service_pb2 as pb
 from training_service.api.convert.times import duration_of, time_of, timestamp
 
 MOST_BYTES: Final = 2 * 1024 * 1024
-"""Jobs beyond it are left out: those who submit them decide how much text describes them."""
+"""Jobs beyond this size are left out, since their submitters decide the length of the text about them."""
 _LARGEST = 2**63 - 1
 
 
 def queue_snapshot_of(snapshot: QueueSnapshot) -> pb.GetQueueSnapshotResponse:
-    """The message of the queue."""
+    """Return the message of the queue."""
     message = pb.GetQueueSnapshotResponse(
         taken_at=timestamp(snapshot.taken_at),
         flavors=map(_flavor, snapshot.flavors),

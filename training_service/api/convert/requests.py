@@ -19,7 +19,7 @@ _SENT = TypeAdapter(InstanceOptions)
 
 
 def request_of(message: pb.TrainRequest) -> JobRequest:
-    """The job request in a message."""
+    """Return the job request in a message."""
     metadata = message.metadata
     return JobRequest(
         algorithm=metadata.algorithm,
@@ -75,7 +75,7 @@ def _changes_of(message: pb.ProgramChanges) -> ProgramChanges:
 
 
 def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
-    """The fields of the retry policy that were sent."""
+    """Yield the fields of the retry policy that were sent."""
     if message.HasField("max_attempts"):
         yield "max_attempts", message.max_attempts
     if message.HasField("backoff"):
@@ -87,7 +87,7 @@ def _retry_of(message: pb.RetryPolicy) -> Iterator[tuple[str, Any]]:
 
 
 def request_for(job: Job) -> pb.TrainRequest:
-    """A request for the same job that does not depend on later defaults."""
+    """Return a request for the same job that does not depend on later defaults."""
     spec = job.spec
     retry, deadlines = spec.retry, spec.deadlines
     return pb.TrainRequest(
@@ -149,6 +149,6 @@ def _pod_options(sent: InstanceOptions) -> pb.PodOptions | None:
 
 
 def annotation_of(message: pb.AnnotateTrainingRequest) -> Annotation:
-    """The change of tags and note in a message."""
+    """Return the change of tags and note in a message."""
     note = message.note if message.HasField("note") else None
     return Annotation(tuple(message.add_tags), tuple(message.remove_tags), note)

@@ -10,7 +10,7 @@ from training_service.api.convert.times import timestamp
 
 
 def series_of(job_id: int, series: MetricSeries) -> pb.MetricSeries:
-    """The message with a series of a metric."""
+    """Return the message with a series of a metric."""
     points = (
         pb.MetricPoint(step=p.step, value=p.value, at=timestamp(p.at), attempt=p.attempt)
         for p in series.points
@@ -19,7 +19,7 @@ def series_of(job_id: int, series: MetricSeries) -> pb.MetricSeries:
 
 
 def made_by(job: Job, artifacts: Iterable[tuple[Artifact, bool]]) -> pb.GetTrainingArtifactsResponse:
-    """The message with the artifacts and the provenance of the model.
+    """Return the message with the artifacts and the provenance of the model.
 
     Each artifact says whether it is `fetchable`.
     """

@@ -1,4 +1,4 @@
-"""The sentences of the status message: where a job stands, and why."""
+"""The sentences of the status message: the state of a job, and the reason."""
 
 import math
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ _LONGEST_LAST_LINE = 200  # characters
 
 
 def message_of(view: JobView) -> str:
-    """Return the sentences that say where a job stands, for people."""
+    """Return the sentences about the state of a job, for people."""
     job = view.job
     if job.ending is not None and not job.state.is_terminal:
         if job.ending.state is JobState.BACKOFF:
@@ -49,7 +49,7 @@ def message_of(view: JobView) -> str:
 
 
 def _outlook(outlook: Outlook | None) -> str:
-    """Why a queued job waits, and when it may start."""
+    """Return a sentence on why a queued job waits, and when it may start."""
     if outlook is None or outlook.reason is Reason.PENDING:
         return ""
     why = f" {SENTENCES[outlook.reason]}"
@@ -88,7 +88,7 @@ def _why(job: Job) -> str:
 
 
 def _what_happened(why: Diagnosis) -> str:
-    """The summary and the cause, or else the last line of the evidence, which often names the cause."""
+    """Return the summary and the cause, or else the last line of the evidence: often, it names the cause."""
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
     if why.category is Category.STALLED:  # its evidence is stacks, of which the summary has the right line
@@ -105,7 +105,7 @@ def _of_attempts(job: Job) -> str:
 
 
 def _waiting(job: Job) -> str:
-    """The reason why the job is waiting, or why its first waiting rank is."""
+    """Return the reason why the job, or its first waiting rank, is waiting."""
     if job.waits_for:
         return f" It waits: {job.waits_for}."
     if job.is_gated and job.gate_note:

@@ -1,4 +1,4 @@
-"""Why jobs wait, and the queue as it stands."""
+"""Converts the queue, and the reasons why jobs wait."""
 
 import re
 
@@ -26,7 +26,7 @@ _TOKEN = re.compile(r"([a-z0-9-]{1,64})/(-?[0-9]{1,10})/([0-9]{1,18})")
 
 
 def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
-    """The message that says why a job waits."""
+    """Return the message that says why a job waits."""
     job, promise = explanation.job, explanation.promise
     return pb.ExplainTrainingResponse(
         job_id=job.id,
@@ -50,7 +50,7 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
 
 
 def queue_request_of(request: pb.GetQueueRequest) -> tuple[QueueFilter, int, Place | None]:
-    """The filter, the size of the page, and the place after which it begins. Raises InvalidField."""
+    """Return the filter, the size of the page, and the place after which it begins. Raises InvalidField."""
     project = project_of("project", request.project) if request.project else ""
     where = QueueFilter(project=project, queue=request.queue)
     limit = page_size(request.page_size)
@@ -65,7 +65,7 @@ def queue_request_of(request: pb.GetQueueRequest) -> tuple[QueueFilter, int, Pla
 
 
 def queue_of(page: QueuePage) -> pb.GetQueueResponse:
-    """The message with a page of the queue."""
+    """Return the message with a page of the queue."""
     return pb.GetQueueResponse(
         jobs=map(_waiting, page.jobs),
         queues=map(_standing, page.queues),

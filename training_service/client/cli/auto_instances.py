@@ -21,7 +21,7 @@ from training_service.client.scaling.worth import Prices, numbers_between, of_me
 from training_service.client.sweeps.settings import checked
 
 LEAST_PARAMETER = "MIN_INSTANCES"
-"""The parameter of elastic algorithms with the number of instances that a group goes on with."""
+"""The parameter of elastic algorithms for the number of instances with which a group continues."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Wish:
     prices: Prices
     metric: str
     enough: int
-    """Values of the metric after which each job of the study is ended."""
+    """The number of values of the metric after which each job of the study is ended."""
     folder: Path
     every: float
 
@@ -44,7 +44,7 @@ class Decision:
 
     instances: int
     parameters: Mapping[str, str]
-    """The parameters of the job; for an elastic algorithm with the lower bound, too."""
+    """The parameters of the job. For an elastic algorithm, they include the lower bound."""
     request_key: str
 
 

@@ -38,7 +38,7 @@ _CONFIG_VARIABLE = "TRAINING_SERVICE_CONFIG"
 
 
 class BackgroundService:
-    """The service of this user that trainctl starts and stops."""
+    """The background service of this user, which trainctl starts and stops."""
 
     def __init__(self, address: str = DEFAULT_ADDRESS) -> None:
         """`address` is on this machine."""
@@ -52,8 +52,8 @@ class BackgroundService:
     def is_wanted(self, connection: Connection) -> bool:
         """Return whether a call would fail only because no service was started.
 
-        A caller who names another place, files of TLS or a token means a certain service. While another
-        command starts the service, this waits: it listens before it has written the token.
+        A caller that gives another address, files of TLS or a token wants a certain service. While another
+        command starts the service, this waits: the service listens before it has written the token.
         """
         if connection != Connection(self.address):
             return False

@@ -1,8 +1,8 @@
 """Becomes a background service, after it has written its own pid to a file.
 
-It runs as `python -I -S background_starter.py RECORD COMMAND...`. So there is never a service without a
-record, even if trainctl is killed right after the start. The record has the pid, and the time when the
-process started in ticks since the machine did, which tells the process from a later one with the same pid.
+It runs as `python -I -S background_starter.py RECORD COMMAND...`. So a service always has a record, even if
+trainctl is killed right after the start. The record has the pid, and the start time of the process in ticks
+since the start of the machine. The time distinguishes the process from a later one with the same pid.
 """
 
 import os

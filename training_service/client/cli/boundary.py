@@ -34,7 +34,7 @@ def errors_reported() -> Iterator[None]:
         remark(explanation(error))
         raise typer.Exit(exit_codes.of_error(error)) from error
     except KeyboardInterrupt as interrupt:
-        # Those who press Ctrl-C know it; only what to do next is news.
+        # A user who presses Ctrl-C knows it, so only the next step is news.
         if notes := getattr(interrupt, "__notes__", ()):
             remark(". ".join(["interrupted", *notes]))
         raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -44,7 +44,7 @@ def errors_reported() -> Iterator[None]:
 
 
 def explanation(error: TrainingServiceError) -> str:
-    """Return one line that says what went wrong and what to do."""
+    """Return one line with the problem and the remedy."""
     notes = list(getattr(error, "__notes__", ()))
     if isinstance(error, Unreachable):
         notes.insert(0, _START_OR_FIND)

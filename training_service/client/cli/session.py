@@ -47,7 +47,7 @@ class Session:
         return f"{shlex.join(['trainctl', *self._options()])} {words}"
 
     def _options(self) -> list[str]:
-        """The options for the same service, as far as it is not the default."""
+        """Return the options for the same service, as far as it is not the default."""
         mine = self.connection
         options = [] if mine.address == connection().address else ["-a", mine.address]
         default = connection(mine.address)  # that of TLS depends on the address

@@ -15,7 +15,7 @@ from training_service.client.sweeps.settings import checked
 def create(
     file: Path | None, folder: Path | None, given: Mapping[str, Any], address: str, project: Callable[[], str]
 ) -> Path:
-    """Create the folder of a new sweep. Options override the file. `project` returns that of the jobs.
+    """Create the folder of a new sweep. Options override the file. `project` returns the project of its jobs.
 
     Raises BadParameter or InvalidRequest, which name the wrong setting, before the folder is created.
     """

@@ -163,7 +163,7 @@ def _print_event(session: Session, runner: Runner, record: Record, event: Event)
 
 @contextmanager
 def _resume_hint(session: Session, path: Path, runner: Runner) -> Iterator[None]:
-    """If the block is interrupted or fails, say how to resume the sweep. Its jobs go on."""
+    """Say how to resume the sweep if the block is interrupted or fails. The jobs of the sweep continue."""
     folder = shlex.quote(str(path))
     resume = session.command(f"sweep {folder} --resume")
     try:

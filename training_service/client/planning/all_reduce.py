@@ -53,7 +53,7 @@ def compared(training: Training, cluster: Cluster, choice: Choice) -> Comparison
 
 
 def _algorithms(cluster: Cluster, n: int, sent: float, buckets: int) -> dict[str, tuple[float, float]]:
-    """Return the seconds of latencies and those of bytes."""
+    """Return the seconds of latencies and the seconds of bytes, by algorithm."""
     ring = _ring(cluster, n, 1, sent, buckets)
     return {
         LIBRARY: ring,  # gloo and NCCL take a ring for large sums
@@ -70,7 +70,7 @@ def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> t
 
 
 def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the time of exchanges with ranks half as far each time; ranks beyond a power of two send all."""
+    """Return the time of exchanges, each over half the distance; ranks beyond a power of two send all."""
     core = 1 << (n.bit_length() - 1)
     distance, part, latencies, seconds = core // 2, sent / 2, 0.0, 0.0
     while distance:
@@ -84,7 +84,7 @@ def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tu
 
 
 def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the time of a tree in each machine and a ring of one rank of each."""
+    """Return the time of a tree in each machine, and a ring with one rank of each machine."""
     node = min(n, cluster.per_machine)
     machines = math.ceil(n / node)
     latency, bandwidth = cluster.link(node, 1) if node > 1 else (0.0, math.inf)

@@ -13,7 +13,7 @@ from training_service.client.planning.cluster import Cluster, all_reduce, gather
 from training_service.client.planning.model import Model
 
 OVERLAP = 0.5
-"""The share of the time of passes behind which the traffic of data ranks is hidden.
+"""The share of the passes' time behind which the traffic of data ranks is hidden.
 
 Li et al., 2020, section 5.2, measure that overlapping hides from a third of it to all of it.
 """
@@ -72,7 +72,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a training run is divided among devices."""
+    """The division of a training run among devices."""
 
     data: int = 1
     tensor: int = 1
@@ -95,7 +95,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The parts of a step's time in seconds, of the rank that takes longest. They add up to the step."""
+    """The parts of a step's time in seconds, for the rank that takes longest. Their sum is the step."""
 
     work: float
     recomputed: float
@@ -134,7 +134,7 @@ def layers_of_rank(model: Model, layout: Layout) -> int:
 
 
 def least_states(training: Training, offload: str) -> float:
-    """Return the bytes that all devices hold together at least, in any layout."""
+    """Return the least bytes that all devices together hold, in any layout."""
     weight, gradient, state = training.states
     return training.model.parameters * (weight + gradient + (0 if offload == "optimizer" else state))
 
@@ -167,7 +167,7 @@ def _in_flight(at: Layout) -> float:
 
 
 def _activations(training: Training, at: Layout) -> tuple[float, float, float]:
-    """Return the bytes of a micro-batch that each layer keeps, that one layer needs on top, and of scores."""
+    """Return bytes of a micro-batch: kept by each layer, needed by one layer, and for scores."""
     return _activation_bytes(
         training,
         *(at.data * at.micro_batches, at.context, at.tensor, at.sequence_parallel, at.recomputation),
@@ -261,12 +261,12 @@ def _passes(
 
 
 def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
-    """Return the seconds of transfers between stages that are not hidden. `passes`: of a micro-batch.
+    """Return the seconds of transfers between stages that are not hidden.
 
-    With one stage on each rank, all ranks wait for transfers while the pipeline fills and empties. In
-    between, transfers go on behind passes, unless a rank sends for longer than it computes: ranks in the
-    middle send in both directions. With several stages on each rank, every transfer is waited for (SC 2021,
-    section 2.2).
+    `passes` are those of a micro-batch. With one stage on each rank, all ranks wait for transfers while the
+    pipeline fills and empties. In between, passes hide transfers, unless a rank sends for longer than it
+    computes: ranks in the middle send in both directions. With several stages on each rank, every transfer is
+    waited for (SC 2021, section 2.2).
     """
     if at.pipeline == 1:
         return 0.0
@@ -281,7 +281,10 @@ def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -
 
 
 def _data(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
-    """Return the seconds of the traffic of data ranks that are not hidden. `passes`: of a micro-batch."""
+    """Return the seconds of data ranks' traffic that passes do not hide.
+
+    `passes` are those of a micro-batch.
+    """
     ranks = at.data * at.context
     if ranks == 1:
         return 0.0

@@ -111,12 +111,15 @@ class Model:
         return 2.0 * self.embedding_parameters
 
     def step_operations(self, batch: int) -> float:
-        """Operations of a step with `batch` examples: a backward pass has twice those of a forward pass."""
+        """Return the operations of a step with `batch` examples.
+
+        A backward pass has twice those of a forward pass.
+        """
         forward = self.layers * self.layer_operations + self.head_operations
         return 3.0 * forward * batch * self.sequence
 
     def layer_activations(self, tensor: int, *, sequence_parallel: bool) -> float:
-        """Numbers that a layer keeps per token for its backward pass, on one of `tensor` ranks.
+        """Return the numbers that a layer keeps per token for its backward pass, on one of `tensor` ranks.
 
         They are those of Korthikanti et al. without dropout, with a fused kernel of attention: for a GPT 16
         vectors of the width (32 of their 34 bytes), of which 4, inputs of norms and matrices, are divided

@@ -1,7 +1,7 @@
 """Reads a model's sizes from a `config.json` in the form of Hugging Face Transformers.
 
 The families differ in the names of fields. Those with other kinds of layers (encoder and decoder, experts,
-states instead of attention) are refused by name: the formulas are not theirs.
+states instead of attention) are refused by name, since the formulas do not apply to them.
 """
 
 import json
@@ -32,7 +32,7 @@ _NEEDED = ("layers", "width", "heads", "vocabulary")
 _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "seq_length")
 _LEARNED_POSITIONS = ("gpt2", "gpt_bigcode", "bert", "roberta", "opt")
 _TIED = ("gpt2", "gpt_bigcode", "bert", "roberta", "opt", "bloom", "gemma", "gemma2", "falcon", "cohere")
-"""Families whose head is the embedding's matrix if the file does not say it."""
+"""Families whose head is the embedding's matrix unless the file says otherwise."""
 _BIDIRECTIONAL = ("bert", "roberta")
 _LARGEST_FILE = 1_000_000
 _SIZES_OF_NUMBERS = {"float32": 4, "float16": 2, "bfloat16": 2}

@@ -1,4 +1,4 @@
-"""Explains a decision: what to do, why, and why not otherwise."""
+"""Explains a decision: the advice, its reasons, and the alternatives."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -154,7 +154,7 @@ def _of_memory(training: Training, cluster: Cluster, decision: Decision) -> Iter
 
 
 def _of_pipeline(training: Training, cluster: Cluster, best: Choice) -> Iterator[str]:
-    """Compare a pipeline with one stage that computes the same batch, as if it had the memory."""
+    """Compare a pipeline with one stage that computes the same batch, as if it had enough memory."""
     k, m, v = best.layout.pipeline, best.layout.micro_batches, best.layout.stages
     if k == 1:
         return

@@ -83,9 +83,9 @@ def decide(
 ) -> Decision | Nothing:
     """Find the layout to use.
 
-    From the fewest devices on which the training fits, more of them are taken as long as each added device
-    adds `least_gain` of the speed that a device had: n devices instead of k are worth it if the speed-up is
-    at least 1 + least_gain (n/k - 1). With `all_devices`, all of them are used.
+    The start is the smallest number of devices on which the training fits. More devices are taken as long as
+    each added one adds `least_gain` of the speed that a device had: n devices instead of k are worth it if
+    the speed-up is at least 1 + least_gain (n/k - 1). With `all_devices`, all devices are used.
 
     Raises ValueError if `least_gain` is not from 0 to 1.
     """
@@ -116,18 +116,18 @@ def _fitting_choices(
 
 
 def numbers_of_devices(cluster: Cluster) -> list[int]:
-    """Return the numbers of devices to try: all within a machine, then of whole machines.
+    """Return the numbers of devices to try: all numbers within a machine, then those of whole machines.
 
-    Up to 16 machines all numbers are tried, then those that divide the number of machines.
+    Up to 16 machines, all numbers of machines are tried; above, those that divide the number of machines.
     """
     machines = [n for n in range(2, cluster.machines + 1) if n <= 16 or not cluster.machines % n]
     return [*range(1, cluster.per_machine + 1), *(n * cluster.per_machine for n in machines)]
 
 
 def choices(training: Training, cluster: Cluster, devices: int, limits: Limits) -> list[Choice]:
-    """Return the fastest layout of each shape on this number of devices that fits, the fastest first.
+    """Return the fastest fitting layout of each shape on this number of devices, the fastest first.
 
-    Each kind of offload is tried only if none fits with those before it.
+    Each kind of offload is tried only if no layout fits with the kinds before it.
     """
     best: dict[tuple[int, ...], Choice] = {}
     room = cluster.memory * (1 - costs.RESERVE)
@@ -170,7 +170,7 @@ def _fitting(
 ) -> Iterator[tuple[Layout, float]]:
     """Yield the layouts that save memory in different ways, and fit. Slower ones are left out unless `every`.
 
-    DDP and the first ZeRO stage that fits are worth comparing: later stages send more for less memory.
+    DDP and the first ZeRO stage that fits are worth comparing: later stages send more to save memory.
     """
     alone = plain.data * plain.context == 1
     shape = (*(plain.data, plain.tensor, plain.context, plain.pipeline), plain.micro_batches, plain.stages)
@@ -213,14 +213,14 @@ def _shapes(training: Training, cluster: Cluster, devices: int, limits: Limits) 
 
 
 def _stages(layers: int, pipeline: int, micro_batches: int) -> list[int]:
-    """Return how many stages a rank may have. Interleaving needs whole rounds of micro-batches."""
+    """Return the possible numbers of stages per rank. Interleaving needs whole rounds of micro-batches."""
     if pipeline == 1 or micro_batches % pipeline:
         return [1]
     return [stages for stages in (1, 2, 4, 8) if pipeline * stages <= layers + pipeline]
 
 
 def _parts(examples: int) -> list[int]:
-    """Return the numbers of micro-batches to try: large examples of each, and down to one example."""
+    """Return the numbers of micro-batches to try: the lowest, and the highest, with one example each."""
     numbers = _divisors(examples)
     return numbers if len(numbers) <= 8 else sorted({*numbers[:3], *numbers[-5:]})
 

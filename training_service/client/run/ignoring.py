@@ -1,4 +1,4 @@
-"""Decides which files of a folder are left out: those that git ignores, and those of no use elsewhere."""
+"""Decides which files of a folder are left out: those that git ignores, and those useless elsewhere."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from training_service.client.run.opening import open_content
 _FILE = ".gitignore"
 _ALWAYS = frozenset({".git", "__pycache__"})
 _OF_VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
-"""The file that every virtual environment has. One does not work at another path."""
+"""A file that every virtual environment has. A virtual environment does not work at another path."""
 
 
 class Ignored:

@@ -1,4 +1,4 @@
-"""Opens files of a folder of the user, which may be something else than files."""
+"""Opens paths in a folder of the user, which may be something else than files."""
 
 import errno
 import os

@@ -1,8 +1,8 @@
-"""Reads the git commit of a folder, and what was changed since, without running code of its repository.
+"""Reads the git commit of a folder, and its changes since then, without running code of its repository.
 
 The configuration and the attributes of a repository can name programs that git runs to compare files:
-filters, drivers for diffs, and a monitor of the file system. A folder that someone else has packed can bring
-such a repository along. So all of these are turned off for every call, and nothing is fetched.
+filters, drivers for diffs, and a monitor of the file system. A folder that another person has packed can
+bring such a repository along. So all of these are turned off for every call, and nothing is fetched.
 """
 
 import os
@@ -23,7 +23,7 @@ CHANGES = "changes.diff"
 MOST_CHANGES = 1 << 20
 """Bytes of changes that are recorded."""
 _SECONDS = 10.0
-"""The time for all calls of git. A repository that needs longer has no version."""
+"""The time limit of all calls of git together. A repository that needs longer has no version."""
 _MOST_NAMES = 16 << 20
 _MOST_ARGUMENTS = 100_000  # bytes; Linux takes 2 MiB with the environment
 _PIECE = 1 << 16
@@ -53,7 +53,7 @@ class Revision:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """The number of lines that were added, and that of lines that were removed."""
+        """The number of added lines, and of removed lines."""
         return _counted(self.changes)
 
 
@@ -103,7 +103,7 @@ class _Git:
         self.is_fine = True  # git fails without such a name, too
         drivers = {os.fsdecode(name).rpartition(".")[0] for name in names.split(b"\0") if name}
         for driver in sorted(drivers):
-            # git takes what is before the first = as the name, so this driver could not be turned off.
+            # git takes the text before the first = as the name, so this driver could not be turned off.
             self.is_fine &= "=" not in driver
             self._options += [
                 *("-c", f"{driver}.clean=", "-c", f"{driver}.smudge=", "-c", f"{driver}.process="),
@@ -146,7 +146,7 @@ def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[i
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of git, in which only the folder decides which repository is meant."""
+    """Return the environment of git, in which only the folder determines the repository."""
     kept = {
         name: value
         for name, value in variables.items()
@@ -179,7 +179,7 @@ def _is_ignored(place: Path, folder: Path, ignored: Ignored) -> bool:
 
 
 def _bounded(paths: Iterable[str]) -> tuple[list[str], bool]:
-    """Return as many paths as fit into the arguments of a command, and whether there are more."""
+    """Return the paths that fit into the arguments of a command, and whether there are more."""
     found: list[str] = []
     size = 0
     for path in paths:

@@ -19,7 +19,7 @@ _MESSAGE = 240 * 1024
 _PIECES = 512
 _NAMED = 5
 _CALL = 256 << 20
-"""Bytes of content in a call: each call proves again that the caller may upload."""
+"""Bytes of content in a call. Each call proves anew that the caller may upload."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the bytes that were sent, and the bytes that had to be sent."""
@@ -41,7 +41,7 @@ class Sending:
             yield PutManifestRequest(tree=self.files.name, content=text[begin : begin + _MESSAGE])
 
     def advances(self, status: TreeStatus) -> bool:
-        """Return whether more has arrived than at the last status. The first one counts as an advance."""
+        """Return whether more has arrived than at the last status. The first status counts as an advance."""
         before = self._left
         self._left = (
             sum(each.size - each.received for each in status.missing),
@@ -92,7 +92,7 @@ class Sending:
 
 
 def _pieces_of(file: LocalFile, offset: int) -> Iterator[Piece]:
-    """Yield the rest of a file. One that was removed or became shorter has no more; see check_advance."""
+    """Yield the rest of a file. A file that was removed or became shorter has no more; see check_advance."""
     if offset == file.size:
         yield Piece(sha256=file.sha256, offset=offset)
         return

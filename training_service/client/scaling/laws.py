@@ -23,7 +23,7 @@ from training_service.client.scaling.least_squares import nonnegative
 Term = Callable[[float], float]
 
 TOLERANCE = 0.03
-"""A law explains a point if it is within this share of it, or within two of the point's standard errors."""
+"""A law explains a point if it is this near, as a share of the point, or within two standard errors of it."""
 
 CONFIDENCE = 1.96
 """Standard errors on each side of an interval that has the true value in 95 of 100 cases, for many points."""
@@ -87,7 +87,8 @@ class _Form:
     names: tuple[str, ...]
     terms: tuple[Term, ...]
     is_rate: bool = False
-    """Whether the terms add up to the examples per second, in batches of one instance, not to the time."""
+    """Whether the terms add up to a rate instead of a time: examples per second, in batches of one
+    instance."""
 
 
 _FORMS = {
@@ -177,10 +178,10 @@ class Law:
 
 
 def fit(points: Iterable[Point], scaling: Scaling) -> Law:
-    """Fit the simplest law that explains all points; if none does, the one with the least squares.
+    """Fit the simplest law that explains all points; if there is none, the one with the least squares.
 
     Differences count as shares of the time, so that small and large times count alike. A law needs at least
-    as many different numbers of instances as coefficients. AICc would choose between them with many points,
+    as many different numbers of instances as coefficients. AICc would choose between laws with many points,
     but it is not defined for two coefficients and four points, which is what a study has.
 
     Raises ValueError without points.
@@ -213,7 +214,7 @@ def _fitted(form: _Form, points: Sequence[Point], scaling: Scaling) -> tuple[Law
     found = nonnegative(rows, [1.0] * len(points))
     free = len(points) - len(form.terms)
     known = [(point.error / point.seconds) ** 2 for point in points if point.error]
-    # The larger of what the points say of themselves and what the law leaves.
+    # The larger of two estimates: the error that the points state, and the one that the law leaves.
     stated = sum(known) / len(known) if len(known) == len(points) else 0.0
     left = found.squares / free if free else 0.0
     variance = max(stated, left)

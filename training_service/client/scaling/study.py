@@ -45,7 +45,7 @@ class Series:
 
     @cached_property
     def waiting(self) -> dict[int, float]:
-        """The share of a step in which the master waits for others, by instances, where it is known."""
+        """The share of a step for which the master waits for others, by instances, as far as it is known."""
         known = {n: self.trials[n].beside for n in self.rates}
         measured = {n: of for n, of in known.items() if WAITING in of and of.get(STEP, 0) > 0}
         return {n: min(1.0, max(0.0, of[WAITING] / of[STEP])) for n, of in measured.items()}
@@ -76,7 +76,7 @@ class Series:
 
     @property
     def missing(self) -> dict[int, str]:
-        """Why numbers of instances have no point."""
+        """The reasons why numbers of instances have no point."""
         return {n: trial.reason or trial.state for n, trial in self.trials.items() if n not in self.rates}
 
     def rate(self, instances: int) -> float:
@@ -112,7 +112,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A series beside the fastest one, on the most instances that all series were measured on."""
+    """A series compared with the fastest one, on the most instances on which all series were measured."""
 
     instances: int
     fastest: Series
@@ -123,7 +123,7 @@ class Comparison:
 
 
 def compared(every: Sequence[Series]) -> list[Comparison | None]:
-    """Compare series with each other. None for one without points, and if there is nothing to compare."""
+    """Compare series with each other. None stands for a series without points, or without another series."""
     valid = [series for series in every if series.rates]
     common = set.intersection(*({*series.rates} for series in valid)) if len(valid) > 1 else set()
     if not common:

@@ -1,4 +1,4 @@
-"""The number of instances that is worth it, by the efficiency of the last one or by prices."""
+"""The number of instances that pays, by the efficiency of the last one or by prices."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ class Prices:
 
 
 def by_efficiency(rate: Rate, least: float, most: int) -> int:
-    """Return the largest number of instances, up to `most`, of which each added one is worth it.
+    """Return the largest number of instances, up to `most`, of which each added one pays.
 
-    Another instance is worth it if it adds at least `least` of the speed of one instance alone. Raises
-    ValueError if `least` is not above 0 and at most 1.
+    Another instance pays if it adds at least `least` of the speed of one instance alone. Raises ValueError if
+    `least` is not above 0 and at most 1.
     """
     if not 0 < least <= 1:
         raise ValueError(f"the least efficiency is {least:g}; it must be above 0 and at most 1")
@@ -48,11 +48,11 @@ def by_price(rate: Rate, price: float, value_of_time: float, most: int) -> int:
 
 
 def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
-    """Return the number of instances that is worth it, among those with a measured rate.
+    """Return the number of instances that pays, of those with a measured rate.
 
-    With both prices it is the one with which an example costs least. Otherwise more are worth it as long as
-    each added one adds `least_efficiency` of `one`, the rate of one instance. Raises ValueError if there is
-    no rate.
+    With both prices, it is the number with which an example costs least. Otherwise, more instances pay as
+    long as each added one adds `least_efficiency` of `one`, the rate of one instance. Raises ValueError if
+    there is no rate.
     """
     if not rates:
         raise ValueError("no run has a throughput")
@@ -68,7 +68,7 @@ def of_measured(rates: Mapping[int, float], one: float, prices: Prices) -> int:
 
 
 def numbers_between(least: int, most: int) -> list[int]:
-    """Return both bounds, and the doublings of the lower one between them. Raises ValueError."""
+    """Return both bounds, and the doublings of the lower one in between. Raises ValueError."""
     if not 1 <= least < most:
         raise ValueError(f"the bounds are {least} and {most}; the first must be above 0, the second larger")
     found = [least]

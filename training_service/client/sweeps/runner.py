@@ -82,7 +82,7 @@ class Runner:
 
     @property
     def has_too_many_failures(self) -> bool:
-        """Return whether so many trials have failed that the sweep submits no others."""
+        """Return whether so many trials have failed that the sweep submits no more."""
         return self.history.failures >= self._max_failures
 
     def run(self) -> None:
@@ -194,7 +194,10 @@ class Runner:
             self._stop_after_enough(trial, trial.job)
 
     def _stop_after_enough(self, trial: Trial, job: int) -> None:
-        """Cancel a job that has reported the metric often enough. That is on disk first, as for pruning."""
+        """Cancel a job that has reported the metric often enough.
+
+        As for pruning, the event is on disk first.
+        """
         objective = self._journal.record.settings.objective
         curve = curve_of(self._client, job, objective.metric)
         if curve is not None and len(curve.steps) >= (objective.enough or 0):

@@ -107,7 +107,7 @@ class Sweep(BaseModel):
     queue: str = ""
     priority: str = ""
     expected: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """How long each job is expected to run, in seconds."""
+    """The seconds that each job is expected to run."""
     flavor: str = ""
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ class Row:
     began: datetime | None
     """When its state began; of an ended job, when it began to run."""
     lasted: timedelta | None
-    """How long it ran, if it has ended."""
+    """The time that it ran, if it has ended."""
 
     @property
     def share(self) -> float | None:

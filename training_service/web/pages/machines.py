@@ -20,7 +20,7 @@ _MOST_USERS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much of a resource is used."""
+    """The used part of a resource."""
 
     resource: str
     used: str

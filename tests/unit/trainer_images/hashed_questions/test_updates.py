@@ -1,4 +1,4 @@
-"""How the server's weights change, compared with the formulas."""
+"""The server's changes of weights, compared with the formulas."""
 
 import numpy as np
 import pytest

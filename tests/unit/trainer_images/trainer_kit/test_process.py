@@ -1,4 +1,4 @@
-"""How training processes end: their exit codes, messages and delays."""
+"""Ends of training processes: their exit codes, messages and delays."""
 
 import signal
 

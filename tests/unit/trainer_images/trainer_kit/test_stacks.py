@@ -1,4 +1,4 @@
-"""Where the threads of a process stand, as another thread sees it."""
+"""The stacks of a process's threads, as another thread sees them."""
 
 import threading
 from collections.abc import Callable

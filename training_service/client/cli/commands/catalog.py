@@ -107,7 +107,7 @@ def remove_dataset(
 
 @contextmanager
 def about(table: str) -> Iterator[None]:
-    """Name the table in the message of an error: a file may have several, and those before it count."""
+    """Name the table in the message of an error, since a file may have several tables."""
     try:
         yield
     except InvalidRequest as error:
@@ -115,7 +115,7 @@ def about(table: str) -> Iterator[None]:
 
 
 def tables_of(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
-    """The tables of this kind. Raises InvalidRequest if the file has none, or anything else."""
+    """Return the tables of this kind. Raises InvalidRequest if the file has none, or anything else."""
     try:
         with file.open("rb") as opened:
             content = opened.read(_LARGEST_FILE + 1)

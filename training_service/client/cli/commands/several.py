@@ -21,8 +21,8 @@ _AT_ONCE: Final = 16
 def for_each(jobs: Sequence[int], act: Callable[[int], T], show: Callable[[T], None]) -> None:
     """Call `act` for each job once, in threads, and `show` each result in the order of the jobs.
 
-    Failures are reported at once, and the first gives the exit code. Raises Unavailable and Untrusted for the
-    first job that meets it, since the others would, too.
+    Failures are reported at once, and the first one determines the exit code. Raises Unavailable and
+    Untrusted at the first job with this error, since the other jobs would get it, too.
     """
     wanted = list(dict.fromkeys(jobs))
     left, tried = deque(wanted), deque[tuple[int, Future[T]]]()

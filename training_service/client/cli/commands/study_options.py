@@ -1,4 +1,4 @@
-"""Options of `trainctl scale` and `trainctl submit --instances auto`: what a number of instances is worth."""
+"""Options of `trainctl scale` and `trainctl submit --instances auto`: the worth of added instances."""
 
 from typing import Annotated
 
@@ -19,7 +19,7 @@ Every = Annotated[
 
 
 def prices(least: float, price: float | None, value_of_time: float | None) -> Prices:
-    """Return what a number of instances is judged by. Raises BadParameter."""
+    """Return the prices by which a number of instances is judged. Raises BadParameter."""
     if not 0 < least <= 1:
         raise typer.BadParameter(f"{least:g} must be above 0 and at most 1", param_hint="--least-efficiency")
     for option, amount in (("--price", price), ("--value-of-time", value_of_time)):

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from training_service._generated.training_service_pb2 import RankPace, RankStatus
 
 MOST_WAITING = 0.5
-"""The share of a step in which ranks may wait for others before that is worth a word."""
+"""The share of a step that ranks may wait for others without any advice."""
 
 
 def waiting(ranks: Sequence[RankStatus]) -> str:
-    """Say how much the ranks of a job wait for each other and what to change; "" if they mostly compute.
+    """Say how much the ranks of a job wait for each other, and how to change that; "" if they mostly compute.
 
-    If even the rank that waits least waits long, the exchange of data takes the time. If one hardly waits, it
-    is the late one, and the status names it as slow. Without the steps of every rank, the answer is "".
+    If even the rank that waits least waits long, the exchange of data takes the time. If one rank hardly
+    waits, it is the late one, and the status names it as slow. Without the steps of every rank, the answer is
+    "".
     """
     paces = [rank.pace for rank in ranks]
     if len(paces) < 2 or not all(pace.step_seconds > 0 and pace.phase == "training" for pace in paces):

@@ -58,7 +58,7 @@ class Advice:
         )
 
     def parameters_of(self, choice: Choice) -> dict[str, str]:
-        """The parameters of `language-model` for a choice."""
+        """Return the parameters of `language-model` for a choice."""
         chosen = all_reduce.parameters(self.training, self.cluster, choice)
         return {**reasons.parameters(self.training, choice.layout), **chosen}
 

@@ -65,7 +65,7 @@ def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
 
 
 def _range(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Return the least and the largest finite value: marks of others are drawn there."""
+    """Return the smallest and the largest finite value. Values that are not finite are marked there."""
     finite = [value for curve in curves for value in curve.values if math.isfinite(value)]
     return min(finite, default=0.0), max(finite, default=0.0)
 

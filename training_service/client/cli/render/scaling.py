@@ -1,4 +1,4 @@
-"""Shows a study of scaling: a table of each series, its law, and how many instances are worth it."""
+"""Shows a study of scaling: a table of each series, its law, and the number of instances that pays."""
 
 import json
 from collections.abc import Sequence
@@ -107,7 +107,7 @@ def _drawn(shown: Shown) -> list[RenderableType]:
 
 
 def sentences(shown: Shown) -> list[str]:
-    """Say which law the points follow, what is missing, and how many instances are worth it."""
+    """Name the law that the points follow, missing points, and the number of instances that pays."""
     series, law = shown.series, shown.series.law
     found = [
         f"{words.count(n, 'instance')}: no point, {words.printable(why)}" for n, why in series.missing.items()

@@ -1,4 +1,4 @@
-"""Why a job waits."""
+"""Renders the reasons why a job waits."""
 
 from collections.abc import Callable, Iterator
 
