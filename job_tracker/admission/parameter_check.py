@@ -91,7 +91,7 @@ class ParameterCheck:
             raise LimitExceeded(
                 f"the parameters could not be checked within {patience:g} s, because {self._turns.length} "
                 f"other requests are being checked or waiting. At most {self._turns.at_once} are checked "
-                f"at once, and {self._turns.for_one} from one address. Send fewer requests at once, or try "
+                f"at once, and {self._turns.for_one} from one caller. Send fewer requests at once, or try "
                 "again later",
                 limit="check",
                 retry_after=patience,

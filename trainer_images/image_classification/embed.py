@@ -13,7 +13,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize, relu
+from torch.nn.functional import normalize
 from torch.utils.data import BatchSampler
 from trainer_kit import artifacts, batch_norm, checkpoints, contrast, environment, process, seeds
 from trainer_kit.errors import DataError, ParameterError, TrainingError
@@ -85,13 +85,15 @@ class Embedder(nn.Module):
     def __init__(self, channels: int, parameters: Parameters) -> None:
         """The images have so many channels."""
         super().__init__()
-        features = 8 * parameters.width  # those of the last stage
-        self.features = resnet18(channels, features, parameters.width)
-        self.projection = nn.Linear(features, parameters.embedding)
+        count = 8 * parameters.width  # those of the last stage
+        network = resnet18(channels, count, parameters.width)
+        assert isinstance(network, nn.Sequential)
+        self.features = network[:-1]
+        self.projection = nn.Sequential(network[-1], nn.ReLU(), nn.Linear(count, parameters.embedding))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return N x `embedding` numbers."""
-        embedded: Tensor = self.projection(relu(self.features(images)))
+        embedded: Tensor = self.projection(self.features(images))
         return embedded
 
 

@@ -80,14 +80,14 @@ def test_the_encoder_of_the_keys_follows_and_learns_nothing_itself(monkeypatch: 
     learner = Learner(1, Parameters.from_environment())
     assert isinstance(learner.encoder, Embedder)
     assert isinstance(learner.key_encoder, Embedder)
-    before = learner.key_encoder.projection.weight.clone()
+    before = learner.key_encoder.projection[-1].weight.clone()
     images = torch.randn(4, 1, 8, 8)
     torch.autograd.backward(learner.loss(learner.encoder, images, images.flip(-1)))
     assert all(each.grad is None for each in learner.key_encoder.parameters())
     with torch.no_grad():
-        learner.encoder.projection.weight.add_(1)
+        learner.encoder.projection[-1].weight.add_(1)
     learner.follow()
-    torch.testing.assert_close(learner.key_encoder.projection.weight, before + 0.5)
+    torch.testing.assert_close(learner.key_encoder.projection[-1].weight, before + 0.5)
 
 
 def test_an_image_counts_if_its_features_are_nearest_to_the_mean_of_its_class() -> None:
