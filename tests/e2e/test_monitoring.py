@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from job_tracker.domain.job import JobState
 from tests.support.server import Server
+from training_service._generated import training_service_pb2 as pb
 from training_service.client import TrainingClient
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +53,11 @@ def worked(server: Server) -> Iterator[Server]:
     """A service that has had a job of each outcome, one with a second attempt."""
     with server.start(*FLAGS) as client:
         cancelled = submit(client, RUN_SECONDS="forever")
-        ended = [submit(client), submit(client, EXIT_CODE="3")]
+        may_end = server.folder / "may-end"  # once the service has seen that they run
+        ended = [submit(client, UNTIL_FILE=str(may_end), EXIT_CODE=code) for code in ("0", "3")]
+        for job_id in ended:
+            next(status for status in client.watch(job_id) if status.status == pb.running)
+        may_end.touch()
         for job_id in ended:
             client.wait(job_id, timeout=60)
         client.cancel(cancelled)
@@ -128,5 +133,6 @@ def test_every_line_about_a_job_has_its_id_and_none_has_a_secret(worked: Server)
             assert line["job"] == int(job_id), line
     assert {(line["job"], line["attempt"]) for line in moves} == {(1, 1), (2, 1), (3, 1)}
     calls = [line for line in lines if line["logger"] == "training_service.access"]
-    assert sorted(line["job"] for line in calls) == [1, 1, 2, 3]
+    for name, jobs in (("Train", [1, 2, 3]), ("CancelTraining", [1])):
+        assert sorted(line["job"] for line in calls if f"/{name} OK" in line["message"]) == jobs
     assert all(re.fullmatch("[0-9a-f]{32}", line["request_id"]) for line in calls)

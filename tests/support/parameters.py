@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-OF_PROGRAM = ("RUN_SECONDS", "EXIT_CODE", "FAIL_RANK", "PRINT", "RECORD")
-"""The parameters that support/program.py reads. The fake backend reads all except RECORD."""
+OF_PROGRAM = ("RUN_SECONDS", "EXIT_CODE", "FAIL_RANK", "PRINT", "RECORD", "UNTIL_FILE")
+"""The parameters that support/program.py reads. The fake backend reads all except RECORD and UNTIL_FILE."""
 
 
 def declared(names: Iterable[str] = OF_PROGRAM) -> str:

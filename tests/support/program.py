@@ -22,6 +22,8 @@ if variable := os.environ.get("PRINT_VARIABLE"):
     print(os.environ[variable], flush=True)
 seconds = os.environ.get("RUN_SECONDS", "0")
 time.sleep(1e6 if seconds == "forever" else float(seconds))
+while (awaited := os.environ.get("UNTIL_FILE")) and not Path(awaited).exists():
+    time.sleep(0.01)
 note("ended")
 if os.environ.get("FAIL_RANK", rank) == rank:
     sys.exit(int(os.environ.get("EXIT_CODE", "0")))

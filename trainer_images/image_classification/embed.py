@@ -11,6 +11,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -57,6 +58,8 @@ class Parameters:
     """How many pixels an image is shifted at most."""
     flip: bool
     """Whether half of the images are mirrored."""
+    noise: float
+    """The deviation of the noise that is added to each pixel, in deviations of all pixels."""
     seed: int
 
     @classmethod
@@ -73,8 +76,9 @@ class Parameters:
             temperature=environment.positive_number("TEMPERATURE", default=0.2),
             queue=environment.integer("QUEUE", default=0, at_least=0, at_most=1_000_000),
             key_momentum=environment.fraction("KEY_MOMENTUM", default=0.99),
-            padding=environment.integer("PADDING", default=2, at_least=1, at_most=1024),
+            padding=environment.integer("PADDING", default=1, at_least=1, at_most=1024),
             flip=environment.flag("FLIP", default=False),
+            noise=environment.fraction("NOISE", default=0.5),
             seed=environment.integer("SEED", default=1, at_least=0, at_most=seeds.LARGEST),
         )
 
@@ -189,7 +193,7 @@ def fit(
     with checkpoints.kept(group, learner, optimizer, place=place) as run:
         history: list[dict[str, float]] = run.values.setdefault("history", [])
         while place.epoch <= parameters.epochs:
-            first, second = (_copies(len(images), parameters, place.epoch, number) for number in (0, 1))
+            first, second = (Copies(len(images), parameters, place.epoch, number) for number in (0, 1))
             learner.train()
             for chosen in BatchSampler(place, parameters.batch_size, drop_last=True):
                 numbers = torch.tensor(chosen)
@@ -221,15 +225,35 @@ def fit(
     return history
 
 
-def _copies(count: int, parameters: Parameters, epoch: int, number: int) -> Augmentation:
-    """Return how the first (0) or the second copies (1) of the images are changed in an epoch."""
-    return Augmentation(
-        count,
-        seed=parameters.seed,
-        epoch=2 * epoch + number,
-        padding=parameters.padding,
-        flip=parameters.flip,
-    )
+class Copies:
+    """The first (0) or the second (1) changed copies of all images in an epoch."""
+
+    def __init__(self, count: int, parameters: Parameters, epoch: int, number: int) -> None:
+        """There are `count` images."""
+        self._parameters, self._epoch = parameters, 2 * epoch + number
+        self._shifted = Augmentation(
+            count,
+            seed=parameters.seed,
+            epoch=self._epoch,
+            padding=parameters.padding,
+            flip=parameters.flip,
+        )
+
+    def __call__(self, images: Tensor, examples: Tensor) -> Tensor:
+        """Return the copies of N x C x H x W images, which are the examples of these numbers.
+
+        The noise, too, depends only on the seed, the epoch and the example.
+        """
+        noise = np.stack(
+            [
+                np.random.default_rng([self._parameters.seed, self._epoch, example]).standard_normal(
+                    images.shape[1:], dtype=np.float32
+                )
+                for example in examples.tolist()
+            ]
+        )
+        added = torch.from_numpy(noise).to(images) * self._parameters.noise
+        return self._shifted(images, examples) + added
 
 
 @torch.no_grad()

@@ -85,6 +85,8 @@ WAITING: Mapping[str, Row] = {
 }
 # Reasons of containers that are starting normally.
 ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
+# The start of a kubelet's message about a Secret or ConfigMap that it has not read yet. It tries again at once.
+NOT_READ_YET = "failed to sync "
 
 NODE_LOST = Row(
     Category.NODE_LOST,

@@ -289,6 +289,8 @@ def _bad_wait(pod: Manifest) -> _Wait | None:
     for status in _needed_statuses(pod):
         waiting = status.get("state", {}).get("waiting")
         if waiting is not None and waiting.get("reason") not in (None, *diagnosis.ON_ITS_WAY):
+            if (waiting.get("message") or "").startswith(diagnosis.NOT_READ_YET):
+                continue
             text = _joined(waiting["reason"], waiting.get("message"))
             return _Wait(status["name"], waiting["reason"], text)
     return None

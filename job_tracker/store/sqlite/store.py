@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -60,7 +61,9 @@ class SqliteStore(
         self._reader = schema.connect(path, read_only=True)
         # A small cache: lists read each row once.
         self._lister = schema.connect(path, read_only=True, cache_kib=1024)
-        self._listing = asyncio.Lock()
+        # One thread, so that two lists never use the connection at the same time. Unlike a lock, it is in use
+        # until the list is read, even if the caller was cancelled.
+        self._lists = ThreadPoolExecutor(1, "sqlite-lists")
         self._connection = connection
         self._watch = LossWatch(path, connection)
         self._audit = AuditRows(connection)
@@ -252,8 +255,7 @@ class SqliteStore(
         return await self._writer.run(write)
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        async with self._listing:
-            return await asyncio.to_thread(self._read_page, where, limit, before)
+        return await self._in_thread(partial(self._read_page, where, limit, before))
 
     async def finished_before(self, moment: datetime, limit: int) -> Sequence[Job]:
         query = "SELECT * FROM jobs WHERE finished_at < ? ORDER BY finished_at LIMIT ?"
@@ -316,15 +318,15 @@ class SqliteStore(
 
     async def close(self) -> None:
         await self._writer.close()
-        async with self._listing:
-            if self._watch.is_whole:
-                with suppress(OSError, sqlite3.Error):  # the mark then stays as it was, as after a kill
-                    self._marker.settle(self._connection)
-            # The connection that is closed last makes a checkpoint. After a truncation, that must be a
-            # reader, which makes none.
-            order = (self._reader, self._lister, self._connection)
-            for connection in reversed(order) if self._watch.is_cut else order:
-                connection.close()
+        await asyncio.to_thread(self._lists.shutdown)
+        if self._watch.is_whole:
+            with suppress(OSError, sqlite3.Error):  # the mark then stays as it was, as after a kill
+                self._marker.settle(self._connection)
+        # The connection that is closed last makes a checkpoint. After a truncation, that must be a reader,
+        # which makes none.
+        order = (self._reader, self._lister, self._connection)
+        for connection in reversed(order) if self._watch.is_cut else order:
+            connection.close()
         self._watch.close()
         os.close(self._lock)
 
@@ -340,8 +342,14 @@ class SqliteStore(
         return await self._read(lambda found: [rows.job_of(row) for row in found], query, *values)
 
     async def _read(self, parse: Callable[[list[sqlite3.Row]], list[T]], query: str, *values: Any) -> list[T]:
-        async with self._listing:  # one thread at a time may use the connection
-            return await asyncio.to_thread(lambda: parse(self._all(self._lister, query, *values)))
+        return await self._in_thread(lambda: parse(self._all(self._lister, query, *values)))
+
+    async def _in_thread(self, read: Callable[[], T]) -> T:
+        try:
+            reading = asyncio.get_running_loop().run_in_executor(self._lists, read)
+        except RuntimeError as error:
+            raise StoreUnavailable("the store is closed") from error
+        return await reading
 
     def _read_page(self, where: JobFilter, limit: int, before: int | None) -> Listing:
         """Return jobs that match. Rows are read one by one, to keep few in memory."""

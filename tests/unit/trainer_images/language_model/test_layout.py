@@ -10,6 +10,7 @@ from trainer_kit.errors import ParameterError
 
 SERVED = {"world_size": 3, "strategy": Strategy.PARAMETER_SERVER}
 
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
