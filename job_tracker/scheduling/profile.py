@@ -144,12 +144,14 @@ class Profile:
         """Return what becomes free if nothing is taken for later: times, and a column for each resource."""
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
-            times = [self._now, *(time for time, _ in returned)]
-            columns = [
-                list(accumulate((amounts.get(name, 0) for _, amounts in returned), initial=free))
-                for name, free in zip(self._names, self._free, strict=True)
-            ]
-            self._grown = times, columns
+            # A gang that was given back is subtracted at its end, where its own return counts, too. Only the
+            # sum at each time grows, and searches rely on that.
+            last = {time: place for place, time in enumerate([self._now, *(time for time, _ in returned)])}
+            columns = []
+            for name, free in zip(self._names, self._free, strict=True):
+                sums = [*accumulate((amounts.get(name, 0) for _, amounts in returned), initial=free)]
+                columns.append([sums[place] for place in last.values()])
+            self._grown = [*last], columns
         return self._grown
 
     def _split(self, at: float) -> int:

@@ -105,15 +105,21 @@ class Search:
         """Put back victims that are not needed: the last first, and elastic ones as large as possible."""
         for victim, kept in reversed(list(self._gone.values())):
             self._restore(victim)
+            if not self._is_enough():
+                self._set(victim, self._most(victim, kept), is_forced=True)
+
+    def _most(self, victim: Victim, kept: int) -> int:
+        """Return the largest number of trainers with which a victim can go on. It can with `kept`."""
+        high = trainers_of(victim.run)
+        low = max(victim.least, kept + 1) if victim.least else high
+        while low < high:
+            trainers = (low + high) // 2
+            self._set(victim, trainers, is_forced=True)
             if self._is_enough():
-                continue
-            sizes = range(trainers_of(victim.run) - 1, victim.least - 1, -1) if victim.least else ()
-            for trainers in sizes:
-                self._set(victim, trainers, is_forced=True)
-                if self._is_enough():
-                    break
+                kept, low = trainers, trainers + 1
             else:
-                self._set(victim, kept, is_forced=True)
+                high = trainers
+        return kept
 
     def _is_enough(self) -> bool:
         return self._standing.first_fit(self._gang.queue, self._flavors, self._parts, self._needs) is not None

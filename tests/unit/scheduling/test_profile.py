@@ -44,6 +44,15 @@ def test_a_use_from_now_on_gives_back_at_its_end() -> None:
     assert profile.earliest((4,), 11.0, NOW) == 160.0
 
 
+def test_what_is_given_back_and_taken_at_one_time_is_free_only_as_its_sum() -> None:
+    profile = Profile(NOW, {"gpu": 4}, [(200.0, {"gpu": 4})])
+    profile.take((-4,), NOW, 200.0)
+
+    assert profile.times() == [NOW, 200.0]
+    assert profile.lowest(200.0, 201.0) == (8,)
+    assert profile.earliest((9,), 1.0, NOW) == math.inf
+
+
 def test_a_need_waits_until_all_resources_are_free_for_its_length() -> None:
     profile = Profile(NOW, {"gpu": 0, "cpu": 0}, [(150.0, {"gpu": 8}), (200.0, {"cpu": 4})])
     profile.take((8, 0), 300.0, 400.0)

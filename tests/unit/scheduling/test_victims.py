@@ -1,15 +1,17 @@
 """By what running jobs are compared when some have to be stopped: their loss now, and what follows later."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from job_tracker.scheduling.model import Allocation, Expected, PreemptionRules, Queue, Running
+from job_tracker.scheduling.standing import Standing
 from tests.support.preempting import NOW, World, gang
 
 
-def one_queue(capacity: int) -> World:
-    return World(Queue(name="a", preemption=PreemptionRules(by_priority=True)), capacity=capacity)
+def one_queue(capacity: int, *, by_priority: bool = True) -> World:
+    return World(Queue(name="a", preemption=PreemptionRules(by_priority=by_priority)), capacity=capacity)
 
 
 def stopped(world: World) -> list[int]:
@@ -50,3 +52,24 @@ def test_no_more_jobs_are_stopped_because_it_is_good_to_stop_them_early() -> Non
         run_unsaved(world, job_id, for_=100)
     world.submit(gang(5, count=3, priority=1))
     assert stopped(world) == [1]
+
+
+@pytest.mark.parametrize("by_priority", [True, False], ids=["for a priority", "to shrink"])
+@pytest.mark.parametrize("wanted", [1, 100, 700, 1023])
+def test_the_size_of_a_large_job_is_found_with_few_looks_at_the_machines(
+    wanted: int, by_priority: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    first_fit = Standing.first_fit
+
+    def look(standing: Standing, *what: Any) -> str | None:
+        looks.append(what)
+        return first_fit(standing, *what)
+
+    monkeypatch.setattr(Standing, "first_fit", look)
+    world = one_queue(capacity=1024, by_priority=by_priority)
+    elastic = replace(gang(1, count=1024, least=1), expected=Expected(median=1e6, high=1e6))
+    world.run(elastic, trainers=1024)
+    world.submit(gang(2, count=wanted, priority=1))
+    assert [each.trainers for each in world.turn().preempted] == [1024 - wanted]
+    assert len(looks) < 80
