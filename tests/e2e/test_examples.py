@@ -1,4 +1,6 @@
-"""Further examples train through the service: images, clients that share no data, and a sparse model."""
+"""Further examples train through the service: images, features of images, clients that share no data, and a
+sparse model.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +35,19 @@ def test_images_clients_and_sparse_features_are_learned_from(
         federated = client.submit("federated", "clients", clients.version, instances=3, parameters=rounds)
         sparse = {"EPOCHS": "3", "UPDATE": "proximal_svrg", "MAX_DELAY": "1", "LR": "1"}
         hashed = client.submit("hashed", DATASET, version, instances=3, parameters=sparse)
+        few = {"WIDTH": "4", "EPOCHS": "2", "QUEUE": "256"}
+        version = digits.version
+        embedded = client.submit(
+            "image-embeddings", "digit-images", digits.version, instances=2, parameters=few
+        )
         for job, least in ((images, 0.6), (federated, 0.7), (hashed, GOOD)):
             ended = client.wait(job, timeout=250)
             log = "".join(piece.text for piece in client.logs(job, all_ranks=True))
             assert ended.status == pb.succeed, (ended.diagnosis, log)
             metrics = ended.progress.metrics
             assert metrics["test_accuracy"] > least, metrics
+        ended = client.wait(embedded, timeout=100)
+        assert ended.status == pb.succeed, ended.diagnosis
+        assert ended.progress.metrics["class_accuracy"] > 0.2, "a tenth would be chance"
         top = client.status(images).progress.metrics
         assert 1 >= top["top_k_accuracy"] > top["test_accuracy"]

@@ -85,7 +85,7 @@ WAITING: Mapping[str, Row] = {
 }
 # Reasons of containers that are starting normally.
 ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
-# The start of a kubelet's message about a Secret or ConfigMap that it has not read yet. It tries again at once.
+# The start of a kubelet's message about a Secret or ConfigMap that it has not read yet. It soon tries again.
 NOT_READ_YET = "failed to sync "
 
 NODE_LOST = Row(
