@@ -146,12 +146,8 @@ class _Resizing:
             for victim, kept in chosen:
                 if victim.run.allocation.flavor == name:
                     self._count(capacity, victim.run, -1)
-                    smaller = victim.shrunk(kept)
-                    capacity.take(
-                        with_trainers(smaller.gang.parts, kept),
-                        Slot(self._now, smaller.allocation.nodes),
-                        planned_length(smaller.gang.expected) + STOPPING,
-                    )
+                    until = self._now + planned_length(victim.run.gang.expected) + STOPPING
+                    capacity.count(victim.shrunk(kept), self._now, until=until)
             if capacity.fits_at(parts, length, self._now) is not None:
                 return capacity.leaves(parts, length, self._promised(name, besides=gang.job_id))
         return False
