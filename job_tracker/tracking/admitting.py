@@ -117,9 +117,9 @@ class Admitting:
             began = time.monotonic()
             plan = self._planner(self._board.snapshot(is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
-            # A stale decision leaves room for others, and a pass looks at a bounded number of jobs.
-            was_stale = await self._apply(plan)
-            was_stale |= await self._preempt(plan)
+            # A stale decision leaves room for others, so no job is stopped before the next plan. And a pass
+            # looks at a bounded number of jobs.
+            was_stale = await self._apply(plan) or await self._preempt(plan)
             if not was_stale and len(plan.admitted) < _MANY:
                 break
         self._is_delegated = plan.is_delegated

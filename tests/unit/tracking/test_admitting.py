@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -420,6 +420,17 @@ async def test_nothing_is_stopped_for_a_job_that_was_cancelled_meanwhile(cluster
     await cluster.admitting.run()
     assert (await cluster.store.get(victim)).ending is None
     assert (cluster.settled, cluster.passes[-1].waiting) == ([], []), "it was read again, and planned anew"
+
+
+async def test_a_plan_that_is_stale_stops_no_job_and_the_next_one_uses_what_is_free(cluster: Cluster) -> None:
+    (victim,) = await cluster.submit(CAPACITY - 1)
+    await cluster.admitting.run()
+    cancelled, preemptor = await cluster.submit(1, 1)
+    cluster.cancelled_meanwhile.add(cancelled)
+    cluster.answer = replace(stops(victim, preemptor), admitted=(Admit(cancelled, Allocation()),))
+    await cluster.admitting.run()
+    assert (await cluster.store.get(victim)).ending is None
+    assert await cluster.states(preemptor) == [LAUNCHING]
 
 
 async def test_a_later_attempt_is_not_stopped_by_an_old_decision(cluster: Cluster) -> None:
