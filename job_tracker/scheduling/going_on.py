@@ -15,9 +15,6 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 STOPPING: Final = 60.0
 """Seconds from the decision within which the next attempt may begin; even then it must delay no promise."""
 
-_PATIENCE: Final = 3600.0
-"""Seconds from the decision after which a stop may never end: no job waits for its capacity any more."""
-
 
 class Kept:
     """The capacity that one pass keeps for jobs that go on in another size. Other jobs cannot use it."""
@@ -26,11 +23,7 @@ class Kept:
         """`soon_gone` has what runs, and is planned to end at once if it is being stopped."""
         self._snapshot, self._soon_gone, self._now = snapshot, soon_gone, now
         self._awaited = awaited_of(snapshot, soon_gone)
-        leaving = (
-            soon_gone[run.gang.job_id]
-            for run in (leaving_of(snapshot) if snapshot.claims else ())
-            if self._may_end(snapshot.stakes[run.gang.job_id])
-        )
+        leaving = (soon_gone[run.gang.job_id] for run in (leaving_of(snapshot) if snapshot.claims else ()))
         self._leave_at = max((planned_end(run, now) for run in leaving), default=0.0)
         """When all jobs that are being stopped are planned to be gone. 0: there are none."""
         self._waiting = dict(snapshot.going_on)
@@ -51,22 +44,17 @@ class Kept:
     def _hold(self, run: Running, stake: Stake, flavor: FlavorCapacity, tree: QuotaTree) -> None:
         gone_at = planned_end(run, self._now)
         held = trainers_of(run)
-        trainers = stake.goes_on if self._may_end(stake) else min(stake.goes_on, held)
-        parts = with_trainers(run.gang.parts, trainers)
+        parts = with_trainers(run.gang.parts, stake.goes_on)
         length = max(0.0, _gone_by(stake, self._now) - gone_at) + self._length(run)
-        slot = flavor.fits_at(parts, length, gone_at, resized(run, trainers).allocation.nodes)
+        slot = flavor.fits_at(parts, length, gone_at, resized(run, stake.goes_on).allocation.nodes)
         if slot is None:
             return  # there is less than at the decision
         flavor.take(parts, slot, length)
-        if trainers > held:
-            further = (replace(run.gang.parts[0], count=trainers - held),)
+        if stake.goes_on > held:
+            further = (replace(run.gang.parts[0], count=stake.goes_on - held),)
             if (slot := flavor.fits_at(further, gone_at - self._now, self._now)) is not None:
                 flavor.take(further, slot, gone_at - self._now)
             tree.use(run.gang.queue, flavor.flavor.name, total(further))
-
-    def _may_end(self, stake: Stake) -> bool:
-        """Return whether the stop of a gang may still end."""
-        return self._now < stake.noticed_at + _PATIENCE
 
     def _length(self, run: Running) -> float:
         """Return how long its next attempt is planned to run: that which runs is planned to end at once."""

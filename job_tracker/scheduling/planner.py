@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from job_tracker.scheduling.delegated import launches
+from job_tracker.scheduling.leaving import without_hung
 from job_tracker.scheduling.model import Plan, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.passes import Pass
@@ -24,6 +25,7 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
     """
     if options is not None and options.delegated is not None:
         return launches(snapshot, options.delegated)
+    snapshot = without_hung(snapshot, now)
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     decided = replace(decided, preempted=preemptions(snapshot, decided, now))
     resized, later = resizes(snapshot, decided, now)

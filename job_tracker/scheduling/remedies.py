@@ -26,7 +26,7 @@ from job_tracker.scheduling.changes import (
     applied,
     path_of,
 )
-from job_tracker.scheduling.leaving import leaving_for
+from job_tracker.scheduling.leaving import leaving_for, without_hung
 from job_tracker.scheduling.model import INSTANCES, Gang, Plan, Reason, Snapshot
 from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.planner import plan as make_plan
@@ -92,7 +92,7 @@ def remedy(
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
     if _stops_others(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass stops other jobs for it.", (), is_verified=True)
-    if leaving := leaving_for(snapshot, gang.job_id):
+    if leaving := leaving_for(without_hung(snapshot, now), gang.job_id):
         return Remedy(
             Cure.WAIT,
             f"Wait until {'the job has' if len(leaving) == 1 else 'the jobs have'} ended that "
