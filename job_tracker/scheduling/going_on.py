@@ -13,7 +13,7 @@ from job_tracker.scheduling.running import resized, trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 STOPPING: Final = 60.0
-"""The next attempt may begin within this many seconds after the decision. It must then delay no promise."""
+"""Seconds from the decision within which the next attempt may begin; even then it must delay no promise."""
 
 
 class Kept:

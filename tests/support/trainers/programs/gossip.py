@@ -44,6 +44,7 @@ def without_steps(group: Group) -> dict[str, Any]:
     with gossip.answering():
         for _ in range(EXCHANGES):
             gossip.exchange()
+            group.barrier()  # otherwise one rank may ask for the last time before another asks at all
     after = flat.weights_of(model)
     return {
         "before": before.tolist(),
