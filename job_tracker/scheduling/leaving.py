@@ -33,26 +33,6 @@ def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
     )
 
 
-def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
-    """Return the snapshot without the stops that may never end: the gangs count as ones that run on.
-
-    They have no stake, so they are not stopped again. The jobs for which they are being stopped have no
-    claim, so nothing is kept for them, and others may be stopped for them.
-    """
-    hung = {
-        job_id: stake.leaves_for
-        for job_id, stake in snapshot.stakes.items()
-        if stake.is_leaving and now >= stake.noticed_at + _PATIENCE
-    }
-    if not hung:
-        return snapshot
-    return replace(
-        snapshot,
-        stakes={job_id: stake for job_id, stake in snapshot.stakes.items() if job_id not in hung},
-        claims=[job_id for job_id in snapshot.claims if job_id not in hung.values()],
-    )
-
-
 def leaving_of(snapshot: Snapshot) -> list[Running]:
     """Return the gangs that are being stopped."""
     return [
