@@ -34,7 +34,10 @@ class Resolver:
     def resolve(self, entry: Entry[Algorithm], group: Composition, sent: InstanceOptions) -> GroupSpec:
         """Return the algorithm's group spec, with placeholders still in its commands. Raises InvalidField."""
         composed = GroupSpec(
-            roles=group.roles, elastic=group.elastic, ends_with_master=group.ends_with_master
+            roles=group.roles,
+            elastic=group.elastic,
+            ends_with_master=group.ends_with_master,
+            max_lost=group.max_lost,
         )
         try:
             resolved = self._resolved(entry, composed, sent)

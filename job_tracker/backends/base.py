@@ -1,7 +1,8 @@
 """The protocol of a backend and its data types, which do not depend on an engine."""
 
+import math
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Protocol
@@ -51,6 +52,22 @@ class Observation:
     def master(self) -> RankObservation:
         """Rank 0. Its progress is that of the group."""
         return self.ranks[MASTER_RANK]
+
+    def without_lost(self, most: int) -> "Observation":
+        """Return the observation in which the failures of at most `most` ranks, other than 0, do not count.
+
+        If rank 0 or one rank more has failed, the earlier losses do not count, either: they are not the cause
+        of this failure, unless they came just before it.
+        """
+        failed = sorted((rank for rank in self.ranks[1:] if rank.diagnosis), key=_ended_at)
+        if not most or not failed:
+            return self
+        decisive = [*([self.master] if self.master.diagnosis else []), *failed[most : most + 1]]
+        until = min(map(_ended_at, decisive)) - _TOGETHER_SECONDS if decisive else math.inf
+        lost = {rank.status.rank for rank in failed[:most] if _ended_at(rank) < until}
+        return replace(
+            self, ranks=tuple(_lost(rank) if rank.status.rank in lost else rank for rank in self.ranks)
+        )
 
     @property
     def first_failure(self) -> Diagnosis | None:
@@ -127,6 +144,13 @@ def _left_early(
         retryable=why.retryable,
         rank=number,
     )
+
+
+def _lost(rank: RankObservation) -> RankObservation:
+    """Return the observation of a rank whose failure does not count. Its status has the diagnosis as note."""
+    assert rank.diagnosis is not None, "it has failed"
+    note = f"Lost, and the others go on: {rank.diagnosis.summary}"
+    return replace(rank, diagnosis=None, status=replace(rank.status, note=note))
 
 
 def _ended_at(rank: RankObservation) -> float:

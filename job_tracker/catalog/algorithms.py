@@ -95,6 +95,14 @@ class Algorithm(Config):
         description="Lets the group continue when it loses workers. Unset: the loss of one instance ends the "
         "attempt.",
     )
+    max_lost: int = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="Largest MAX_LOST_INSTANCES of a job. So many instances other than the master may fail, "
+        "and the attempt goes on without them, if the program can do so. 0: the loss of one instance ends the "
+        "attempt.",
+    )
     dataset: bool = Field(
         default=True,
         description="Whether a request must name a dataset. `false`: it may leave dataset and version out.",
@@ -170,6 +178,7 @@ class Algorithm(Config):
             roles=self.roles,
             elastic=self.elastic,
             max_instances=self.max_instances,
+            max_lost=self.max_lost,
         )
 
     def command_of(self, role: str, command: tuple[str, ...]) -> tuple[str, ...]:

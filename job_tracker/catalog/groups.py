@@ -15,6 +15,7 @@ from job_tracker.frameworks import FRAMEWORKS, Traits
 from job_tracker.frameworks.base import TRAINERS
 
 MIN_INSTANCES_PARAMETER = "MIN_INSTANCES"
+MAX_LOST_PARAMETER = "MAX_LOST_INSTANCES"
 _MOST = 10_000
 
 
@@ -69,6 +70,8 @@ class Composition:
     elastic: Elastic | None
     ends_with_master: bool
     """True if only the master ends by itself."""
+    max_lost: int = 0
+    """The number of instances that may fail without ending the attempt."""
 
     @property
     def size(self) -> int:
@@ -90,6 +93,7 @@ GROUP_PARAMETERS = frozenset(
     {
         INSTANCES_PARAMETER,
         MIN_INSTANCES_PARAMETER,
+        MAX_LOST_PARAMETER,
         *(instances_parameter(role) for framework in FRAMEWORKS.values() for role in framework.traits.roles),
     }
 )
@@ -104,6 +108,7 @@ class Composer:
     roles: Mapping[str, RoleRecipe]
     elastic: ElasticRecipe | None
     max_instances: int | None
+    max_lost: int = 0
 
     @property
     def traits(self) -> Traits:
@@ -114,7 +119,8 @@ class Composer:
     def parameters(self) -> tuple[str, ...]:
         """The names of the parameters that define the group."""
         least = (MIN_INSTANCES_PARAMETER,) if self.elastic else ()
-        return (INSTANCES_PARAMETER, *least, *map(instances_parameter, self.roles))
+        lost = (MAX_LOST_PARAMETER,) if self.max_lost else ()
+        return (INSTANCES_PARAMETER, *least, *lost, *map(instances_parameter, self.roles))
 
     def problem(self) -> str | None:
         """Return the first conflict between the configuration and the framework, or None."""
@@ -136,6 +142,11 @@ class Composer:
         if self.elastic is not None and not self.traits.is_elastic:
             able = ", ".join(name for name, each in FRAMEWORKS.items() if each.traits.is_elastic)
             return f"elastic: framework {self.framework} does not support it; allowed: {able}"
+        if self.elastic is not None and self.max_lost:
+            return (
+                f"max_lost: {self.max_lost} is not allowed with elastic, which restarts lost workers; leave "
+                "one of them out"
+            )
         if self.elastic is not None and self.elastic.min_instances > (self.max_instances or _MOST):
             return (
                 f"elastic.min_instances: {self.elastic.min_instances} is not allowed: max_instances is "
@@ -152,6 +163,14 @@ class Composer:
             if self.elastic is None:
                 raise InvalidField(
                     field, "not allowed: the algorithm is not elastic; leave the parameter out"
+                )
+            return
+        if name == MAX_LOST_PARAMETER:
+            if not self.max_lost:
+                raise InvalidField(
+                    field,
+                    "not allowed: max_lost of the algorithm is 0, so the loss of any instance ends the "
+                    "attempt; leave the parameter out",
                 )
             return
         known = {instances_parameter(role): role for role in self.roles}
@@ -193,7 +212,12 @@ class Composer:
             self._in_order(trainers, others),
             self._elastic(sent, trainers),
             ends_with_master=any(self.traits.roles[role].serves for role in others),
+            max_lost=self._max_lost(sent, trainers + sum(others.values())),
         )
+
+    def _max_lost(self, sent: Mapping[str, str], instances: int) -> int:
+        most = min(self.max_lost, instances - 1)  # the loss of rank 0 always ends the attempt
+        return _number(sent, MAX_LOST_PARAMETER, default=0, minimum=0, maximum=most)
 
     def _count(self, role: str, sent: Mapping[str, str], capacity: int) -> int:
         recipe = self.roles.get(role)

@@ -160,6 +160,8 @@ class GroupSpec:
     """The rules for a group that loses workers. None: the failure of any rank ends the attempt."""
     ends_with_master: bool = False
     """Whether only the master ends by itself, as with parameter servers."""
+    max_lost: int = 0
+    """The number of ranks other than 0 that may fail while the attempt goes on without them."""
 
     @property
     def size(self) -> int:

@@ -65,6 +65,8 @@ def next_step(
     why the attempt no longer makes progress, if one was found. `restarts_ranks` says whether a worker of an
     elastic group may be restarted alone.
     """
+    if seen is not None:
+        seen = seen.without_lost(job.spec.group.max_lost)
     if job.ending is not None:
         current = job if seen is None else job.observed(seen.statuses)
         if seen is not None and (own := ended_by_itself(current, seen, now)) is not None:
