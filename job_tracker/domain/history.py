@@ -22,11 +22,6 @@ class PreemptionReason(StrEnum):
     GROW = "grow"
     """An elastic job goes on with more instances, which are free."""
 
-    @property
-    def is_resize(self) -> bool:
-        """Return whether the job goes on at once in any case, in another size."""
-        return self in (PreemptionReason.SHRINK, PreemptionReason.GROW)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
@@ -45,6 +40,11 @@ class Preemption:
     """The number of trainers with which an elastic job goes on at once. 0: it waits for its turn."""
     flavor: str = ""
     """The kind of machine on which it goes on at once. Empty: any."""
+
+    @property
+    def is_resize(self) -> bool:
+        """Return whether the job goes on at once in another size. This does not count as a preemption."""
+        return self.trainers > 0
 
     def sentence(self, project: str) -> str:
         """Return the reason for members of a project, who see no jobs of others."""

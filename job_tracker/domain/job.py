@@ -92,7 +92,7 @@ class Job:
     @property
     def preemptions(self) -> int:
         """Return how many attempts were preempted, without those that were stopped for another size."""
-        return sum(move.preemption is not None and not move.preemption.why.is_resize for move in self.history)
+        return sum(move.preemption is not None and not move.preemption.is_resize for move in self.history)
 
     @property
     def evictions(self) -> int:

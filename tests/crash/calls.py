@@ -82,4 +82,4 @@ def name_of_update(state: str, ending: Ending | None) -> str:
         return "update to evicted"
     if ending is None or ending.preemption is None:
         return f"update to {state}"
-    return "update to resized" if ending.preemption.why.is_resize else "update to preempted"
+    return "update to resized" if ending.preemption.is_resize else "update to preempted"

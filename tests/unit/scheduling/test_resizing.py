@@ -365,7 +365,7 @@ def _keeps_its_size(seed: int, found: dict[PreemptionReason, int]) -> None:
             run = world.running[job_id]
             assert (run.allocation.flavor, run.started_at) == (flavor, world.now), (turn, job_id)
             assert trainers_of(run) >= trainers, (turn, job_id)
-            if why.is_resize:
+            if why in (GROW, SHRINK):
                 found[why] += 1
         if not any(stake.is_leaving for stake in world.stakes.values()):
             assert not going_on, (turn, going_on)
@@ -401,7 +401,7 @@ def _comes_to_rest(seed: int, found: dict[PreemptionReason, int]) -> None:
         decided = world.turn()
         _check(world, decided, seed)
         for each in decided.preempted:
-            if each.why.is_resize:
+            if each.why in (GROW, SHRINK):
                 found[each.why] += 1
             if each.why is GROW:
                 sizes_before[each.job_id] = trainers_of(world.running[each.job_id])
@@ -458,7 +458,7 @@ def _check(world: World, decided: Plan, seed: int) -> None:
     for each in decided.preempted:
         run = world.running[each.job_id]
         rules = world.queues[run.gang.queue].preemption
-        if each.why.is_resize:
+        if each.why in (GROW, SHRINK):
             assert world.now - run.started_at >= rules.resize_period > 0, (seed, each)
             assert run.gang.least <= each.trainers <= run.gang.parts[0].count, (seed, each)
             assert (each.trainers > trainers_of(run)) is (each.why is GROW), (seed, each)

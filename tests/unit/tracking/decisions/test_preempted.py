@@ -57,6 +57,13 @@ def test_a_preempted_attempt_counts_neither_as_a_failure_nor_against_the_attempt
     assert third.failure(replace(WHY, retryable=True), NOON).state is JobState.FAILED
 
 
+@pytest.mark.parametrize("why", PreemptionReason)
+def test_a_change_of_size_is_no_preemption_for_whatever_reason(why: PreemptionReason) -> None:
+    stop = Ending(JobState.QUEUED, NOON, preemption=Preemption(by_job=9, why=why, trainers=1))
+    again = RUNNING.decided(stop).ended(stop, NOON)
+    assert (again.preemptions, again.max_attempts) == (0, 3)
+
+
 def test_the_deadline_of_the_queue_begins_again() -> None:
     bounded = replace(RUNNING, spec=replace(WANTED, deadlines=Deadlines(queue=timedelta(seconds=60))))
     assert back(bounded).due_at == NOON + timedelta(seconds=65)
