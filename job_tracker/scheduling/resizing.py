@@ -135,7 +135,7 @@ class _Resizing:
         instances = sum(part.count for part in with_trainers(gang.parts, fewest_trainers(gang)))
         run_on = max(remaining(victim.run, self._now) for victim, _ in chosen)
         gain = instances * min(reserve.promise.at - self._now, run_on)
-        return gain > sum(victim.cost for victim, _ in chosen)
+        return gain > sum(self._loss(victim.run, kept) for victim, kept in chosen)
 
     def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
         """Return whether the job can start without a delay of others, after the others have gone on."""
@@ -203,10 +203,13 @@ class _Resizing:
 
     def _pays_to_grow(self, run: Running, trainers: int) -> bool:
         """Return whether it ends earlier, although it repeats some work and has to get going again."""
-        stake = self._stake(run)
         more = trainers - trainers_of(run)
-        loss = cost(run, stake, self._now) + more * stake.startup
-        return more * remaining(run, self._now) > loss
+        return more * remaining(run, self._now) > self._loss(run, trainers)
+
+    def _loss(self, run: Running, trainers: int) -> float:
+        """Return the loss of a change of its size: it repeats work in the old size, and starts in the new."""
+        stake = self._stake(run)
+        return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 
     def _capacity(self, name: str) -> FlavorCapacity:
         """Return what is free over time besides what runs and starts now."""

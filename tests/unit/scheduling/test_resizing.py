@@ -172,6 +172,17 @@ def test_a_job_does_not_shrink_for_one_that_would_wait_only_briefly() -> None:
     assert world.turn().preempted == ()
 
 
+@pytest.mark.parametrize(("startup", "shrinks"), [(99.0, True), (101.0, False)])
+def test_of_a_job_that_shrinks_the_future_instances_start_up_again(startup: float, shrinks: bool) -> None:
+    """Job 3 would wait for 100 s: its 2 instances gain 200 instance-seconds, and job 1 has 2 left to start."""
+    world = one_queue()
+    world.run(elastic(1, count=4), since=0, startup=startup)
+    world.run(gang(2, count=4))
+    world.running[2] = replace(world.running[2], started_at=NOW - 900)
+    world.submit(gang(3, count=2))
+    assert bool(world.turn().preempted) is shrinks
+
+
 @pytest.mark.parametrize(
     "rules",
     [{"min_runtime": 6000.0}, {"max_preemptions": 0}, {"protected": 0}, {"resize_period": 0.0}],
