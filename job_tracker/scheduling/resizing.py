@@ -25,7 +25,7 @@ from job_tracker.scheduling.model import (
     Stake,
 )
 from job_tracker.scheduling.preemption import is_protected, rules_of
-from job_tracker.scheduling.running import running_gangs, trainers_of
+from job_tracker.scheduling.running import running_gangs, trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.standing import Standing
 from job_tracker.scheduling.victims import Search, Victim, cost
@@ -127,8 +127,20 @@ class _Resizing:
             return None
         if is_protected(rules_of(self._snapshot, queue), run, stake, self._now):
             return None
+        if queue != gang.queue and self._would_lend(gang, run):
+            return None
         loss = cost(run, stake, self._now)
         return Victim(run=run, attempt=stake.attempt, cost=loss, why=PreemptionReason.SHRINK, least=least)
+
+    def _would_lend(self, gang: Gang, run: Running) -> bool:
+        """Return whether what is guaranteed to a running job would go to one to which it is not."""
+        flavor = run.allocation.flavor
+        wanted = total(with_trainers(gang.parts, fewest_trainers(gang)))
+        self._standing.count(run, -1)
+        is_guaranteed = self._standing.is_guaranteed(run.gang.queue, flavor, used_by(run))
+        borrows = not self._standing.is_guaranteed(gang.queue, flavor, wanted)
+        self._standing.count(run)
+        return is_guaranteed and borrows
 
     def _pays(self, gang: Gang, reserve: Reserve, chosen: Sequence[tuple[Victim, int]]) -> bool:
         """Return whether the job would otherwise wait for so long that the stops are worth it."""

@@ -174,7 +174,7 @@ def test_a_job_does_not_shrink_for_one_that_would_wait_only_briefly() -> None:
 
 @pytest.mark.parametrize(("startup", "shrinks"), [(99.0, True), (101.0, False)])
 def test_of_a_job_that_shrinks_the_future_instances_start_up_again(startup: float, shrinks: bool) -> None:
-    """Job 3 would wait for 100 s: its 2 instances gain 200 instance-seconds, and job 1 has 2 left to start."""
+    """The 2 instances of job 3 would wait for 100 s, which are 200 instance-seconds. Job 1 keeps 2."""
     world = one_queue()
     world.run(elastic(1, count=4), since=0, startup=startup)
     world.run(gang(2, count=4))
@@ -200,6 +200,27 @@ def test_a_job_does_not_shrink_for_a_lower_priority_of_its_queue() -> None:
     world.run(elastic(1, priority=1), trainers=8)
     world.submit(gang(2, count=3))
     assert world.turn().preempted == ()
+
+
+@pytest.mark.parametrize(
+    ("nominal", "other", "shrinks"),
+    [(8, 0, False), (8, None, False), (7, 0, True), (5, 3, True), (None, None, True)],
+    ids=["guaranteed", "without a quota", "it borrows, too", "both are guaranteed", "no quotas"],
+)
+def test_a_job_within_its_guarantee_does_not_shrink_for_one_that_would_borrow(
+    nominal: int | None, other: int | None, shrinks: bool
+) -> None:
+    world = World(queue("a", nominal), queue("b", other, reclaim=False))
+    world.run(elastic(1), trainers=8)
+    world.submit(gang(2, "b", count=3))
+    assert bool(world.turn().preempted) is shrinks
+
+
+def test_a_job_shrinks_for_one_to_which_the_same_quota_of_a_parent_is_guaranteed() -> None:
+    world = World(queue("both", 8), Queue(name="a", parent="both"), Queue(name="b", parent="both"))
+    world.run(elastic(1), trainers=8)
+    world.submit(gang(2, "b", count=3))
+    assert [(each.job_id, each.trainers) for each in world.turn().preempted] == [(1, 5)]
 
 
 def test_no_job_shrinks_for_one_that_could_not_start_all_the_same() -> None:
