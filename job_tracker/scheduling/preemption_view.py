@@ -21,6 +21,8 @@ class PreemptionView:
         self.preempted: set[int] = set()
         """Waiting jobs that were preempted."""
         self._startups = Startups()
+        self._times: dict[int, dict[float, float]] = {}
+        """The stored times in each stake, and what they are on the clock as it is now."""
         self._versions: dict[int, int] = {}
         """The version at which each running job was read."""
         self._given_way: dict[int, Preemption] = {}
@@ -31,6 +33,7 @@ class PreemptionView:
     def clear(self) -> None:
         """Forget all jobs. What was learned of startups stays."""
         self.stakes.clear()
+        self._times.clear()
         self._versions.clear()
         self.preempted.clear()
         self._given_way.clear()
@@ -41,12 +44,12 @@ class PreemptionView:
         for job_id, stake in self.stakes.items():
             noticed_at = stake.noticed_at + seconds if stake.noticed_at else 0.0
             self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds, noticed_at=noticed_at)
+            self._times[job_id] = {stored: at + seconds for stored, at in self._times[job_id].items()}
 
     def read(self, job: Job) -> None:
         """Update this view from a job as it is stored."""
         if job.state is JobState.QUEUED:
-            self.stakes.pop(job.id, None)
-            self._versions.pop(job.id, None)
+            self._stop_running(job.id)
             if job.attempt:
                 self._attempts[job.id] = job.attempt
             if job.preemptions or job.preemption is not None:
@@ -73,12 +76,16 @@ class PreemptionView:
 
     def remove(self, job_id: int) -> None:
         """Forget a job that neither waits nor runs."""
-        self.stakes.pop(job_id, None)
-        self._versions.pop(job_id, None)
+        self._stop_running(job_id)
         self.preempted.discard(job_id)
         self._given_way.pop(job_id, None)
         self._attempts.pop(job_id, None)
         self._startups.forget(job_id)
+
+    def _stop_running(self, job_id: int) -> None:
+        self.stakes.pop(job_id, None)
+        self._times.pop(job_id, None)
+        self._versions.pop(job_id, None)
 
     def claims(self, waiting: Waiting) -> list[int]:
         """Return the waiting jobs that start before all others; see claims_of."""
@@ -93,18 +100,24 @@ class PreemptionView:
         return self._attempts.get(job_id, 0)
 
     def _stake_of(self, job: Job) -> Stake:
-        admitted = job.admitted_at or job.submitted_at
+        admitted = (job.admitted_at or job.submitted_at).timestamp()
         saved = job.progress.saved if job.progress is not None else None
+        saved_at = saved.at.timestamp() if saved is not None else admitted
+        noticed_at = job.ending.decided_at.timestamp() if job.ending is not None else 0.0
+        # Times that were stored before the clock was set have moved. Those that come later have not.
+        known = self._times.get(job.id, {})
+        times = {at: known.get(at, at) for at in (admitted, saved_at, noticed_at) if at}
+        self._times[job.id] = times
         preemption = job.preemption
         return Stake(
             attempt=job.attempt,
-            saved_at=(saved.at if saved is not None else admitted).timestamp(),
+            saved_at=times[saved_at],
             startup=self._startups.usual(job),
             preemptions=job.preemptions,
             is_leaving=job.ending is not None,
             leaves_for=preemption.by_job if preemption is not None else None,
             goes_on=preemption.trainers if preemption is not None else 0,
-            noticed_at=job.ending.decided_at.timestamp() if job.ending is not None else 0.0,
+            noticed_at=times.get(noticed_at, 0.0),
         )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.progress import Progress, Saved
 from job_tracker.scheduling.gangs import gang_of
@@ -56,6 +58,28 @@ def test_a_running_job_loses_what_it_did_since_its_last_checkpoint() -> None:
     assert view.stakes == {1: Stake(attempt=1, saved_at=AT + 50, startup=8.0)}
     view.shift(3600.0)
     assert view.stakes[1].saved_at == AT + 3650
+
+
+@pytest.mark.parametrize("by", [7200.0, -1800.0])
+def test_after_the_clock_was_set_what_was_stored_before_is_read_as_moved(by: float) -> None:
+    def saved_after(seconds: float) -> Progress:
+        return Progress(step=9, saved=Saved(9, NOON + timedelta(seconds=seconds)))
+
+    never, saves = running(1), replace(running(2), progress=saved_after(50))
+    view = view_of(never, saves)
+    for _ in range(2):
+        view.shift(by / 2)
+        for job in (never, saves):
+            view.observe(job)
+    assert [view.stakes[job_id].saved_at for job_id in (1, 2)] == [AT + by, AT + 50 + by]
+    view.observe(replace(saves, progress=saved_after(90)))
+    assert view.stakes[2].saved_at == AT + 90, "the time of a later checkpoint is that of the new clock"
+    stop = Preemption(by_job=7, why=PreemptionReason.PRIORITY)
+    stopping = never.preempted(stop, NOON + timedelta(seconds=95))
+    view.observe(stopping)
+    view.shift(60.0)
+    view.observe(stopping)
+    assert (view.stakes[1].saved_at, view.stakes[1].noticed_at) == (AT + 60 + by, AT + 155)
 
 
 def test_an_older_version_of_a_job_changes_nothing() -> None:
