@@ -77,7 +77,8 @@ class Ending:
     has_model: bool | None = None
     """Whether there are files at the job's `model_uri` after a success; None if unknown."""
     preemption: Preemption | None = None
-    """For whom and why the attempt is stopped; only with state QUEUED."""
+    """For whom and why the attempt is stopped. With a state other than QUEUED: for whom it was being
+    stopped when this ending was decided. What becomes free is still for that job."""
     eviction: Eviction | None = None
     """By whom the attempt is stopped, if not by this service; only with state QUEUED."""
 
@@ -88,7 +89,8 @@ class Ending:
 
     def sentence(self, project: str) -> str:
         """Return why the attempt is stopped before its end, for members of a project; "" if it is not."""
-        return _sentence(self.preemption, self.eviction, project)
+        preemption = self.preemption if self.state is JobState.QUEUED else None
+        return _sentence(preemption, self.eviction, project)
 
 
 @dataclass(frozen=True, slots=True)
