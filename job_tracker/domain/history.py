@@ -22,11 +22,6 @@ class PreemptionReason(StrEnum):
     GROW = "grow"
     """An elastic job goes on with more instances, which are free."""
 
-    @property
-    def is_resize(self) -> bool:
-        """Return whether the job goes on at once in any case, in another size."""
-        return self in (PreemptionReason.SHRINK, PreemptionReason.GROW)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
@@ -45,6 +40,11 @@ class Preemption:
     """The number of trainers with which an elastic job goes on at once. 0: it waits for its turn."""
     flavor: str = ""
     """The kind of machine on which it goes on at once. Empty: any."""
+
+    @property
+    def is_resize(self) -> bool:
+        """Return whether the job goes on at once in another size. This does not count as a preemption."""
+        return self.trainers > 0
 
     def sentence(self, project: str) -> str:
         """Return the reason for members of a project, who see no jobs of others."""
@@ -77,7 +77,8 @@ class Ending:
     has_model: bool | None = None
     """Whether there are files at the job's `model_uri` after a success; None if unknown."""
     preemption: Preemption | None = None
-    """For whom and why the attempt is stopped; only with state QUEUED."""
+    """For whom and why the attempt is stopped. With a state other than QUEUED: for whom it was being
+    stopped when this ending was decided. What becomes free is still for that job."""
     eviction: Eviction | None = None
     """By whom the attempt is stopped, if not by this service; only with state QUEUED."""
 
@@ -88,7 +89,8 @@ class Ending:
 
     def sentence(self, project: str) -> str:
         """Return why the attempt is stopped before its end, for members of a project; "" if it is not."""
-        return _sentence(self.preemption, self.eviction, project)
+        preemption = self.preemption if self.state is JobState.QUEUED else None
+        return _sentence(preemption, self.eviction, project)
 
 
 @dataclass(frozen=True, slots=True)

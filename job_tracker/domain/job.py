@@ -92,7 +92,7 @@ class Job:
     @property
     def preemptions(self) -> int:
         """Return how many attempts were preempted, without those that were stopped for another size."""
-        return sum(move.preemption is not None and not move.preemption.why.is_resize for move in self.history)
+        return sum(move.preemption is not None and not move.preemption.is_resize for move in self.history)
 
     @property
     def evictions(self) -> int:
@@ -113,7 +113,7 @@ class Job:
     def preemption(self) -> Preemption | None:
         """Return why the job waits again or is being stopped, if it is for another job or another size."""
         if self.ending is not None:
-            return self.ending.preemption
+            return self.ending.preemption if self.ending.state is JobState.QUEUED else None
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
 
     @property
@@ -279,7 +279,7 @@ class Job:
 
         There are three exceptions. A cancel replaces the decision to make another attempt. A failure replaces
         a success, since a worker may fail while it has time to end. Any other ending replaces an
-        interruption, since the attempt may still end by itself.
+        interruption, since the attempt may still end by itself. It keeps the preemption of the old ending.
         """
         before = self.ending.state if self.ending is not None else None
         overruled = (
@@ -290,6 +290,8 @@ class Job:
         if (self.ending is not None and not overruled) or ending.state not in TRANSITIONS[self.state]:
             raise IllegalMove(self.id, self.state, ending.state)
         history = self.history
+        if self.ending is not None:
+            ending = replace(ending, preemption=self.ending.preemption)
         if self.ending is not None and before is JobState.BACKOFF:  # the history keeps the overruled failure
             history += (self._move(self.ending.state, self.ending.decided_at, self.ending.diagnosis),)
         return replace(self, ending=ending, due_at=None, history=history)

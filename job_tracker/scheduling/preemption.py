@@ -10,11 +10,12 @@ from job_tracker.scheduling.model import (
     PreemptionReason,
     PreemptionRules,
     Reason,
+    Resources,
     Running,
     Snapshot,
     Stake,
 )
-from job_tracker.scheduling.running import trainers_of
+from job_tracker.scheduling.running import trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.standing import Standing
 from job_tracker.scheduling.victims import Search, Victim, price
@@ -225,7 +226,7 @@ def _candidates(
         for run in runs if is_own or borrows else ():
             if is_own and run.gang.priority < gang.priority:
                 why = PreemptionReason.PRIORITY
-            elif borrows:
+            elif borrows and standing.borrows(queue, gang.queue, flavor, _shared(needs, run)):
                 why = PreemptionReason.RECLAIM
             else:
                 continue
@@ -241,6 +242,12 @@ def _candidates(
                 )
             )
     return found
+
+
+def _shared(needs: Resources, run: Running) -> Resources:
+    """Return what is needed of the resources that a running job holds."""
+    held = used_by(run)
+    return {name: amount for name, amount in needs.items() if held.get(name)}
 
 
 def is_protected(rules: PreemptionRules, run: Running, stake: Stake, now: float) -> bool:

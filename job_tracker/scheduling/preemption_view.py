@@ -1,18 +1,23 @@
 """The facts by which the planner stops some jobs for others. They follow from stored jobs."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from job_tracker.domain.history import Preemption
 from job_tracker.domain.job import Job, JobState
 from job_tracker.scheduling.model import GoingOn, Stake, Waiting
 from job_tracker.scheduling.startups import Startups
 
+Claim: TypeAlias = tuple[int, int]
+"""A waiting job for which another was stopped, and the number of attempts that it had made then."""
+
 
 class PreemptionView:
     """The stakes of running jobs, and the claims of waiting ones. A later leader finds the same.
 
     A claim is not stored. It follows from the preempted jobs, which name the job for which they were stopped.
+    Only a claim on what was left by a job that has ended is lost with the leader.
     """
 
     def __init__(self) -> None:
@@ -21,20 +26,26 @@ class PreemptionView:
         self.preempted: set[int] = set()
         """Waiting jobs that were preempted."""
         self._startups = Startups()
+        self._times: dict[int, dict[float, float]] = {}
+        """The stored times in each stake, and what they are on the clock as it is now."""
         self._versions: dict[int, int] = {}
         """The version at which each running job was read."""
         self._given_way: dict[int, Preemption] = {}
         """The preemptions of jobs that are being stopped, or that have not run again since they were
         stopped."""
+        self._left: set[Claim] = set()
+        """The claims of waiting jobs for which others were stopped that have ended since."""
         self._attempts: dict[int, int] = {}
         """The number of attempts that a waiting job has made, if it has made any."""
 
     def clear(self) -> None:
         """Forget all jobs. Learned startup times stay."""
         self.stakes.clear()
+        self._times.clear()
         self._versions.clear()
         self.preempted.clear()
         self._given_way.clear()
+        self._left.clear()
         self._attempts.clear()
 
     def shift(self, seconds: float) -> None:
@@ -42,12 +53,12 @@ class PreemptionView:
         for job_id, stake in self.stakes.items():
             noticed_at = stake.noticed_at + seconds if stake.noticed_at else 0.0
             self.stakes[job_id] = replace(stake, saved_at=stake.saved_at + seconds, noticed_at=noticed_at)
+            self._times[job_id] = {stored: at + seconds for stored, at in self._times[job_id].items()}
 
     def read(self, job: Job) -> None:
         """Update this view from a job as it is stored."""
         if job.state is JobState.QUEUED:
-            self.stakes.pop(job.id, None)
-            self._versions.pop(job.id, None)
+            self._stop_running(job.id)
             if job.attempt:
                 self._attempts[job.id] = job.attempt
             if job.preemptions or job.preemption is not None:
@@ -61,7 +72,7 @@ class PreemptionView:
         else:
             self.remove(job.id)
             return
-        if (preemption := job.preemption) is not None:
+        if (preemption := _stopped_for(job)) is not None:
             self._given_way[job.id] = preemption
         else:
             self._given_way.pop(job.id, None)
@@ -73,17 +84,23 @@ class PreemptionView:
             self.read(job)
 
     def remove(self, job_id: int) -> None:
-        """Forget a job that neither waits nor runs."""
-        self.stakes.pop(job_id, None)
-        self._versions.pop(job_id, None)
+        """Forget a job that neither waits nor runs. A claim on what it left stays."""
+        self._stop_running(job_id)
         self.preempted.discard(job_id)
-        self._given_way.pop(job_id, None)
+        if (preemption := self._given_way.pop(job_id, None)) is not None:
+            self._left.add((preemption.by_job, preemption.by_attempt))
         self._attempts.pop(job_id, None)
         self._startups.forget(job_id)
 
+    def _stop_running(self, job_id: int) -> None:
+        self.stakes.pop(job_id, None)
+        self._times.pop(job_id, None)
+        self._versions.pop(job_id, None)
+
     def claims(self, waiting: Waiting) -> list[int]:
         """Return the waiting jobs that start before all others; see claims_of."""
-        return claims_of(self._given_way, self._attempts, waiting)
+        self._left = {each for each in self._left if waiting.get(each[0]) is not None}
+        return claims_of(self._given_way, self._attempts, waiting, self._left)
 
     def going_on(self, waiting: Waiting) -> dict[int, GoingOn]:
         """Return the waiting jobs that go on in another size; see going_on_of."""
@@ -94,36 +111,53 @@ class PreemptionView:
         return self._attempts.get(job_id, 0)
 
     def _stake_of(self, job: Job) -> Stake:
-        admitted = job.admitted_at or job.submitted_at
+        admitted = (job.admitted_at or job.submitted_at).timestamp()
         saved = job.progress.saved if job.progress is not None else None
-        preemption = job.preemption
+        saved_at = saved.at.timestamp() if saved is not None else admitted
+        noticed_at = job.ending.decided_at.timestamp() if job.ending is not None else 0.0
+        # Times that were stored before the clock was set have moved. Those that come later have not.
+        known = self._times.get(job.id, {})
+        times = {at: known.get(at, at) for at in (admitted, saved_at, noticed_at) if at}
+        self._times[job.id] = times
+        preemption = _stopped_for(job)
         return Stake(
             attempt=job.attempt,
-            saved_at=(saved.at if saved is not None else admitted).timestamp(),
+            saved_at=times[saved_at],
             startup=self._startups.usual(job),
             preemptions=job.preemptions,
             is_leaving=job.ending is not None,
             leaves_for=preemption.by_job if preemption is not None else None,
             goes_on=preemption.trainers if preemption is not None else 0,
-            noticed_at=job.ending.decided_at.timestamp() if job.ending is not None else 0.0,
+            noticed_at=times.get(noticed_at, 0.0),
         )
 
 
+def _stopped_for(job: Job) -> Preemption | None:
+    """Return why a job is being stopped or waits again, even if another ending has taken its place since."""
+    stop = job.preemption if job.ending is None else job.ending.preemption
+    if stop is None or job.preemption is not None:
+        return stop
+    return replace(stop, trainers=0) if stop.by_job else None
+
+
 def claims_of(
-    given_way: Mapping[int, Preemption], attempts: Mapping[int, int], waiting: Waiting
+    given_way: Mapping[int, Preemption],
+    attempts: Mapping[int, int],
+    waiting: Waiting,
+    left: Collection[Claim] = (),
 ) -> list[int]:
     """Return the waiting jobs that start before all others, in this order.
 
     First come the jobs for which others were stopped, then the other jobs that go on with another number of
     instances. `given_way` are the stopped jobs, until they run again. `attempts` are the numbers of attempts
-    that waiting jobs have made.
+    that waiting jobs have made. `left` are the claims of stopped jobs that have ended.
     """
-    if not given_way:
+    if not given_way and not left:
         return []
     first = {
-        each.by_job: -gang.priority
-        for each in given_way.values()
-        if (gang := waiting.get(each.by_job)) is not None and attempts.get(each.by_job, 0) == each.by_attempt
+        by_job: -gang.priority
+        for by_job, attempt in {*left, *((each.by_job, each.by_attempt) for each in given_way.values())}
+        if (gang := waiting.get(by_job)) is not None and attempts.get(by_job, 0) == attempt
     }
     going_on = going_on_of(given_way, waiting).keys() - first.keys()
     return [*sorted(first, key=lambda job_id: (first[job_id], job_id)), *sorted(going_on)]

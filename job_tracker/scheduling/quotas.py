@@ -166,12 +166,21 @@ class QuotaTree:
         return is_any_needed
 
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a node, with those below it, exceeds its guarantee of a needed resource."""
+        """Return whether a node, with those below it, exceeds its guarantee of a resource that is short.
+
+        If enough of each resource is free, but for example not on one machine, all needed resources count.
+        """
         own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
-        return any(
-            needs.get(name) and self._held[flavor, name].get(node, 0) > own.get(name, 0)
-            for name in self._rules.kinds.get(flavor, ())
-        )
+        needed = [name for name in self._rules.kinds.get(flavor, ()) if needs.get(name)]
+        short = [name for name in needed if needs[name] > self._free((flavor, name))]
+        return any(self._held[flavor, name].get(node, 0) > own.get(name, 0) for name in short or needed)
+
+    def _free(self, kind: Kind) -> float:
+        """Return what no queue uses or keeps for itself."""
+        flavor, resource = kind
+        capacity = self._rules.capacities.get(flavor, {}).get(resource, math.inf)
+        free = capacity - self._held[kind].get("", 0)
+        return min(free, self._rules.pool[kind] - self._usage[kind].get("", 0))
 
     def _add(self, queue: str, kind: Kind, amount: int) -> None:
         held, kept, usage = self._held[kind], self._rules.kept[kind], self._usage[kind]

@@ -25,7 +25,7 @@ from job_tracker.scheduling.model import (
     Stake,
 )
 from job_tracker.scheduling.preemption import is_protected, rules_of
-from job_tracker.scheduling.running import running_gangs, trainers_of
+from job_tracker.scheduling.running import running_gangs, trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.standing import Standing
 from job_tracker.scheduling.victims import Search, Victim, cost
@@ -127,15 +127,27 @@ class _Resizing:
             return None
         if is_protected(rules_of(self._snapshot, queue), run, stake, self._now):
             return None
+        if queue != gang.queue and self._would_lend(gang, run):
+            return None
         loss = cost(run, stake, self._now)
         return Victim(run=run, attempt=stake.attempt, cost=loss, why=PreemptionReason.SHRINK, least=least)
+
+    def _would_lend(self, gang: Gang, run: Running) -> bool:
+        """Return whether what is guaranteed to a running job would go to one to which it is not."""
+        flavor = run.allocation.flavor
+        wanted = total(with_trainers(gang.parts, fewest_trainers(gang)))
+        self._standing.count(run, -1)
+        is_guaranteed = self._standing.is_guaranteed(run.gang.queue, flavor, used_by(run))
+        borrows = not self._standing.is_guaranteed(gang.queue, flavor, wanted)
+        self._standing.count(run)
+        return is_guaranteed and borrows
 
     def _pays(self, gang: Gang, reserve: Reserve, chosen: Sequence[tuple[Victim, int]]) -> bool:
         """Return whether the job would otherwise wait long enough that the stops are worth it."""
         instances = sum(part.count for part in with_trainers(gang.parts, fewest_trainers(gang)))
         run_on = max(remaining(victim.run, self._now) for victim, _ in chosen)
         gain = instances * min(reserve.promise.at - self._now, run_on)
-        return gain > sum(victim.cost for victim, _ in chosen)
+        return gain > sum(self._loss(victim.run, kept) for victim, kept in chosen)
 
     def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
         """Return whether the job can start without delaying others, after the others have gone on."""
@@ -199,10 +211,13 @@ class _Resizing:
 
     def _pays_to_grow(self, run: Running, trainers: int) -> bool:
         """Return whether the gang ends earlier, although it repeats some work and has to start up again."""
-        stake = self._stake(run)
         more = trainers - trainers_of(run)
-        loss = cost(run, stake, self._now) + more * stake.startup
-        return more * remaining(run, self._now) > loss
+        return more * remaining(run, self._now) > self._loss(run, trainers)
+
+    def _loss(self, run: Running, trainers: int) -> float:
+        """Return the loss of a change of its size: it repeats work in the old size, and starts in the new."""
+        stake = self._stake(run)
+        return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 
     def _capacity(self, name: str) -> FlavorCapacity:
         """Return what is free over time, besides what is used by gangs that run or start now."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from job_tracker.domain.errors import StoreUnavailable
 from job_tracker.domain.history import Ending
+from job_tracker.domain.states import JobState
 from tests.crash.seams import Seam, Seams
 
 NO_SPACE, TOO_MANY, INPUT_OUTPUT = "no space left", "too many processes", "input/output error"
@@ -80,6 +81,6 @@ def name_of_update(state: str, ending: Ending | None) -> str:
     """Return the name of a move: the state that it leads to, or what was decided of an attempt."""
     if ending is not None and ending.eviction is not None:
         return "update to evicted"
-    if ending is None or ending.preemption is None:
+    if ending is None or ending.preemption is None or ending.state is not JobState.QUEUED:
         return f"update to {state}"
-    return "update to resized" if ending.preemption.why.is_resize else "update to preempted"
+    return "update to resized" if ending.preemption.is_resize else "update to preempted"

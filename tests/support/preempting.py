@@ -170,7 +170,7 @@ class World:
         for job_id in [job_id for job_id, stake in self.stakes.items() if stake.is_leaving and which(job_id)]:
             self.waiting.add(self.running.pop(job_id).gang)
             del self.stakes[job_id]
-            if not self.given_way[job_id].why.is_resize:
+            if not self.given_way[job_id].trainers:
                 self.counts[job_id] = self.counts.get(job_id, 0) + 1
 
     def end(self, job_id: int) -> None:

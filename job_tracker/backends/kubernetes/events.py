@@ -189,7 +189,7 @@ def _decided(job: Job, ending: Ending) -> JobEvent | None:
             return JobEvent("Retrying", f"{reason} Another attempt follows {_attempt(job)}.", "Warning")
         case JobState.QUEUED if ending.preemption is not None:
             why = ending.preemption.sentence(job.spec.project)
-            name = "Resized" if ending.preemption.why.is_resize else "Preempted"
+            name = "Resized" if ending.preemption.is_resize else "Preempted"
             return JobEvent(name, f"{why} The job is queued again after {_attempt(job)}.")
         case JobState.QUEUED if ending.eviction is not None:
             why = ending.eviction.sentence()

@@ -110,8 +110,8 @@ def summary(records: Sequence[Record], capacity: Mapping[str, int]) -> Summary:
         promised=len(promised),
         kept=sum(is_kept(record) for record in promised),
         unstarted=sum(not record.is_done for record in records),
-        stopped=sum(not stop.why.is_resize for record in records for stop in record.stops),
-        resized=sum(stop.why.is_resize for record in records for stop in record.stops),
+        stopped=sum(not stop.trainers for record in records for stop in record.stops),
+        resized=sum(stop.trainers > 0 for record in records for stop in record.stops),
         evicted=sum(record.evictions for record in records),
         lost=sum(record.lost for record in records),
     )

@@ -275,7 +275,7 @@ class _Replay:
             attempt=attempt.number,
             saved_at=attempt.saved_at(now),
             startup=attempt.saving.startup,
-            preemptions=record.job.preemptions + sum(not each.why.is_resize for each in record.stops),
+            preemptions=record.job.preemptions + sum(not each.trainers for each in record.stops),
             is_leaving=stop is not None,
             leaves_for=decision.by_job if decision is not None else None,
             goes_on=decision.trainers if decision is not None else 0,

@@ -1,4 +1,4 @@
-"""The board of the leader: queues that are gone, what queues have used, and a clock that is set."""
+"""The board of the leader: queues that are gone, what queues have used, claims, and a clock that is set."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -7,9 +7,10 @@ import pytest
 
 from job_tracker.domain.allocation import Allocation
 from job_tracker.domain.diagnosis import Category, Diagnosis
-from job_tracker.domain.job import Ending, Job, JobState, new_job
+from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.scheduling.board import Board, Pool
-from job_tracker.scheduling.model import Flavor, Promise, Queue, Snapshot
+from job_tracker.scheduling.model import Flavor, PreemptionRules, Promise, Queue, Snapshot
+from job_tracker.scheduling.planner import plan
 from job_tracker.scheduling.shares import Shares
 from tests.support.jobs import NOON, spec
 
@@ -143,3 +144,26 @@ def test_a_replica_that_sees_only_the_next_attempt_has_its_allocation(declared: 
     run = declared.snapshot().running[1]
     assert (run.allocation.flavor, run.started_at) == ("spot", NOW + 30)
     assert set(declared.board.running.held()["default"]) == {"spot"}
+
+
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.SUCCEEDED])
+def test_what_a_victim_leaves_that_ends_during_its_notice_is_for_the_job_for_which_it_was_stopped(
+    declared: Declared, state: JobState
+) -> None:
+    """Queue b has used nothing, so its job would go first, and another victim would be stopped."""
+    rules = PreemptionRules(by_priority=True)
+    declared.queues = {"a": Queue(name="a", preemption=rules), "b": Queue(name="b")}
+    victims = [waiting(job_id, "a", 4).admitted(NOON).running(NOON) for job_id in (1, 2)]
+    urgent = new_job(3, spec(queue="a", instances=4, priority=100), NOON)
+    for job in (*victims, urgent, waiting(4, "b", 4)):
+        declared.board.read(job, NOW)
+    (stop,) = plan(declared.snapshot(), NOW).preempted
+    leaving = victims[stop.job_id - 1].preempted(Preemption(by_job=3, why=PreemptionReason.PRIORITY), NOON)
+    declared.board.read(leaving, NOW)
+    ending = leaving.decided(Ending(state, NOON)).ending
+    assert ending is not None
+    declared.board.read(replace(leaving, ending=ending), NOW)
+    assert plan(declared.snapshot(), NOW + 1).preempted == ()
+    declared.board.read(leaving.ended(ending, NOON), NOW)
+    decided = plan(declared.snapshot(), NOW + 2)
+    assert ([each.job_id for each in decided.admitted], decided.preempted) == ([3], ())

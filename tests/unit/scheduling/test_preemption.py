@@ -9,8 +9,10 @@ import pytest
 from job_tracker.scheduling.model import (
     Allocation,
     Flavor,
+    Gang,
     Limit,
     Node,
+    Part,
     Plan,
     Preempt,
     PreemptionReason,
@@ -190,6 +192,26 @@ def test_a_queue_within_its_quota_is_never_a_victim() -> None:
     world.run(gang(2, "c", count=5), since=1000)
     world.submit(gang(3, "a"))
     assert stopped(world.turn()) == [2]
+
+
+def _gpus(job_id: int, name: str, cpu: int, gpu: int) -> Gang:
+    return replace(gang(job_id, name), parts=(Part(1, {"instances": 1, "cpu": cpu, "gpu": gpu}),))
+
+
+@pytest.mark.parametrize(
+    ("cpus", "stops"), [(1000, [3]), (26, [3, 2])], ids=["enough cpu is free", "cpu is short, too"]
+)
+def test_a_queue_takes_back_only_what_is_short_from_those_that_borrow_it(cpus: int, stops: list[int]) -> None:
+    """Job 1 holds what is guaranteed of GPUs to queue a, which borrows cpu for job 2, and c borrows GPUs."""
+    guaranteed = {"default": {"cpu": Limit(nominal=8), "gpu": Limit(nominal=4)}}
+    flavor = Flavor(name="default", capacity={"instances": 100, "cpu": cpus, "gpu": 12})
+    world = World(*(Queue(name=name, limits=guaranteed) for name in "abc"), flavors=[flavor])
+    world.run(_gpus(1, "a", cpu=0, gpu=4), since=1)
+    world.run(_gpus(2, "a", cpu=20, gpu=0), since=1000)
+    for job_id in (3, 4):
+        world.run(_gpus(job_id, "c", cpu=1, gpu=4), since=500 * job_id)
+    world.submit(_gpus(9, "b", cpu=6, gpu=4))
+    assert sorted(stopped(world.turn())) == sorted(stops)
 
 
 def test_a_queue_that_does_not_reclaim_waits() -> None:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason, new_job
 from job_tracker.domain.progress import Progress, Saved
 from job_tracker.scheduling.gangs import gang_of
@@ -56,6 +58,28 @@ def test_a_running_job_loses_what_it_did_since_its_last_checkpoint() -> None:
     assert view.stakes == {1: Stake(attempt=1, saved_at=AT + 50, startup=8.0)}
     view.shift(3600.0)
     assert view.stakes[1].saved_at == AT + 3650
+
+
+@pytest.mark.parametrize("by", [7200.0, -1800.0])
+def test_after_the_clock_was_set_what_was_stored_before_is_read_as_moved(by: float) -> None:
+    def saved_after(seconds: float) -> Progress:
+        return Progress(step=9, saved=Saved(9, NOON + timedelta(seconds=seconds)))
+
+    never, saves = running(1), replace(running(2), progress=saved_after(50))
+    view = view_of(never, saves)
+    for _ in range(2):
+        view.shift(by / 2)
+        for job in (never, saves):
+            view.observe(job)
+    assert [view.stakes[job_id].saved_at for job_id in (1, 2)] == [AT + by, AT + 50 + by]
+    view.observe(replace(saves, progress=saved_after(90)))
+    assert view.stakes[2].saved_at == AT + 90, "the time of a later checkpoint is that of the new clock"
+    stop = Preemption(by_job=7, why=PreemptionReason.PRIORITY)
+    stopping = never.preempted(stop, NOON + timedelta(seconds=95))
+    view.observe(stopping)
+    view.shift(60.0)
+    view.observe(stopping)
+    assert (view.stakes[1].saved_at, view.stakes[1].noticed_at) == (AT + 60 + by, AT + 155)
 
 
 def test_an_older_version_of_a_job_changes_nothing() -> None:
@@ -113,10 +137,45 @@ def test_a_job_that_goes_on_in_another_size_keeps_it_until_it_runs_again() -> No
     assert view.going_on(waiting()) == {}
 
 
-def test_a_removed_job_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.SUCCEEDED, JobState.FAILED])
+def test_a_claim_lasts_although_the_victim_ends_during_its_notice(state: JobState) -> None:
+    preemptor, others = queued(2), gives_way(running(1), 2, trainers=2).decided(Ending(state, NOON))
+    for view in (view_of(preemptor, gives_way(running(1), 2), others), view_of(preemptor, others)):
+        assert view.claims(waiting(preemptor)) == [2], "a new leader finds it, too"
+        stake = view.stakes[1]
+        assert (stake.is_leaving, stake.leaves_for, stake.goes_on) == (True, 2, 0)
+        view.read(back(others))
+        assert (view.claims(waiting(preemptor)), view.stakes) == ([2], {})
+        view.read(preemptor.admitted(NOON))
+        assert view.claims(waiting()) == []
+        again = running(2).ended(Ending(JobState.BACKOFF, NOON), NOON).queued_again(NOON)
+        view.read(again)
+        assert view.claims(waiting(again)) == [], "it has had its attempt"
+
+
+def test_a_victim_that_waits_again_after_a_failure_of_its_own_does_not_go_on_at_once() -> None:
+    preemptor, victim = queued(2), gives_way(running(1), 2, trainers=2)
+    failed = back(victim.decided(Ending(JobState.BACKOFF, NOON)))
+    view = view_of(preemptor, victim, failed)
+    again = failed.queued_again(NOON)
+    view.read(again)
+    assert view.claims(waiting(preemptor, again)) == [2]
+    assert view.going_on(waiting(preemptor, again)) == {}
+
+
+def test_a_job_that_was_to_grow_and_is_cancelled_leaves_for_no_other() -> None:
+    stop = Preemption(by_job=0, why=PreemptionReason.GROW, trainers=4)
+    cancelled = running(1).preempted(stop, NOON).decided(Ending(JobState.CANCELLED, NOON))
+    stake = view_of(cancelled).stakes[1]
+    assert (stake.is_leaving, stake.leaves_for, stake.goes_on) == (True, None, 0)
+
+
+def test_a_removed_job_leaves_only_the_claim_of_the_job_for_which_it_was_stopped() -> None:
     victim, preemptor = back(gives_way(running(1), 2)), queued(2)
     view = view_of(victim, preemptor)
     view.remove(1)
-    assert (view.claims(waiting(preemptor)), view.preempted) == ([], set())
+    assert (view.claims(waiting(preemptor)), view.preempted) == ([2], set())
+    view.remove(2)
+    assert view.claims(waiting()) == []
     view.clear()
     assert view.stakes == {}

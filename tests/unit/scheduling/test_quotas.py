@@ -111,6 +111,18 @@ def test_a_resource_that_no_queue_limits_is_left_to_the_capacity() -> None:
     assert tree.blocker("a", "spot", {"gpu": 100}) is None
 
 
+def test_only_what_is_short_counts_as_borrowed() -> None:
+    limits = {"default": {"cpu": Limit(nominal=2), "gpu": Limit(nominal=2)}}
+    queues = {name: Queue(name=name, limits=limits) for name in "ab"}
+    flavors = [Flavor(name="default", capacity={"cpu": 100, "gpu": 4})]
+    used = QuotaTree(quota_rules(queues, flavors))
+    used.use("a", "default", {"cpu": 5, "gpu": 2})
+    used.use("b", "default", {"gpu": 2})
+    assert not used.exceeds("a", "default", {"cpu": 1, "gpu": 1}), "cpu is free, and gpu is its own"
+    assert used.exceeds("a", "default", {"cpu": 96, "gpu": 1}), "too little cpu is free"
+    assert used.exceeds("a", "default", {"cpu": 1}), "enough is free, but perhaps not on one machine"
+
+
 def test_a_queue_that_is_not_declared_is_at_the_top_without_limits() -> None:
     found = rules(queue("a", gpu=gpus(8, lend=0)), queue("lost", "gone"))
 

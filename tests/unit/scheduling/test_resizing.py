@@ -172,6 +172,17 @@ def test_a_job_does_not_shrink_for_one_that_would_wait_only_briefly() -> None:
     assert world.turn().preempted == ()
 
 
+@pytest.mark.parametrize(("startup", "shrinks"), [(99.0, True), (101.0, False)])
+def test_of_a_job_that_shrinks_the_future_instances_start_up_again(startup: float, shrinks: bool) -> None:
+    """The 2 instances of job 3 would wait for 100 s, which are 200 instance-seconds. Job 1 keeps 2."""
+    world = one_queue()
+    world.run(elastic(1, count=4), since=0, startup=startup)
+    world.run(gang(2, count=4))
+    world.running[2] = replace(world.running[2], started_at=NOW - 900)
+    world.submit(gang(3, count=2))
+    assert bool(world.turn().preempted) is shrinks
+
+
 @pytest.mark.parametrize(
     "rules",
     [{"min_runtime": 6000.0}, {"max_preemptions": 0}, {"protected": 0}, {"resize_period": 0.0}],
@@ -189,6 +200,27 @@ def test_a_job_does_not_shrink_for_a_lower_priority_of_its_queue() -> None:
     world.run(elastic(1, priority=1), trainers=8)
     world.submit(gang(2, count=3))
     assert world.turn().preempted == ()
+
+
+@pytest.mark.parametrize(
+    ("nominal", "other", "shrinks"),
+    [(8, 0, False), (8, None, False), (7, 0, True), (5, 3, True), (None, None, True)],
+    ids=["guaranteed", "without a quota", "it borrows, too", "both are guaranteed", "no quotas"],
+)
+def test_a_job_within_its_guarantee_does_not_shrink_for_one_that_would_borrow(
+    nominal: int | None, other: int | None, shrinks: bool
+) -> None:
+    world = World(queue("a", nominal), queue("b", other, reclaim=False))
+    world.run(elastic(1), trainers=8)
+    world.submit(gang(2, "b", count=3))
+    assert bool(world.turn().preempted) is shrinks
+
+
+def test_a_job_shrinks_for_one_to_which_the_same_quota_of_a_parent_is_guaranteed() -> None:
+    world = World(queue("both", 8), Queue(name="a", parent="both"), Queue(name="b", parent="both"))
+    world.run(elastic(1), trainers=8)
+    world.submit(gang(2, "b", count=3))
+    assert [(each.job_id, each.trainers) for each in world.turn().preempted] == [(1, 5)]
 
 
 def test_no_job_shrinks_for_one_that_could_not_start_all_the_same() -> None:
@@ -365,7 +397,7 @@ def _keeps_its_size(seed: int, found: dict[PreemptionReason, int]) -> None:
             run = world.running[job_id]
             assert (run.allocation.flavor, run.started_at) == (flavor, world.now), (turn, job_id)
             assert trainers_of(run) >= trainers, (turn, job_id)
-            if why.is_resize:
+            if why in (GROW, SHRINK):
                 found[why] += 1
         if not any(stake.is_leaving for stake in world.stakes.values()):
             assert not going_on, (turn, going_on)
@@ -401,7 +433,7 @@ def _comes_to_rest(seed: int, found: dict[PreemptionReason, int]) -> None:
         decided = world.turn()
         _check(world, decided, seed)
         for each in decided.preempted:
-            if each.why.is_resize:
+            if each.why in (GROW, SHRINK):
                 found[each.why] += 1
             if each.why is GROW:
                 sizes_before[each.job_id] = trainers_of(world.running[each.job_id])
@@ -458,7 +490,7 @@ def _check(world: World, decided: Plan, seed: int) -> None:
     for each in decided.preempted:
         run = world.running[each.job_id]
         rules = world.queues[run.gang.queue].preemption
-        if each.why.is_resize:
+        if each.why in (GROW, SHRINK):
             assert world.now - run.started_at >= rules.resize_period > 0, (seed, each)
             assert run.gang.least <= each.trainers <= run.gang.parts[0].count, (seed, each)
             assert (each.trainers > trainers_of(run)) is (each.why is GROW), (seed, each)

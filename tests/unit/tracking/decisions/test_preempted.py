@@ -16,6 +16,7 @@ from tests.support.decisions import WHY, F, P, R, S, X, seen, step
 from tests.support.jobs import NOON, job_of, spec
 
 FOR_NINE = Preemption(by_job=9, why=PreemptionReason.PRIORITY, by_project="default")
+CANCELLED = JobState.CANCELLED
 WANTED = spec(instances=2, retry=RetryPolicy(max_attempts=2, backoff=timedelta(seconds=7)))
 RUNNING = job_of(WANTED, state=JobState.RUNNING).observed(seen(R, R).statuses)
 LAUNCHING = job_of(WANTED)
@@ -57,6 +58,13 @@ def test_a_preempted_attempt_counts_neither_as_a_failure_nor_against_the_attempt
     assert third.failure(replace(WHY, retryable=True), NOON).state is JobState.FAILED
 
 
+@pytest.mark.parametrize("why", PreemptionReason)
+def test_a_change_of_size_is_no_preemption_for_whatever_reason(why: PreemptionReason) -> None:
+    stop = Ending(JobState.QUEUED, NOON, preemption=Preemption(by_job=9, why=why, trainers=1))
+    again = RUNNING.decided(stop).ended(stop, NOON)
+    assert (again.preemptions, again.max_attempts) == (0, 3)
+
+
 def test_the_deadline_of_the_queue_begins_again() -> None:
     bounded = replace(RUNNING, spec=replace(WANTED, deadlines=Deadlines(queue=timedelta(seconds=60))))
     assert back(bounded).due_at == NOON + timedelta(seconds=65)
@@ -72,10 +80,28 @@ def test_a_job_that_waits_or_ends_is_not_preempted() -> None:
 
 
 def test_a_cancel_wins_over_a_preemption() -> None:
-    cancelled = preempted().decided(Ending(JobState.CANCELLED, NOON))
+    cancelled = preempted().decided(Ending(CANCELLED, NOON))
     assert cancelled.ending is not None
     final = cancelled.ended(cancelled.ending, NOON)
-    assert (final.state, final.preemptions) == (JobState.CANCELLED, 0)
+    assert (final.state, final.preemptions, final.preemption, final.interrupted) == (CANCELLED, 0, None, "")
+
+
+def test_another_ending_keeps_for_whom_the_attempt_was_stopped() -> None:
+    """What becomes free is for that job, also in the eyes of a new leader."""
+    succeeded = preempted().decided(Ending(JobState.SUCCEEDED, NOON))
+    for ending in (
+        succeeded.ending,
+        succeeded.failed(WHY, NOON).ending,
+        preempted().failed(WHY, NOON).ending,
+    ):
+        assert ending is not None
+        assert (ending.preemption, ending.sentence("default")) == (FOR_NINE, "")
+    again = replace(RUNNING, spec=replace(WANTED, retry=RetryPolicy(max_attempts=9)))
+    failed = preempted(again).failed(replace(WHY, retryable=True), NOON)
+    cancelled = failed.decided(Ending(CANCELLED, NOON))
+    assert cancelled.ending == Ending(CANCELLED, NOON, preemption=FOR_NINE)
+    assert failed.ending is not None
+    assert failed.ended(failed.ending, NOON).queued_again(NOON).preemption is None
 
 
 def test_a_success_before_the_notice_counts() -> None:
@@ -115,7 +141,7 @@ def failed_at(seconds: float) -> Observation:
 def test_a_failure_before_the_decision_is_a_failure() -> None:
     decided = step(preempted(), failed_at(-2))
     assert isinstance(decided, Save)
-    assert decided.job.ending == Ending(JobState.FAILED, NOON, WHY)
+    assert decided.job.ending == Ending(JobState.FAILED, NOON, WHY, preemption=FOR_NINE)
 
 
 def test_a_failure_after_the_decision_is_a_consequence_of_the_notice() -> None:
