@@ -100,8 +100,7 @@ class Algorithm(Config):
         ge=0,
         le=10_000,
         description="Largest MAX_LOST_INSTANCES of a job. So many instances other than the master may fail, "
-        "and the attempt goes on without them, if the program can do so. 0: the loss of one instance ends the "
-        "attempt.",
+        "and the attempt goes on without them. 0: the loss of one instance ends the attempt.",
     )
     dataset: bool = Field(
         default=True,

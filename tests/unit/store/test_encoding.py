@@ -66,6 +66,7 @@ RELEASED: dict[type, dict[str, Any]] = {
         "environment": {},
         "elastic": None,
         "ends_with_master": False,
+        "max_lost": 0,
     },
     InstanceOptions: _OPTIONS,
     InstanceSpec: {

@@ -21,7 +21,7 @@ def running(max_lost: int, instances: int = 4) -> Job:
 
 
 def seen(*phases: Phase, at: Mapping[int, float] | None = None) -> Observation:
-    """Return ranks in these phases. Those that failed did so at these seconds, or 100 s after the one before."""
+    """Return ranks in these phases. Those that failed did so at these seconds, or 100 s apart."""
     ranks = []
     for number, phase in enumerate(phases):
         why = replace(WHY, rank=number, summary=f"Rank {number} broke.") if phase is F else None

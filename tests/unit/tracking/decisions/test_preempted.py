@@ -87,7 +87,7 @@ def test_a_cancel_wins_over_a_preemption() -> None:
 
 
 def test_another_ending_keeps_for_whom_the_attempt_was_stopped() -> None:
-    """What becomes free is for that job, also in the eyes of a new leader."""
+    """A new leader, too, keeps what becomes free for that job."""
     succeeded = preempted().decided(Ending(JobState.SUCCEEDED, NOON))
     for ending in (
         succeeded.ending,
