@@ -53,18 +53,25 @@ class Observation:
         """Rank 0. Its progress is that of the group."""
         return self.ranks[MASTER_RANK]
 
-    def without_lost(self, most: int) -> "Observation":
+    def without_lost(self, most: int, known: Sequence[RankStatus]) -> "Observation":
         """Return the observation in which the failures of at most `most` ranks, other than 0, do not count.
 
-        If rank 0 or one rank more has failed, the earlier losses do not count, either: they are not the cause
-        of this failure, unless they came just before it.
+        `known` are the statuses before this observation. A rank that has not run is not lost, but was never
+        started. If rank 0 or one rank more has failed, losses that were known before do not count, either.
+        Others may be the cause if they came just before it.
         """
-        failed = sorted((rank for rank in self.ranks[1:] if rank.diagnosis), key=_ended_at)
+        lost_before = {rank.rank for rank in known if rank.phase is Phase.FAILED}
+        ran = {rank.rank for rank in known if rank.phase is Phase.RUNNING}
+        failed = sorted(
+            (rank for rank in self.ranks[1:] if rank.diagnosis),
+            key=lambda rank: (rank.status.rank not in lost_before, _ended_at(rank)),
+        )
         if not most or not failed:
             return self
         decisive = [*([self.master] if self.master.diagnosis else []), *failed[most : most + 1]]
         until = min(map(_ended_at, decisive)) - _TOGETHER_SECONDS if decisive else math.inf
-        lost = {rank.status.rank for rank in failed[:most] if _ended_at(rank) < until}
+        now_lost = {rank.status.rank for rank in failed if _ended_at(rank) < until} & ran
+        lost = {rank.status.rank for rank in failed[:most]} & (lost_before | now_lost)
         return replace(
             self, ranks=tuple(_lost(rank) if rank.status.rank in lost else rank for rank in self.ranks)
         )

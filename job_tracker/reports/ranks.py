@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from job_tracker.common.clock import AwakeClock, utc_now
+from job_tracker.domain.group import Phase
 from job_tracker.domain.job import Job
 from job_tracker.domain.pace import Activity
 from job_tracker.reports.collectives import Collective, collectives_of
@@ -143,6 +144,8 @@ class Watched:
     """The steps of the processes that had reported to an earlier leader."""
     over: Collection[int] = ()
     """The processes that make no more steps, as an earlier leader knew."""
+    lost: set[int] = field(default_factory=set)
+    """The processes of ranks that were lost, and without which the others go on."""
     machines: Sequence[str] = ()
     """The machine of each rank; empty texts, or none at all, if they are unknown."""
     restarts: dict[int, int] = field(default_factory=dict)
@@ -165,6 +168,11 @@ class Watched:
     """When the attempt has stalled if nothing moves until then, as of the last look."""
     restless: bool = False
     """Whether nothing has moved for a while, so that reports should come often."""
+
+    @property
+    def processes(self) -> set[int]:
+        """The numbers of the processes that are not lost."""
+        return set(range(self.size)) - self.lost
 
     def machine_of(self, process: int) -> str:
         """Return the machine of a process, or "" if it is unknown."""
@@ -244,6 +252,8 @@ class RankBoard:
         watched.machines = machines
         watched.deadline = progress.total_seconds() if progress else None
         for rank in job.ranks:
+            if job.spec.group.max_lost and rank.phase is Phase.FAILED:
+                self._leave_out(watched, rank.rank)
             if rank.restarts != watched.restarts.get(rank.rank, 0):
                 watched.restarts[rank.rank] = rank.restarts
                 self._expect_anew(watched, rank.rank)
@@ -251,9 +261,21 @@ class RankBoard:
     def _expect_anew(self, watched: Watched, rank: int) -> None:
         """Forget the processes of a restarted rank, which begins anew while the others wait for it."""
         watched.moved = self.clock()
-        first = rank * watched.per_rank
-        for process in range(first, min(first + watched.per_rank, watched.size)):
+        for process in _processes_of(watched, rank):
             watched.anew.add(process)
+            watched.signs.pop(process, None)
+
+    def _leave_out(self, watched: Watched, rank: int) -> None:
+        """Forget the processes of a lost rank. The others may need time until they go on without it."""
+        gone = set(_processes_of(watched, rank)) - watched.lost
+        if not gone:
+            return
+        watched.moved = self.clock()
+        watched.lost |= gone
+        watched.anew -= gone
+        watched.over = set(watched.over) - gone
+        watched.expected = {each: step for each, step in watched.expected.items() if each not in gone}
+        for process in gone:
             watched.signs.pop(process, None)
 
     def drop(self, attempt: Attempt) -> None:
@@ -293,7 +315,7 @@ class RankBoard:
         watched = self._watched.get(attempt)
         if watched is None:
             return Orders(_SHORTEST_PAUSE, reconnect=not self._leads)
-        if not 0 <= report.process < watched.size:
+        if not 0 <= report.process < watched.size or report.process in watched.lost:
             return Orders(_LONGEST_PAUSE)
         now = self.clock()
         known = watched.signs.get(report.process)
@@ -328,6 +350,12 @@ class RankBoard:
     def processes_pause(self) -> float:
         """The shortest pause with which all processes together stay within the allowed reports per second."""
         return self.processes / _REPORTS_A_SECOND
+
+
+def _processes_of(watched: Watched, rank: int) -> range:
+    """Return the processes of a rank."""
+    first = rank * watched.per_rank
+    return range(first, min(first + watched.per_rank, watched.size))
 
 
 def _wants_stacks(watched: Watched, signs: Signs) -> bool:

@@ -134,13 +134,13 @@ class _Resizing:
 
     def _would_lend(self, gang: Gang, run: Running) -> bool:
         """Return whether what is guaranteed to a running job would go to one to which it is not."""
-        flavor = run.allocation.flavor
+        flavor, lender, borrower = run.allocation.flavor, run.gang.queue, gang.queue
         wanted = total(with_trainers(gang.parts, fewest_trainers(gang)))
         self._standing.count(run, -1)
-        is_guaranteed = self._standing.is_guaranteed(run.gang.queue, flavor, used_by(run))
-        borrows = not self._standing.is_guaranteed(gang.queue, flavor, wanted)
+        is_own = self._standing.is_guaranteed(lender, flavor, used_by(run), against=borrower)
+        borrows = not self._standing.is_guaranteed(borrower, flavor, wanted, against=lender)
         self._standing.count(run)
-        return is_guaranteed and borrows
+        return is_own and borrows
 
     def _pays(self, gang: Gang, reserve: Reserve, chosen: Sequence[tuple[Victim, int]]) -> bool:
         """Return whether the job would otherwise wait long enough that the stops are worth it."""

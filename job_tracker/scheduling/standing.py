@@ -65,9 +65,14 @@ class Standing:
         """Return the first of the flavors on which a gang of a queue could start, if there is one."""
         return next((each for each in flavors if self.fits(queue, each, parts, needs)), None)
 
-    def is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
-        """Return whether the guarantee of the queue, or of a parent of it, is enough for the gang, too."""
-        return any(self._tree.is_guaranteed(node, flavor, needs) for node in self._rules.path(queue))
+    def is_guaranteed(self, queue: str, flavor: str, needs: Resources, *, against: str | None = None) -> bool:
+        """Return whether the guarantee of the queue, or of a parent of it, is enough for the gang, too.
+
+        Parents that the queue shares with `against` do not count.
+        """
+        shared = self._rules.path(against) if against is not None else ()
+        nodes = (node for node in self._rules.path(queue) if node not in shared)
+        return any(self._tree.is_guaranteed(node, flavor, needs) for node in nodes)
 
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
         """Return whether a queue uses what is guaranteed to the other or to a parent of it.

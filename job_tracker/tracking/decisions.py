@@ -66,7 +66,7 @@ def next_step(
     elastic group may be restarted alone.
     """
     if seen is not None:
-        seen = seen.without_lost(job.spec.group.max_lost)
+        seen = seen.without_lost(job.spec.group.max_lost, job.ranks)
     if job.ending is not None:
         current = job if seen is None else job.observed(seen.statuses)
         if seen is not None and (own := ended_by_itself(current, seen, now)) is not None:

@@ -110,7 +110,7 @@ def is_proven(watched: Watched) -> bool:
     all_wait = all(
         _waits(each) and any(not operation.done for operation in each.collectives) for each in signs
     )
-    return all_wait and len(signs) == watched.size and bool(_late(watched))
+    return all_wait and len(signs) == len(watched.processes) and bool(_late(watched))
 
 
 def _waits(signs: Signs) -> bool:
@@ -155,7 +155,7 @@ def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
     """
     signs = watched.signs
     stopped = sorted(process for process, each in watched.outside.items() if each.is_stopped)
-    if 0 < len(stopped) < watched.size:
+    if 0 < len(stopped) < len(watched.processes):
         return stopped
     if quiet:
         return sorted(quiet) if signs.keys() - quiet else []
@@ -243,7 +243,7 @@ def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int])
     if len(parts) > _SHOWN_STACKS:
         parts[_SHOWN_STACKS:] = [f"The others stand at {len(parts) - _SHOWN_STACKS} more places."]
     known = watched.signs.keys() | set(quiet) | watched.outside.keys()
-    if absent := sorted(set(range(watched.size)) - known):
+    if absent := sorted(watched.processes - known):
         parts.append(f"{_named(absent, word)}: no report of its own")
     return "\n".join(parts)
 

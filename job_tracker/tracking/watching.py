@@ -189,7 +189,7 @@ class ProgressWatch:
 
         A job that is held may be under a debugger, so its processes are left alone.
         """
-        unseen = quiet | (set(range(watched.size)) - watched.signs.keys())
+        unseen = quiet | (watched.processes - watched.signs.keys())
         if not unseen or self._inspect is None or attempt in self._held:
             return True
         if attempt not in self._inspections:

@@ -96,7 +96,7 @@ def observe_rank(
         note = gate_note or "Waits for Kueue"
         return RankObservation(RankStatus(rank, Phase.PENDING, note=note[:_MAX_NOTE], is_gated=True))
     wait = _bad_wait(pod)
-    row = diagnosis.WAITING.get(wait.reason) if wait else None
+    row = diagnosis.WAITING.get(wait.reason) if wait and diagnosis.NOT_READ_YET not in wait.text else None
     if wait and row and (not row.may_recover or now - _tried_since(pod, now) >= start_grace):
         return _failed(rank, row.about(rank, wait.text, wait.container))
     unplaced = _unplaced_since(pod)
@@ -289,8 +289,6 @@ def _bad_wait(pod: Manifest) -> _Wait | None:
     for status in _needed_statuses(pod):
         waiting = status.get("state", {}).get("waiting")
         if waiting is not None and waiting.get("reason") not in (None, *diagnosis.ON_ITS_WAY):
-            if (waiting.get("message") or "").startswith(diagnosis.NOT_READ_YET):
-                continue
             text = _joined(waiting["reason"], waiting.get("message"))
             return _Wait(status["name"], waiting["reason"], text)
     return None

@@ -209,3 +209,31 @@ def test_a_later_leader_knows_which_processes_make_no_more_steps(board: RankBoar
     board.open()
     board.follow(replace(running(), progress=Progress(ranks=paces)))
     assert (watched(board).expected, watched(board).over) == ({0: 9, 1: 9}, {1})
+
+
+def lossy(job: Job, *phases: Phase) -> Job:
+    """Return a job that may lose a rank, with its ranks in these phases."""
+    group = replace(job.spec.group, max_lost=1)
+    ranks = tuple(RankStatus(rank, phase) for rank, phase in enumerate(phases))
+    return replace(job, spec=replace(job.spec, group=group), ranks=ranks)
+
+
+def test_a_lost_rank_is_forgotten_and_its_late_reports_are_ignored(board: RankBoard, clock: Clock) -> None:
+    job = running(3)
+    board.drop((job.id, job.attempt))
+    board.follow(lossy(job, *[Phase.RUNNING] * 3))
+    for process in range(3):
+        board.take((job.id, job.attempt), RankReport(process=process, step=5, activity=Activity.DONE))
+    clock.now += 10
+    board.follow(lossy(job, Phase.RUNNING, Phase.FAILED, Phase.RUNNING))
+    board.take((job.id, job.attempt), RankReport(process=1, step=6))
+    found = watched(board)
+    assert (set(found.signs), found.processes, found.moved) == ({0, 2}, {0, 2}, clock.now)
+
+
+def test_a_new_leader_expects_nothing_of_a_rank_that_was_lost_before(board: RankBoard) -> None:
+    paces = tuple(RankPace(process=n, step=5, activity=Activity.DONE, heard_at=NOON) for n in range(3))
+    job = replace(running(3), progress=Progress(ranks=paces))
+    board.drop((job.id, job.attempt))
+    board.follow(lossy(job, Phase.RUNNING, Phase.FAILED, Phase.RUNNING))
+    assert (set(watched(board).expected), set(watched(board).over)) == ({0, 2}, {0, 2})

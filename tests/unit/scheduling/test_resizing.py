@@ -223,6 +223,15 @@ def test_a_job_shrinks_for_one_to_which_the_same_quota_of_a_parent_is_guaranteed
     assert [(each.job_id, each.trainers) for each in world.turn().preempted] == [(1, 5)]
 
 
+@pytest.mark.parametrize("nominal", [None, 8])
+def test_a_guarantee_is_that_of_its_queue_although_both_have_the_same_parent(nominal: int | None) -> None:
+    own, other = (replace(queue(*each), parent="both") for each in (("a", 8), ("b", 0)))
+    world = World(queue("both", nominal), own, other)
+    world.run(elastic(1), trainers=8)
+    world.submit(gang(2, "b", count=3))
+    assert world.turn().preempted == ()
+
+
 def test_no_job_shrinks_for_one_that_could_not_start_all_the_same() -> None:
     world = one_queue()
     world.run(elastic(1, count=4, least=2))

@@ -110,7 +110,7 @@ def _waiting(job: Job) -> str:
         return f" It waits: {job.waits_for}."
     if job.is_gated and job.gate_note:
         return f" {job.gate_note.removesuffix('.')}."
-    return next((f" Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note), "")
+    return next((f" Rank {rank.rank}: {rank.note.removesuffix('.')}." for rank in job.ranks if rank.note), "")
 
 
 def _instances(job: Job) -> str:

@@ -284,7 +284,8 @@ def test_a_temporary_problem_gets_time_to_disappear(reason: str) -> None:
 def test_a_secret_that_the_kubelet_has_not_read_yet_is_no_problem() -> None:
     message = "failed to sync secret cache: timed out waiting for the condition"
     the_pod = starting(waiting("CreateContainerConfigError", message))
-    assert observe_rank(1, the_pod, LATE).status == RankStatus(1, Phase.PENDING)
+    note = f"CreateContainerConfigError: {message}"
+    assert observe_rank(1, the_pod, LATE).status == RankStatus(1, Phase.PENDING, note=note)
 
 
 def test_an_invalid_image_name_fails_at_once() -> None:

@@ -8,16 +8,17 @@ import pytest
 from job_tracker.backends.base import Observation, RankObservation
 from job_tracker.domain.diagnosis import Category
 from job_tracker.domain.group import Phase, RankStatus
-from job_tracker.domain.job import Ending, Job, JobState
+from job_tracker.domain.job import Ending, Job, JobState, Preemption, PreemptionReason
 from job_tracker.tracking.decisions import Rest, Save, Stop
-from tests.support.decisions import WHY, F, R, S, step
+from tests.support.decisions import WHY, F, P, R, S, step
 from tests.support.jobs import NOON, job_of, spec
 
 
 def running(max_lost: int, instances: int = 4) -> Job:
     wanted = spec(instances=instances)
     group = replace(wanted.group, max_lost=max_lost)
-    return job_of(replace(wanted, group=group), state=JobState.RUNNING)
+    ranks = tuple(RankStatus(number, R) for number in range(instances))
+    return replace(job_of(replace(wanted, group=group), state=JobState.RUNNING), ranks=ranks)
 
 
 def seen(*phases: Phase, at: Mapping[int, float] | None = None) -> Observation:
@@ -85,6 +86,37 @@ def test_a_rank_that_was_removed_at_an_unknown_time_is_lost_like_any_other() -> 
     decided = step(running(max_lost=1), found)
     assert isinstance(decided, Save)
     assert decided.job.ending is None
+
+
+def test_a_loss_that_was_known_before_is_never_the_cause_even_if_its_time_is_unknown() -> None:
+    why = replace(WHY, category=Category.NODE_LOST, rank=1)
+    gone = RankObservation(RankStatus(1, F), why)
+    before = step(running(max_lost=1), Observation((seen(R).ranks[0], gone, *seen(R, R, R, R).ranks[2:])))
+    assert isinstance(before, Save)
+    found = seen(R, R, F, R)
+    later = Observation((found.ranks[0], gone, *found.ranks[2:]))
+    assert failure(before.job, later) == 2
+    decided = step(before.job, later, after=10_000)
+    assert isinstance(decided, Save)
+    assert decided.job.ranks[1].note.startswith("Lost, and the others go on")
+
+
+@pytest.mark.parametrize("state", [JobState.LAUNCHING, JobState.RUNNING])
+def test_a_rank_that_has_never_run_is_not_lost_but_could_not_be_started(state: JobState) -> None:
+    job = running(max_lost=1)
+    ranks = (*job.ranks[:3], RankStatus(3, P))
+    assert failure(replace(job, state=state, ranks=ranks), seen(R, R, R, F)) == 3
+
+
+def test_a_failure_during_a_notice_is_its_consequence_although_a_rank_was_lost_just_before() -> None:
+    job = running(max_lost=1)
+    lost = step(job, seen(R, F, R, R, at={1: NOON.timestamp() - 2}))
+    assert isinstance(lost, Save)
+    stopping = lost.job.preempted(Preemption(by_job=9, why=PreemptionReason.PRIORITY), NOON)
+    noticed = seen(F, F, F, R, at={0: NOON.timestamp() + 2, 1: NOON.timestamp() - 2, 2: NOON.timestamp() + 1})
+    decided = step(stopping, noticed, after=5)
+    assert isinstance(decided, Save)
+    assert decided.job.ending == stopping.ending
 
 
 @pytest.mark.parametrize("phases", [(R, F, R, R), (S, F, R, R)])

@@ -35,12 +35,6 @@ def test_a_group_learns_the_features_that_one_process_learns(
     _, other, said = trained(forks, "embed", together, data, 2, **negatives)
     assert "statistics are those of each rank" not in said, "batch normalization is over the group"
     assert set(other) == set(model)
-    print(
-        "DIFF",
-        {name: float((other[name] - value).abs().max()) for name, value in model.items()},
-        epochs(alone),
-        epochs(together),
-    )
     for name, value in model.items():
         torch.testing.assert_close(other[name], value, rtol=1e-3, atol=1e-4, msg=name)
 
