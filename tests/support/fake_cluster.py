@@ -43,6 +43,9 @@ class FakeCluster:
         """Called after each change of an object, as controllers are."""
         self.last_words: dict[str, str] = {}
         """The output of a pod after SIGTERM, by its name. Only followers of its log see it."""
+        self.gives_logs = asyncio.Event()
+        """Logs are answered once it is set."""
+        self.gives_logs.set()
         self._objects: dict[tuple[str, str], Object] = {}
         self._deleted: list[tuple[str, Object]] = []
         self._version = 100
@@ -173,6 +176,7 @@ class FakeCluster:
         return web.json_response(found)
 
     async def _log(self, name: str, *, follow: bool) -> web.Response:
+        await self.gives_logs.wait()
         lines = ["2026-11-21T12:00:00.000000001Z printed\n"]
         if follow and name in self.last_words:
             while "running" in self._state_of(name):
