@@ -117,8 +117,10 @@ class Board:
         self._since += seconds
 
     def read(self, job: Job, now: float) -> None:
-        """Update the board from a stored job. The job's usage since its start is added once. So a new leader
-        has to read jobs in the order of their starts.
+        """Update the board from a stored job.
+
+        The job's usage since its start is added once. So a new leader has to read jobs in the order of their
+        starts.
         """
         known = self.preemption.stakes.get(job.id)
         self.preemption.read(job)
@@ -139,8 +141,10 @@ class Board:
             self.remove(job.id, now)
 
     def follow_gate(self, job: Job) -> bool:
-        """Note whether a job waits in the cluster's own queue. Return whether the job has left that queue
-        since the last call."""
+        """Note whether a job waits in the cluster's own queue.
+
+        Return whether the job has left that queue since the last call.
+        """
         waits = job.state is JobState.LAUNCHING and (job.is_gated or not job.was_launched)
         has_left = not waits and job.id in self._gated
         (self._gated.add if waits else self._gated.discard)(job.id)
@@ -154,8 +158,10 @@ class Board:
         self._end(job_id, now)
 
     def ended(self, job: Job) -> None:
-        """Learn from an attempt that has ended. The durations of waiting jobs that were unknown may then be
-        known."""
+        """Learn from an attempt that has ended.
+
+        The durations of waiting jobs that were unknown may then be known.
+        """
         self.experience.ended(job)
         for kind in [each for each in self._unknown if each.algorithm == kind_of(job.spec).algorithm]:
             expected = self.experience.runs.expected(kind)
@@ -191,8 +197,10 @@ class Board:
         return is_running if state.is_live else not is_running and self.waiting.get(job_id) is None
 
     def snapshot(self, *, is_open: bool) -> Snapshot:
-        """Return the snapshot. It shares the collections of the board, so it is valid until the next
-        change."""
+        """Return the snapshot.
+
+        It shares the collections of the board, so it is valid until the next change.
+        """
         flavors, queues = self._pool()
         return Snapshot(
             flavors=flavors,
@@ -210,8 +218,10 @@ class Board:
         )
 
     def _with_removed(self, queues: Mapping[str, Queue]) -> Mapping[str, Queue]:
-        """Return the declared queues, and removed queues that still have jobs. The result is the same object
-        until something changes, so that the planner can reuse what it derived from these queues.
+        """Return the declared queues, and removed queues that still have jobs.
+
+        The result is the same object until something changes, so that the planner can reuse what it derived
+        from these queues.
         """
         covered = covering(queues, {*self.waiting.queues(), *self.running.held()})
         if queues is not self._declared or covered.keys() != self._covered.keys():
@@ -222,8 +232,9 @@ class Board:
         return gang_of(job.id, job.spec, self.experience.expected(job.spec))
 
     def _unknown_place(self) -> Allocation:
-        """Return the allocation to assume for a running job without a stored one. An earlier version
-        launched such a job, or it was launched after the backup that was restored.
+        """Return the allocation to assume for a running job without a stored one.
+
+        An earlier version launched such a job, or it was launched after the backup that was restored.
         """
         names = [flavor.name for flavor in self._pool()[0]]
         return Allocation() if DEFAULT_FLAVOR in names or not names else Allocation(flavor=names[0])

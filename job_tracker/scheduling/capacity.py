@@ -103,8 +103,10 @@ class FlavorCapacity:
     def fits_at(
         self, parts: tuple[Part, ...], length: float, at: float, nodes: tuple[str, ...] = ()
     ) -> Slot | None:
-        """Return the slot if the parts fit from exactly this time; else None. The machines `nodes` are
-        preferred."""
+        """Return the slot if the parts fit from exactly this time; else None.
+
+        The machines `nodes` are preferred.
+        """
         if not self._offers(parts) or not self._all.fits_at(self._need(parts), length, at):
             return None
         if not self._has_nodes:
@@ -185,8 +187,7 @@ class FlavorCapacity:
         return free
 
     def _offers(self, parts: tuple[Part, ...]) -> bool:
-        """Return whether the flavor has the labels and the resources that the parts need, as far as
-        known."""
+        """Return whether the flavor has the labels and the resources that the parts need, as far as known."""
         labels = self.flavor.labels
         if labels and any(
             labels.get(key, value) != value for part in parts for key, value in part.where.selector

@@ -128,8 +128,10 @@ def _quantiles(times: Sequence[float]) -> Expected:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a value that the next run time does not exceed with this probability. None: there are too few
-    run times."""
+    """Return a value that the next run time does not exceed with this probability.
+
+    With too few run times, it is the longest.
+    """
     return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
 
 

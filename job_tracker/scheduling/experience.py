@@ -40,7 +40,8 @@ class Experience:
 
     def expected(self, spec: JobSpec) -> Expected | None:
         """Return the expected run time of an attempt, from learned run times and from the time that its
-        caller states."""
+        caller states.
+        """
         given, deadline = spec.expected, spec.deadlines.run
         return self.runs.expected(
             kind_of(spec),
@@ -54,8 +55,10 @@ class Experience:
             self._add(job, list(run_times(job))[-1:])
 
     async def read(self, store: _Store) -> None:
-        """Learn the run times of the jobs that ended last. The cost does not grow with the number of ended
-        jobs."""
+        """Learn the run times of the jobs that ended last.
+
+        The cost does not grow with the number of ended jobs.
+        """
         found: list[Job] = []
         before: int | None = None
         where = JobFilter(states=_ENDED)

@@ -43,14 +43,17 @@ class Situation:
         return self._reserved.get(job_id)
 
     def estimate(self, job_id: int) -> Estimate | None:
-        """Return when a job is expected to start. None: it does not wait, or cannot start with the present
-        capacity and queues."""
+        """Return when a job is expected to start.
+
+        None: it does not wait, or cannot start with the present capacity and queues.
+        """
         return self.estimates.get(job_id)
 
     @cached_property
     def estimates(self) -> dict[int, Estimate]:
         """The expected starts of the waiting jobs, without the jobs that cannot start with the present
-        capacity and queues."""
+        capacity and queues.
+        """
         if self.plan.is_delegated:
             return {}
         found = estimates(self.snapshot, self.now, self.rule, self._promises)
@@ -154,7 +157,8 @@ def explain(
 
 def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
     """Yield the running jobs that hold resources which the gang needs: jobs of related queues, or of all
-    queues."""
+    queues.
+    """
     above = path_of(snapshot, gang.queue)
     nodes = {node.name for node in above}
     # With bounded borrowing, the quota itself is the limit. With unbounded borrowing, the quota limits only

@@ -74,7 +74,8 @@ def units_of(quantities: Mapping[str, str]) -> dict[str, int]:
 
 def quantity_of(resource: str, number: int) -> str:
     """Return the quantity for a number in the units of the planner's model, such as "1500m" for 1500
-    thousandths of `cpu`. This is the inverse of `units`."""
+    thousandths of `cpu`. This is the inverse of `units`.
+    """
     if resource == CPU:
         return f"{number}m" if number % _THOUSANDTHS else str(number // _THOUSANDTHS)
     if resource in BYTES:

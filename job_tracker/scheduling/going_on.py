@@ -33,8 +33,9 @@ class Kept:
         """The claims that are still to start in this pass."""
 
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
-        """Reserve the capacity with which stopped jobs go on. Their present capacity is reserved from their
-        end, and additional capacity from now on.
+        """Reserve the capacity with which stopped jobs go on.
+
+        Their present capacity is reserved from their end, and additional capacity from now on.
         """
         for job_id, stake in self._snapshot.stakes.items():
             run = self._soon_gone.get(job_id) if stake.goes_on and stake.is_leaving else None
@@ -65,7 +66,8 @@ class Kept:
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
         """Return the resources that a gang that is being stopped leaves to others, and the number of gangs
-        that leave."""
+        that leave.
+        """
         trainers = self._snapshot.stakes[run.gang.job_id].goes_on
         if not trainers:
             return used_by(run), 1
@@ -73,8 +75,10 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Return the size in which a gang goes on, and stop keeping capacity for it. None: it does not go on
-        in another size."""
+        """Return the size in which a gang goes on, and stop keeping capacity for it.
+
+        None: it does not go on in another size.
+        """
         self._claims.pop(gang.job_id, None)
         return self._waiting.pop(gang.job_id, None)
 
@@ -148,8 +152,9 @@ class Kept:
 
 
 def _gone_by(stake: Stake, now: float) -> float:
-    """Return the time at which all gangs that are being stopped are planned to be gone, later than now. If a
-    stop takes longer than planned, the planned time is doubled until it is later than now.
+    """Return the time at which all gangs that are being stopped are planned to be gone, later than now.
+
+    If a stop takes longer than planned, the planned time is doubled until it is later than now.
     """
     patience = STOPPING
     while stake.noticed_at + patience <= now:

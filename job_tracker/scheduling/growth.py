@@ -26,8 +26,10 @@ class Growth:
         goes_on: GoingOn | None,
         promised: Callable[[], Iterable[tuple[str, Use]]],
     ) -> tuple[int, Slot]:
-        """Return the number of trainers with which a gang starts, and its slot. `slot` has room for the
-        smallest number of trainers. `promised` yields the promised uses of others on the flavor, by queue.
+        """Return the number of trainers with which a gang starts, and its slot.
+
+        `slot` has room for the smallest number of trainers. `promised` yields the promised uses of others on
+        the flavor, by queue.
         """
         low, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
         if goes_on is not None:

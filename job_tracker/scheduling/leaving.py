@@ -15,6 +15,7 @@ _SECONDS: Final = 1.0
 
 def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
     """Return the snapshot without the stops that may never end: their gangs count as gangs that run on.
+
     These gangs have no stake, so they are not stopped again. The jobs for which they were to be stopped have
     no claim: no capacity is kept for these jobs, and other gangs may be stopped for them.
     """
@@ -48,7 +49,8 @@ def leaving_for(snapshot: Snapshot, job_id: int) -> list[int]:
 
 def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, list[Running]]:
     """Return the waiting gangs for which running ones are being stopped, each with these running gangs as
-    they are in `running`."""
+    they are in `running`.
+    """
     awaited: dict[int, list[Running]] = {}
     for job_id, stake in snapshot.stakes.items():
         if stake.leaves_for and job_id in running:
@@ -57,8 +59,9 @@ def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, 
 
 
 def soon_gone(snapshot: Snapshot, now: float) -> Mapping[int, Running]:
-    """Return the running gangs, with a planned end at once for gangs that are being stopped. Without claims,
-    only gangs that go on in another size get this end.
+    """Return the running gangs, with a planned end at once for gangs that are being stopped.
+
+    Without claims, only gangs that go on in another size get this end.
     """
     leaving = [
         run for run in leaving_of(snapshot) if snapshot.claims or snapshot.stakes[run.gang.job_id].goes_on

@@ -28,8 +28,9 @@ def planned_end(run: Running, now: float) -> float:
 
 
 def remaining(run: Running, now: float) -> float:
-    """Return the seconds for which a gang is expected to continue. If this is unknown, it is the time that
-    the gang has run so far.
+    """Return the seconds for which a gang is expected to continue.
+
+    If this is unknown, it is the time that the gang has run so far.
     """
     ran, expected = max(0.0, now - run.started_at), run.gang.expected
     if expected is not None and expected.median > ran:

@@ -120,8 +120,10 @@ class Mirror:
         self._dropping: asyncio.TimerHandle | None = None
 
     async def ask(self, question: Callable[[Seen], T]) -> T:
-        """Call `question` in a thread with the present queue. The function must keep no reference to the
-        queue."""
+        """Call `question` in a thread with the present queue.
+
+        The function must keep no reference to the queue.
+        """
         async with self._turn:
             seen = await self._look()
             return await asyncio.to_thread(question, seen)
@@ -133,8 +135,10 @@ class Mirror:
             return self._board.experience
 
     async def outlook_of(self, job_id: int) -> Outlook | None:
-        """Return why a job waits, at most a few seconds old. None: the reason is not known yet. The call is
-        quick: only the first question after a while waits for the copy, and only briefly.
+        """Return why a job waits, at most a few seconds old.
+
+        None: the reason is not known yet. The call is quick: only the first question after a while waits for
+        the copy, and only briefly.
         """
         age = asyncio.get_running_loop().time() - self._outlooks_at
         if age > _SHOWN_SECONDS:

@@ -1,5 +1,7 @@
-"""The notes of scheduling. A later leader continues with these notes, and every replica answers from
-them."""
+"""The notes of scheduling.
+
+A later leader continues with these notes, and every replica answers from them.
+"""
 
 import asyncio
 import json

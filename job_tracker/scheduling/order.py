@@ -25,8 +25,10 @@ class Order:
     """
 
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:
-        """Start before the first gang. `tree` has the use of the queues; without a tree, nothing is
-        guaranteed."""
+        """Start before the first gang.
+
+        `tree` has the use of the queues; without a tree, nothing is guaranteed.
+        """
         self._snapshot = snapshot
         self._shares = shares
         self._tree = tree
@@ -45,8 +47,10 @@ class Order:
         self._closed.add(queue)
 
     def __iter__(self) -> Iterator[Gang]:
-        """Yield the gangs. Usage that the caller counts between two gangs changes the order of the remaining
-        gangs."""
+        """Yield the gangs.
+
+        Usage that the caller counts between two gangs changes the order of the remaining gangs.
+        """
         self._fill()
         top = self._heaps[""]
         while top:

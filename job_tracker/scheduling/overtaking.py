@@ -27,8 +27,10 @@ class Overtaking:
         self._counted: dict[int, Blocker] = {}
 
     def add(self, job_id: int, promise: Promise, places: Iterable[tuple[str, str]]) -> None:
-        """Limit how often others overtake a job in places. A place that already has a blocker keeps that
-        blocker."""
+        """Limit how often others overtake a job in places.
+
+        A place that already has a blocker keeps that blocker.
+        """
         blocker = Blocker(job_id, promise, promise.overtaken)
         for place in places:
             self._blockers.setdefault(place, blocker)

@@ -91,8 +91,9 @@ def _choices(where: Where) -> Iterator[tuple[Place | None, Place | None]]:
 def _groups(
     demands: Sequence[Demand], fits: Sequence[_Fits], rooms: Mapping[str, Room], near: Place | None
 ) -> Iterator[Sequence[str]]:
-    """Yield the machines of each place that may have enough room, beginning with the place that has the
-    least room."""
+    """Yield the machines of each place that may have enough room, beginning with the place that has the least
+    room.
+    """
     if near is None:
         yield list(rooms)
         return

@@ -111,8 +111,9 @@ class Pass:
         return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
 
     def _keep_counts(self) -> None:
-        """Keep the counts of overtaken jobs that this pass did not look at. Without them, the limit of
-        overtaking would never be reached.
+        """Keep the counts of overtaken jobs that this pass did not look at.
+
+        Without them, the limit of overtaking would never be reached.
         """
         seen = {each.job_id for each in self._reserved} | {each.job_id for each in self._admitted}
         for job_id, old in sorted(self._snapshot.promises.items()):
@@ -124,8 +125,10 @@ class Pass:
                 self._reserved.append(Reserve(job_id, promise, (reason,), moved))
 
     def _look_at_claims(self) -> None:
-        """First give the freed capacity to the gangs for which others were stopped. Gangs that are being
-        stopped still hold their capacity. Their quota is free only for the gangs for which they are stopped.
+        """First give the freed capacity to the gangs for which others were stopped.
+
+        Gangs that are being stopped still hold their capacity. Their quota is free only for the gangs for
+        which they are stopped.
         """
         self._claiming = frozenset(self._snapshot.claims)
         leaving = leaving_of(self._snapshot) if self._claiming else []
@@ -269,8 +272,9 @@ class Pass:
         self._count(gang.queue, name, least)
 
     def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
-        """Let a gang wait to which no start can be promised. `scopes` are the nodes of the tree that forbid
-        its start now, by flavor.
+        """Let a gang wait to which no start can be promised.
+
+        `scopes` are the nodes of the tree that forbid its start now, by flavor.
         """
         names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
         if not all(self._flavors[name].flavor.is_known for name in names):
@@ -301,8 +305,10 @@ class Pass:
     def _limit_reason(
         self, scopes: Mapping[str, str], names: Sequence[str], parts: tuple[Part, ...]
     ) -> Reason:
-        """Return why no flavor has enough resources that a queue may use. At the root of the tree there is
-        no quota."""
+        """Return why no flavor has enough resources that a queue may use.
+
+        At the root of the tree there is no quota.
+        """
         if any(scopes[name] for name in names):
             return Reason.QUOTA
         is_free = any(self._flavors[name].fits_at(parts, 0.0, self._now) is not None for name in names)

@@ -1,5 +1,7 @@
-"""Chooses the running jobs that are stopped for waiting ones: the jobs that lose least. All functions are
-pure."""
+"""Chooses the running jobs that are stopped for waiting ones: the jobs that lose least.
+
+All functions are pure.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
@@ -94,8 +96,10 @@ def rules_of(snapshot: Snapshot, queue: str) -> PreemptionRules:
 
 
 def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
-    """Return the waiting gangs for which others may be stopped. Gangs within guaranteed quotas come
-    first."""
+    """Return the waiting gangs for which others may be stopped.
+
+    Gangs within guaranteed quotas come first.
+    """
     if not snapshot.is_open or not snapshot.stakes:
         return []
     lowest: dict[str, int] = {}

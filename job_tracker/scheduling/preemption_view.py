@@ -14,9 +14,10 @@ Claim: TypeAlias = tuple[int, int]
 
 
 class PreemptionView:
-    """The stakes of running jobs, and the claims of waiting ones. A later leader finds the same values.
-    Claims are not stored: each preempted job names the job for which it was stopped. If a preempted job has
-    ended, the claim on its resources is lost with the leader.
+    """The stakes of running jobs, and the claims of waiting ones.
+
+    A later leader finds the same values. Claims are not stored: each preempted job names the job for which it
+    was stopped. If a preempted job has ended, the claim on its resources is lost with the leader.
     """
 
     def __init__(self) -> None:
@@ -132,8 +133,8 @@ class PreemptionView:
 
 
 def _stopped_for(job: Job) -> Preemption | None:
-    """Return why a job is being stopped or waits again, even if another ending has replaced this one
-    since."""
+    """Return why a job is being stopped or waits again, even if another ending has replaced this one since.
+    """
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
         return stop

@@ -20,7 +20,8 @@ class QuotaRules:
 
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
         """Work out the amounts that each node has together with its children, and the amounts that it does
-        not lend."""
+        not lend.
+        """
         self.queues = queues
         self.capacities = _capacities(flavors)
         self.kinds: dict[str, list[str]] = {}
@@ -142,8 +143,10 @@ class QuotaTree:
                 self._add(queue, (flavor, name), amount)
 
     def blocker(self, queue: str, flavor: str, needs: Resources) -> str | None:
-        """Return the lowest node of the tree that does not allow the needs now. Empty: the root. None: all
-        nodes allow them."""
+        """Return the lowest node of the tree that does not allow the needs now.
+
+        Empty: the root. None: all nodes allow them.
+        """
         for name in self._rules.kinds.get(flavor, ()):
             need = needs.get(name, 0)
             if need:
@@ -170,6 +173,7 @@ class QuotaTree:
 
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
         """Return whether a node, with the nodes below it, exceeds its guarantee of a resource that is short.
+
         If none is short (enough is free, but not on one machine, for example), all needed resources are
         checked.
         """

@@ -41,8 +41,10 @@ def binding_reasons(plan: Plan, waiting: _Waiting) -> dict[int, Reason]:
 
 
 def counts_by_reason(plan: Plan, waiting: _Waiting) -> Mapping[Reason, int]:
-    """Return how many jobs wait for each reason after a plan. The cost does not grow with the number of
-    waiting jobs."""
+    """Return how many jobs wait for each reason after a plan.
+
+    The cost does not grow with the number of waiting jobs.
+    """
     binding = binding_reasons(plan, waiting)
     counts = Counter(binding.values())
     named = Counter(gang.queue for job_id in binding if (gang := waiting.get(job_id)) is not None)

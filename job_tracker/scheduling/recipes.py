@@ -1,5 +1,7 @@
-"""Declarations of flavors and queues. Both are declared in files of the service; queues can be declared by
-the API, too."""
+"""Declarations of flavors and queues.
+
+Both are declared in files of the service; queues can be declared by the API, too.
+"""
 
 from datetime import timedelta
 from typing import Annotated

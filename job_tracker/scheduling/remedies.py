@@ -1,6 +1,7 @@
-"""Finds remedies that let a waiting job start at once. Each remedy is tried: a plan with the remedy must
-admit the job, or stop others for the job. Changes that the job's owner can make come first, then the
-smallest change that an operator can make.
+"""Finds remedies that let a waiting job start at once.
+
+Each remedy is tried: a plan with the remedy must admit the job, or stop others for the job. Changes that the
+job's owner can make come first, then the smallest change that an operator can make.
 """
 
 import math
@@ -84,9 +85,11 @@ def remedy(
     priorities: Mapping[str, int] | None = None,
     until: float = math.inf,
 ) -> Remedy:
-    """Return the first remedy that lets the job start at once. `plan` is the plan for the same snapshot.
-    `priorities` are the classes that a job may ask for. None: any number. At most about 36 plans are made.
-    After the time `until` of the monotonic clock, only the last remedy is tried, which changes most.
+    """Return the first remedy that lets the job start at once.
+
+    `plan` is the plan for the same snapshot. `priorities` are the classes that a job may ask for. None: any
+    number. At most about 36 plans are made. After the time `until` of the monotonic clock, only the last
+    remedy is tried, which changes most.
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)

@@ -95,7 +95,8 @@ class _Resizing:
 
     def _smaller(self, waiting: Sequence[Reserve], due: Sequence[Running]) -> tuple[Preempt, ...]:
         """Return the gangs that become smaller for one waiting job: the first one of a queue for which the
-        change pays."""
+        change pays.
+        """
         seen: set[str] = set()
         for reserve in sorted(waiting, key=self._place):
             gang = self._snapshot.waiting.get(reserve.job_id)
@@ -135,7 +136,8 @@ class _Resizing:
 
     def _would_lend(self, gang: Gang, run: Running) -> bool:
         """Return whether a running job would lose guaranteed quota to a job that is not within its own
-        guarantee."""
+        guarantee.
+        """
         flavor = run.allocation.flavor
         wanted = total(with_trainers(gang.parts, fewest_trainers(gang)))
         self._standing.count(run, -1)
@@ -168,7 +170,8 @@ class _Resizing:
 
     def _larger(self, due: Sequence[Running]) -> Iterator[Preempt]:
         """Yield the gangs that become larger, beginning with gangs that have the smallest part of the
-        trainers that they ask for."""
+        trainers that they ask for.
+        """
         capacities: dict[str, FlavorCapacity] = {}
         found = 0
         for run in sorted(due, key=_share):
@@ -197,7 +200,9 @@ class _Resizing:
 
     def _most(self, capacity: FlavorCapacity, run: Running) -> tuple[int, Slot]:
         """Return the largest number of trainers for the gang that delays no promise, and the slot for them.
-        If no more trainers fit, it is the present number."""
+
+        If no more trainers fit, it is the present number.
+        """
         gang, flavor = run.gang, run.allocation.flavor
         length = planned_length(gang.expected) + STOPPING
         low, high, slot = trainers_of(run), gang.parts[0].count, Slot(self._now)
@@ -215,13 +220,15 @@ class _Resizing:
 
     def _pays_to_grow(self, run: Running, trainers: int) -> bool:
         """Return whether the gang would end earlier in a larger size, although it repeats some work and
-        starts up again."""
+        starts up again.
+        """
         more = trainers - trainers_of(run)
         return more * remaining(run, self._now) > self._loss(run, trainers)
 
     def _loss(self, run: Running, trainers: int) -> float:
         """Return the loss by a change of the gang's size: repeated work in the old size, and the startup in
-        the new size."""
+        the new size.
+        """
         stake = self._stake(run)
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 

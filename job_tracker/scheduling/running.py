@@ -172,8 +172,10 @@ def trainers_of(run: Running) -> int:
 
 
 def resized(run: Running, trainers: int) -> Running:
-    """Return a gang with another number of trainers. With fewer trainers, the highest ranks are left out.
-    With more trainers, the gang's machines are no longer known.
+    """Return a gang with another number of trainers.
+
+    With fewer trainers, the highest ranks are left out. With more trainers, the gang's machines are no longer
+    known.
     """
     held, nodes = trainers_of(run), run.allocation.nodes
     kept = nodes[:trainers] + nodes[held:] if trainers <= held else ()

@@ -1,5 +1,7 @@
-"""Finds the queue whose turn it is: the queue with the least decayed usage per weight. Usage counts by the
-resource of which the queue has the largest (dominant) share."""
+"""Finds the queue whose turn it is: the queue with the least decayed usage per weight.
+
+Usage counts by the resource of which the queue has the largest (dominant) share.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +24,8 @@ def decay(seconds: float, half_life: float) -> tuple[float, float]:
 
 class Shares:
     """The shares of queues and their parents, with a penalty for the resources that they hold and are about
-    to get."""
+    to get.
+    """
 
     def __init__(
         self,

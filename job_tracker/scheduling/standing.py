@@ -10,9 +10,10 @@ from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, wi
 
 
 class Standing:
-    """The used capacity and quotas, as if each gang ran for ever. Jobs that are being stopped hold only the
-    trainers with which they go on directly. Jobs with claims, and jobs that the plan admits, hold their
-    needs.
+    """The used capacity and quotas, as if each gang ran for ever.
+
+    Jobs that are being stopped hold only the trainers with which they go on directly. Jobs with claims, and
+    jobs that the plan admits, hold their needs.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
@@ -66,13 +67,15 @@ class Standing:
 
     def is_guaranteed(self, queue: str, flavor: str, needs: Resources) -> bool:
         """Return whether the guarantee of the queue, or of one of its parents, is enough for the gang in
-        addition."""
+        addition.
+        """
         return any(self._tree.is_guaranteed(node, flavor, needs) for node in self._rules.path(queue))
 
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a queue uses quota that is guaranteed to `other` or to one of its parents. If so,
-        the queue exceeds its own guarantee, and so does each parent of the queue that is not a parent of
-        `other`.
+        """Return whether a queue uses quota that is guaranteed to `other` or to one of its parents.
+
+        If so, the queue exceeds its own guarantee, and so does each parent of the queue that is not a parent
+        of `other`.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):

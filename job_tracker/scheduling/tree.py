@@ -77,8 +77,10 @@ class Tree:
 
     @cached_property
     def verdicts(self) -> dict[Hashable, Diagnosis | None]:
-        """The known reasons why jobs can never start in this tree, which callers have stored. None: the job
-        can start."""
+        """The known reasons why jobs can never start in this tree, which callers have stored.
+
+        None: the job can start.
+        """
         return {}
 
     @cached_property
@@ -100,10 +102,11 @@ class Tree:
         return frozenset(self.queues) - self.cohorts
 
     def covering(self, names: Iterable[str]) -> Mapping[str, Queue]:
-        """Return the queues for the planner, with additional queues for undeclared names. An additional
-        queue is at the top, with weight 1 and without limits. A job may name an undeclared queue if a file
-        was changed while the service was not running, or if the queue was removed during the job's
-        submission.
+        """Return the queues for the planner, with additional queues for undeclared names.
+
+        An additional queue is at the top, with weight 1 and without limits. A job may name an undeclared
+        queue if a file was changed while the service was not running, or if the queue was removed during the
+        job's submission.
         """
         return covering(self.queues, names)
 
@@ -211,8 +214,10 @@ def _add_what_fits(
 
 
 def changed(tree: Tree, name: str, recipe: QueueRecipe | None) -> Tree:
-    """Return the tree with a new recipe for one queue, or without the queue if the recipe is None. Raises
-    ValueError."""
+    """Return the tree with a new recipe for one queue, or without the queue if the recipe is None.
+
+    Raises ValueError.
+    """
     recipes = {key: each for key, each in tree.recipes.items() if key != name and key not in tree.problems}
     return tree_of(tree.pool, {**recipes, name: recipe} if recipe else recipes)
 
@@ -369,8 +374,10 @@ def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> Pr
 
 
 def _only_project(name: str, recipes: Mapping[str, QueueRecipe]) -> str:
-    """Return the only project that may use a queue, as set by the queue or by its nearest parent. Empty:
-    there is no such project."""
+    """Return the only project that may use a queue, as set by the queue or by its nearest parent.
+
+    Empty: there is no such project.
+    """
     while recipe := recipes.get(name):
         if recipe.projects:
             return recipe.projects[0] if len(recipe.projects) == 1 else ""

@@ -1,7 +1,8 @@
-"""The use of queues and projects, and their waiting jobs, over the last week, for the web pages and
-commands. Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]: one
-item for each slot of five minutes with something held or jobs waiting. Shares are in thousandths. The leader
-writes the notes, and every replica reads them.
+"""The use of queues and projects, and their waiting jobs, over the last week, for the web pages and commands.
+
+Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]: one item for
+each slot of five minutes with something held or jobs waiting. Shares are in thousandths. The leader writes
+the notes, and every replica reads them.
 """
 
 import asyncio

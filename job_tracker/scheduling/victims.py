@@ -60,8 +60,10 @@ class Victim:
 
 
 class Search:
-    """The search for the victims of one gang. The victims are enough if the gang then fits on one of its
-    flavors."""
+    """The search for the victims of one gang.
+
+    The victims are enough if the gang then fits on one of its flavors.
+    """
 
     def __init__(
         self, standing: Standing, gang: Gang, flavors: Sequence[str], parts: tuple[Part, ...]
@@ -73,8 +75,10 @@ class Search:
         """The victims so far, with the number of trainers that each keeps. 0: none."""
 
     def may_succeed(self, victims: Sequence[Victim]) -> bool:
-        """Return whether all victims together are enough. If not, a search would be useless, and would cost
-        more than this check."""
+        """Return whether all victims together are enough.
+
+        If not, a search would be useless, and would cost more than this check.
+        """
         for victim in victims:
             self._standing.count(victim.run, -1)
         is_enough = self._is_enough()
@@ -83,8 +87,10 @@ class Search:
         return is_enough
 
     def run(self, victims: Sequence[Victim], *, whole: bool = True) -> list[tuple[Victim, int]] | None:
-        """Return enough victims, or None. The standing stays unchanged. Elastic gangs are made smaller
-        first. Without `whole`, gangs are only made smaller.
+        """Return enough victims, or None.
+
+        The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, gangs are only
+        made smaller.
         """
         for victim in (each for each in victims if each.least):
             if self._is_enough():
@@ -103,8 +109,10 @@ class Search:
         return chosen if enough else None
 
     def _put_back(self) -> None:
-        """Put back victims that are not needed, beginning with the last. Elastic ones are put back as large
-        as possible."""
+        """Put back victims that are not needed, beginning with the last.
+
+        Elastic ones are put back as large as possible.
+        """
         for victim, kept in reversed(list(self._gone.values())):
             self._restore(victim)
             if not self._is_enough():
@@ -143,8 +151,10 @@ class Search:
             self._standing.count(victim.run)
 
     def _is_allowed(self, victim: Victim) -> bool:
-        """Return whether the victim may still be stopped. If it is stopped because its queue borrows, the
-        queue must still borrow."""
+        """Return whether the victim may still be stopped.
+
+        If it is stopped because its queue borrows, the queue must still borrow.
+        """
         return victim.why is not PreemptionReason.RECLAIM or self._standing.borrows(
             victim.run.gang.queue, self._gang.queue, victim.run.allocation.flavor, self._needs
         )

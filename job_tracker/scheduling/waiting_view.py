@@ -47,8 +47,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The reasons why a job waits. There are none if the job waits neither here nor in the cluster's own
-    queue."""
+    """The reasons why a job waits.
+
+    There are none if the job waits neither here nor in the cluster's own queue.
+    """
 
     job: Job
     position: int = 0
@@ -145,7 +147,8 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 def _instances(seen: Seen, run: Running) -> int:
     """Return the number of instances that a running job has, or with which it goes on if that number is
-    larger."""
+    larger.
+    """
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
     return instances_of(resized(run, trainers))

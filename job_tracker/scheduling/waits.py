@@ -142,8 +142,10 @@ class WaitTimes:
         return json.dumps(learned, separators=(",", ":"))
 
     def restore(self, text: str) -> bool:
-        """Replace the learned state by the state in a text. If the text is invalid, keep the learned state
-        and return False."""
+        """Replace the learned state by the state in a text.
+
+        If the text is invalid, keep the learned state and return False.
+        """
         try:
             learned = json.loads(text if len(text) <= _MOST_TEXT else "")
             share = min(max(float(learned["share"]), _SHARES[0]), _SHARES[1])
@@ -180,8 +182,10 @@ def _rounded(value: float | bool) -> float | bool:
 
 
 def _quantiles(factors: Sequence[tuple[float, bool]], shares: Sequence[float]) -> list[float]:
-    """Return quantiles by the estimate of Kaplan and Meier, each with a flag. The flag is False if the
-    quantile is only a lower bound."""
+    """Return quantiles by the estimate of Kaplan and Meier, each with a flag.
+
+    The flag is False if the quantile is only a lower bound.
+    """
     ordered = sorted(factors, key=lambda factor: (factor[0], not factor[1]))
     found: list[float] = []
     surviving = 1.0

@@ -52,8 +52,10 @@ def work(gang: Gang) -> float:
 
 
 def left(running: Running, now: float) -> float:
-    """Return the remaining work of a running job. If the job has run longer than its median, half of its
-    past time is assumed to be left."""
+    """Return the remaining work of a running job.
+
+    If the job has run longer than its median, half of its past time is assumed to be left.
+    """
     passed = max(0.0, now - running.started_at)
     median = (running.gang.expected or ASSUMED).median
     return size(running.gang) * max(median - passed, passed / 2)

@@ -54,8 +54,10 @@ class Attempt:
 
     @property
     def startup(self) -> float:
-        """Return the seconds until the attempt trains. In the first attempt, they are part of the job's run
-        time, so the result is 0."""
+        """Return the seconds until the attempt trains.
+
+        In the first attempt, they are part of the job's run time, so the result is 0.
+        """
         return self.saving.startup if self.number > 1 else 0.0
 
     @property
@@ -64,8 +66,10 @@ class Attempt:
         return self.startup + (self.run - self.done) / self.speed
 
     def saved_at(self, now: float) -> float:
-        """Return the time of the last checkpoint that the attempt saved as it ran. Before the first
-        checkpoint: the time of its beginning."""
+        """Return the time of the last checkpoint that the attempt saved as it ran.
+
+        Before the first checkpoint: the time of its beginning.
+        """
         saved = self._saved(now)
         return self.begun_at + (self.startup + saved if saved else 0.0)
 
@@ -75,8 +79,8 @@ class Attempt:
         return min(self.run, self.done + trained * self.speed)
 
     def lost(self, noticed_at: float, left_at: float) -> float:
-        """Return the lost seconds if the attempt is stopped: all its seconds except those of the kept
-        work."""
+        """Return the lost seconds if the attempt is stopped: all its seconds except those of the kept work.
+        """
         return left_at - self.begun_at - (self.kept(noticed_at) - self.done) / self.speed
 
     def _trained(self, now: float) -> float:

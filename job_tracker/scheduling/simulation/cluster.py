@@ -176,7 +176,8 @@ def _guaranteed(quota: Quota, queues: Mapping[str, Queue], flavors: Sequence[Fla
 
 def _check_sums(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
     """Raise ValueError if guarantees are too large: those of the queues below a node, or of all queues,
-    exceed the available amount."""
+    exceed the available amount.
+    """
     children: dict[str, list[str]] = {}
     for queue in queues.values():
         children.setdefault(queue.parent, []).append(queue.name)

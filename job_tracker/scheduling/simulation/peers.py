@@ -1,5 +1,7 @@
-"""The policies of other schedulers, for comparisons. All except `newest` count only instances, treat all
-queues as one, and assume that a job of unknown duration never ends.
+"""The policies of other schedulers, for comparisons.
+
+All except `newest` count only instances, treat all queues as one, and assume that a job of unknown duration
+never ends.
 """
 
 import math

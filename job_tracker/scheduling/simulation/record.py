@@ -34,8 +34,10 @@ class Record:
 
     @property
     def waited(self) -> float:
-        """The total wait before the job's attempts, in seconds. Raises AssertionError if the job never
-        started."""
+        """The total wait before the job's attempts, in seconds.
+
+        Raises AssertionError if the job never started.
+        """
         assert self.spans
         ends = (self.job.submitted_at, *(span.end for span in self.spans))
         return sum(span.begin - end for span, end in zip(self.spans, ends, strict=False))

@@ -376,7 +376,8 @@ class _Replay:
 
 def _speed(job: TraceJob, allocation: Allocation) -> float:
     """Return the speed of an elastic job with its present trainers, relative to the speed to which its run
-    time refers."""
+    time refers.
+    """
     asked = job.parts[0].count
     usual = (job.begun.allocation.trainers if job.begun is not None else 0) or asked
     return (allocation.trainers or asked) / usual if job.least else 1.0

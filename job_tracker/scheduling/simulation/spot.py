@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """The random times at which machines are taken away. Each machine is replaced at once, so the capacity
-    stays the same. The times are exponentially distributed. The times of an attempt depend only on the seed,
-    the job and the number of the attempt, so all policies are compared with the same random times.
+    """The random times at which machines are taken away.
+
+    Each machine is replaced at once, so the capacity stays the same. The times are exponentially distributed.
+    The times of an attempt depend only on the seed, the job and the number of the attempt, so all policies
+    are compared with the same random times.
     """
 
     mean: float

@@ -1,5 +1,7 @@
-"""Reads traces of jobs: CSV files, compressed or not, with one job in each line. Columns are found by
-name."""
+"""Reads traces of jobs: CSV files, compressed or not, with one job in each line.
+
+Columns are found by name.
+"""
 
 import csv
 import gzip
@@ -244,8 +246,10 @@ def _saving(line: _Line) -> Saving:
 
 
 def _algorithm(line: _Line) -> str:
-    """Return the algorithm. Without one, return the job's resources, since jobs with equal requests probably
-    have the same algorithm."""
+    """Return the algorithm.
+
+    Without one, return the job's resources, since jobs with equal requests probably have the same algorithm.
+    """
     if line.has("algorithm"):
         return line.name("algorithm")
     return "/".join(line.name(column) for column in _SHAPE if line.has(column))

@@ -43,7 +43,8 @@ def work(jobs: Sequence[TraceJob]) -> float:
 
 def offered(jobs: Sequence[TraceJob], capacity: int) -> float:
     """Return the offered work during the time of submissions, as a share of the capacity. 0: all jobs are
-    submitted at once."""
+    submitted at once.
+    """
     span = max(job.submitted_at for job in jobs) - min(job.submitted_at for job in jobs)
     return work(jobs) / (capacity * span) if span else 0.0
 
@@ -64,8 +65,10 @@ def queued(jobs: Sequence[TraceJob], queues: int, seed: int) -> list[TraceJob]:
 def continued(
     jobs: Sequence[TraceJob], capacity: Mapping[str, int], load: float, seconds: float, seed: int
 ) -> list[TraceJob]:
-    """Return further jobs like these, submitted at random times within `seconds`. On average, their work is
-    the share `load` of the capacity. Raises TraceError if that would be more than half of MOST_JOBS.
+    """Return further jobs like these, submitted at random times within `seconds`.
+
+    On average, their work is the share `load` of the capacity. Raises TraceError if that would be more than
+    half of MOST_JOBS.
     """
     rate = load * len(jobs) / sum(_seconds_of_all(job, capacity) for job in jobs)
     if rate * seconds > MOST_JOBS / 2:
