@@ -20,7 +20,10 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """One role besides the master and its workers. Other options are taken from the algorithm."""
+    """A role other than master and worker.
+
+    Options that the role does not set are taken from the algorithm.
+    """
 
     instances: int = Field(
         default=1,
