@@ -1,4 +1,7 @@
-"""Parts of pages that several viewers watch: made once for all viewers with the same rights and filter."""
+"""Parts of pages that several viewers watch.
+
+A part is made once for all viewers with the same rights and filter.
+"""
 
 import asyncio
 import hashlib
