@@ -93,7 +93,7 @@ def _round(
 
 
 class Shares:
-    """The shares of a round. Iterate to take them; each share is taken by one rank."""
+    """The shares of a round. Iterating takes shares; each share is taken by one rank only."""
 
     def __init__(self, first_step: int, count: int) -> None:
         # The store with which the group met counts for all ranks. It needs no port of its own.
