@@ -20,10 +20,7 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """A role other than master and worker.
-
-    Options that the role does not set are taken from the algorithm.
-    """
+    """One role besides the master and its workers. Other options are taken from the algorithm."""
 
     instances: int = Field(
         default=1,

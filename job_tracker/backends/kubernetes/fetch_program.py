@@ -5,8 +5,8 @@ usage: python3 -c TEXT FOLDER TREE [CACHE PROJECT MAX_BYTES]
 Contents of files are kept in CACHE/PROJECT, named by their hash. They are used only after the service has
 accepted the attempt's token, and are hashed as they are copied. A cache that fails is not used.
 
-The program runs with the Python and the grpcio of an image, and imports nothing else of this project. If the
-program fails, it prints a line that explains the failure and becomes a part of the diagnosis.
+It runs with the Python and the grpcio of an image, and with nothing else of this project. The line that it
+prints explains a failure, and is a part of the diagnosis.
 """
 
 import contextlib
@@ -32,8 +32,7 @@ _MOST_SECONDS = 600.0  # of one try
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _PIECE = 1 << 20
 _TIDY_SECONDS = 3600.0
-"""The shortest time between two clean-ups of the cache, which is the resolution of the times of last use,
-too."""
+"""The cache is tidied at most this often, and last uses are no more exact."""
 _MOST_OF_VOLUME = 0.9
 _FINAL = ("FAILED_PRECONDITION", "INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED")
 
@@ -82,7 +81,7 @@ def _say(problem: str) -> None:
 class Cache:
     """Contents of files in a folder of the project, on a volume that other pods use at the same time.
 
-    After an OSError, such as of a full volume, this pod no longer uses the cache.
+    After an OSError, such as of a full volume, it is not used by this pod any more.
     """
 
     def __init__(self, root: Path, project: str, max_bytes: int) -> None:
@@ -90,10 +89,7 @@ class Cache:
         self._works = True
 
     def copy(self, sha256: str, size: int, place: Path) -> bool:
-        """Write a content to `place`.
-
-        Return False if the cache lacks the content. Raises OSError only for errors of `place`.
-        """
+        """Write a content to `place`. Return False if it is not kept. Raises OSError of `place` only."""
         kept = self._folder / sha256
         digest, left = hashlib.sha256(), size
         with place.open("xb") as file:
@@ -254,7 +250,7 @@ def _files(stream: _Stream, folder: Path, tree: str) -> Iterator[tuple[int, str,
 
 
 def _copied(stream: _Stream, folder: Path, tree: str, cache: Cache) -> bool:
-    """Write the tree from the cache. Return False if the cache lacks some of the files."""
+    """Write the tree from the cache. Return False if it does not have all files."""
     return all(cache.copy(sha256, size, place) for size, sha256, place in _files(stream, folder, tree))
 
 

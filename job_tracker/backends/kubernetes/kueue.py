@@ -59,9 +59,7 @@ LocalQueueName = Annotated[ObjectName, Field(max_length=63)]
 
 
 class KueueSettings(Config):
-    """The table [kubernetes.kueue], which is used with `scheduling.delegate`: names in Kueue that differ from
-    the service's names.
-    """
+    """The table [kubernetes.kueue]: names that differ in Kueue. For `scheduling.delegate`."""
 
     queues: dict[str, LocalQueueName] = Field(
         default={},
