@@ -53,7 +53,9 @@ class Index:
     lines: int
 
     def start(self, after: bytes, tail_lines: int | None) -> Start:
-        """Return the last place from which reading gives all records after a time, or all of the last lines."""
+        """Return the last place from which reading gives all records after a time, or all of the last
+        lines.
+        """
         found = self._last(lambda block: block.time <= after)
         if tail_lines is None:
             return Start(found.offset)

@@ -301,7 +301,7 @@ class RankBoard:
         now = self.clock()
         known = watched.signs.get(report.process)
         if 0 < watched.due < now and watched.deadline is None:
-            watched.moved = now  # all were suspended or cut off, so none of them could show its progress
+            watched.moved = now  # all were suspended or cut off, so no process could report progress
         if known is None:
             watched.signs[report.process] = Signs(report, now, self._now(), now, now)
         else:

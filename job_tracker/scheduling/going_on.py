@@ -49,7 +49,7 @@ class Kept:
         length = max(0.0, _gone_by(stake, self._now) - gone_at) + self._length(run)
         slot = flavor.fits_at(parts, length, gone_at, resized(run, stake.goes_on).allocation.nodes)
         if slot is None:
-            return  # there is less than at the decision
+            return  # there is less capacity than at the decision
         flavor.take(parts, slot, length)
         if stake.goes_on > held:
             further = (replace(run.gang.parts[0], count=stake.goes_on - held),)

@@ -102,7 +102,7 @@ class Queue:
     max_queued: int | None = None
     max_priority: int | None = None
     """The highest priority that a job may ask for."""
-    preemption: PreemptionRules = PreemptionRules()  # it never changes
+    preemption: PreemptionRules = PreemptionRules()  # a queue never changes
     project: str = ""
     """The only project whose jobs may wait in the queue or below it. Empty: several projects, or all."""
 

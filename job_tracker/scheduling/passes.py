@@ -209,8 +209,8 @@ class Pass:
             ahead = without_promise(self._ahead(gang, name, least))
             if self._may_reserve() and not self._overtaking.is_full(ahead):
                 if gone_at is not None:
-                    # Capacity that becomes free before they are gone is kept for jobs that go on in another
-                    # size.
+                    # Capacity that becomes free before these gangs are gone is kept for jobs that go on in
+                    # another size.
                     slot = flavor.find(least, length, max(after, gone_at))
                 else:
                     slot = flavor.find(least, length, after)
@@ -263,7 +263,7 @@ class Pass:
         self._overtaking.count(without_promise(self._ahead(gang, name, least)))
         old = self._snapshot.promises.get(gang.job_id)
         if reason is Reason.ROOM and old is not None and old.at < slot.at:
-            slot = Slot(old.at)  # it could start, so its place is kept and not put off with each pass
+            slot = Slot(old.at)  # the gang could start, so its promise is kept and not put off with each pass
         promise = self._wait(gang, slot, name, tuple(reasons))
         if promise.is_put_off:
             # This gang may be put off again and again. So the number of jobs of its queue that may overtake

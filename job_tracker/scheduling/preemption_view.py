@@ -133,7 +133,9 @@ class PreemptionView:
 
 
 def _stopped_for(job: Job) -> Preemption | None:
-    """Return why a job is being stopped or waits again, even if another ending has replaced this one since."""
+    """Return why a job is being stopped or waits again, even if another ending has replaced this one
+    since.
+    """
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
         return stop

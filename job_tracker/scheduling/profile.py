@@ -27,7 +27,9 @@ class Profile:
     """A step function from time to what is free, one column for each resource."""
 
     def __init__(self, now: float, free: Mapping[str, int], returned: Sequence[Return] = ()) -> None:
-        """Start with the amounts that are free now, by resource, and with the later returns in order of time."""
+        """Start with the amounts that are free now, by resource, and with the later returns in order of
+        time.
+        """
         self._now = now
         self._names = tuple(free)
         self._free = list(free.values())

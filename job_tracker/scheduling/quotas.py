@@ -45,7 +45,7 @@ class QuotaRules:
             for flavor, limits in queue.limits.items():
                 known = self.kinds.setdefault(flavor, [])
                 known += [name for name in limits if name not in known]
-                known.sort()  # so that the order of queues does not decide the order of the checks
+                known.sort()  # sorted, so that the checks do not depend on the order of queues
         for flavor_name, names in self.kinds.items():
             for name in names:
                 kind = (flavor_name, name)

@@ -272,7 +272,7 @@ def _check_parents(name: str, recipe: QueueRecipe, recipes: Mapping[str, QueueRe
                 f"{' → '.join(path)}"
             )
         if parent in path[:-1]:
-            return  # The cycle does not contain this queue; it is found at a queue of its own.
+            return  # The cycle does not contain this queue. The check of a queue in the cycle finds it.
         parent = recipes[parent].parent
 
 
@@ -343,7 +343,7 @@ def _check_sums(
 
 def _children_first(children: Mapping[str, Sequence[str]]) -> list[str]:
     ordered = [""]
-    for name in ordered:  # it grows while it is read
+    for name in ordered:  # the list grows while it is read
         ordered.extend(children.get(name, ()))
     return ordered[::-1]
 

@@ -103,7 +103,7 @@ def source_of(job: Job, expected: Expected | None) -> Source:
 def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanation:
     snapshot = seen.situation.snapshot
     gang = snapshot.waiting.get(job.id)
-    if gang is None:  # it left the queue a moment ago, or there are too many jobs before it
+    if gang is None:  # the job has just left the queue, or there are too many jobs before it
         reason = Reason.ORDER if position else Reason.PENDING
         return Explanation(job=job, position=position, reasons=(reason,))
     until = time.monotonic() + _REMEDY_SECONDS

@@ -54,7 +54,7 @@ async def _look_at(access: RankAccess, group: GroupRef, rank: int) -> tuple[Outs
         return found_in(await access.execute(group, rank, command(), _MOST_BYTES))
     except TrackerError as error:
         return (Outside(f"could not be looked at: {_words(str(error))}"),)
-    except Exception as error:  # a fault of one rank must not hide the others
+    except Exception as error:  # a fault of one rank must not hide the results of others
         return (Outside(f"could not be looked at: {_words(repr(error))}"),)
 
 

@@ -92,7 +92,9 @@ def of_backward(layout: Layout) -> float:
 
 
 def on_device(layout: Layout) -> float:
-    """Return the need of a layer's backward pass on the device if all kept numbers of layers are on the host."""
+    """Return the need of a layer's backward pass on the device if all kept numbers of layers are on the
+    host.
+    """
     layer, width = of_layer(layout), layout.width
     if layout.recomputed_every:
         freed = layer.norms / 2 + layer.products * 2 / 3

@@ -72,7 +72,7 @@ def _round(
             batch = examples.batch(place.take(share), group.device)
             gossip.read()
             loss = learner.find_gradients(batch, Position(steps[index], part * share))
-            assert loss is not None  # it is None only in a pipeline
+            assert loss is not None  # the loss is None only in a pipeline
             gossip.exchange()
             rate = sizes[index].learning_rate
             gossip.step(lambda rate=rate: learner.step_alone(rate))  # type: ignore[misc]

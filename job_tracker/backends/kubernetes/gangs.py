@@ -23,7 +23,9 @@ PodGroupResource = Literal["podgroups.scheduling.x-k8s.io", "podgroups.schedulin
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """The kind of object that describes a group to a scheduler, and the mark by which pods name their group."""
+    """The kind of object that describes a group to a scheduler, and the mark by which pods name their
+    group.
+    """
 
     api: str
     resource: PodGroupResource

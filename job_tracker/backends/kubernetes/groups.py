@@ -142,7 +142,7 @@ class PodGroup(LiveGroup):
         if not reads_logs or pod is None or self.stopping or rank in self.gone or not end_is_cut(pod):
             return None
         if rank in self._notices:
-            return None  # its end is no failure
+            return None  # the end of an evicted rank is not a failure
         if pod["metadata"]["uid"] in self.log_ends:
             return None
         self.wanted[rank] = pod

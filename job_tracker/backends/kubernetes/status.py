@@ -107,7 +107,9 @@ def observe_rank(
 
 
 def pending_reason(pod: Manifest) -> str | None:
-    """Return why the pod's training has not started, in the cluster's words; None if it is starting normally."""
+    """Return why the pod's training has not started, in the cluster's words; None if it is starting
+    normally.
+    """
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         return _joined(scheduled.get("reason"), scheduled.get("message"))[:_MAX_NOTE]
@@ -190,7 +192,9 @@ def _never_started(rank: int, pod: Manifest) -> Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class _Removal:
-    """The removal of a pod from outside: its row, the cluster's words, and the time when it began, if known."""
+    """The removal of a pod from outside: its row, the cluster's words, and the time when it began, if
+    known.
+    """
 
     row: Row
     detail: str

@@ -173,7 +173,9 @@ def without_process(line: str) -> tuple[str, str]:
 
 
 def _exception(reading: _Reading, line: str) -> tuple[str, str] | None:
-    """Return the class and the message of the exception, if the line has one for the calls before the line."""
+    """Return the class and the message of the exception, if the line has one for the calls before the
+    line.
+    """
     match = _EXCEPTION.match(line)
     if not match or not (reading.frames or reading.in_group):
         return None

@@ -182,7 +182,7 @@ def _check_sums(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
     for queue in queues.values():
         children.setdefault(queue.parent, []).append(queue.name)
     ordered = [""]
-    for name in ordered:  # it grows while it is read
+    for name in ordered:  # the list grows while it is read
         ordered.extend(children.get(name, ()))
     for flavor in flavors:
         for resource, capacity in flavor.capacity.items():

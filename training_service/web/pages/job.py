@@ -49,7 +49,7 @@ async def overview(visit: Visit) -> Response:
 
 async def live(visit: Visit) -> Response:
     """Send the changing part of the page again whenever the job changes."""
-    await visit.jobs.get(visit.who, visit.job_id)  # so that its errors are answers
+    await visit.jobs.get(visit.who, visit.job_id)  # first read here, so that errors become answers
     return visit.stream(_versions(visit))
 
 
