@@ -50,7 +50,8 @@ class LogPiece:
 
     @property
     def size(self) -> int:
-        """Approximate size of its message in bytes, including the position, which has a time for each rank.
+        """Approximate size of the piece's message in bytes, with the position, which has a time for each
+        rank.
         """
         return len(self.records) + _IN_POSITION * len(self.position.read)
 

@@ -74,8 +74,7 @@ class Choice:
 
     @property
     def slowdown(self) -> float:
-        """The time of a step relative to its work, with recomputation and waiting, but without the network.
-        """
+        """The time of a step relative to its work, with recomputation and waiting, without the network."""
         return (1 + self.recomputed) / (1 - self.bubble)
 
     def fits(self, device: float) -> bool:
