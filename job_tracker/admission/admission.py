@@ -38,8 +38,8 @@ MAX_PARAMETERS = 256
 MAX_PARAMETER_BYTES = 64 * 1024
 _MOST_GROUPS = 1024
 
-# It becomes part of paths and URIs: no separators, no "..", no character with a special meaning in shells or
-# URLs. "=" and "+" are allowed for hashes in base 64.
+# The name becomes part of paths and URIs, so it has no separators, no "..", and no character with a special
+# meaning in shells or URLs. "=" and "+" are allowed for hashes in base 64.
 _PATH_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_=+-]|\.(?!\.)){0,127}")
 
 
@@ -63,7 +63,7 @@ class JobRequest:
     queue: str = ""
     priority: str = ""
     expected: float | None = None
-    """In seconds."""
+    """The expected run time of an attempt, in seconds."""
     flavor: str = ""
 
 
@@ -87,7 +87,7 @@ class Admission:
     `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
     that set none. `max_processes` bounds the training processes of one job; None: PROCESSES_PER_INSTANCE for
     each instance that a job may have. `store_id` is part of the paths of new jobs' folders. `trees` are the
-    uploaded programs. Without `queues`, there is one for all projects, with this `capacity`.
+    uploaded programs. Without `queues`, there is one queue for all projects, with this `capacity`.
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class Admission:
         return self._queues.tree.most_instances
 
     def key_of(self, caller: Caller, request: JobRequest) -> RequestKey | None:
-        """Return the key that makes the request repeatable; None if it has none. Raises InvalidField.
+        """Return the key that makes the request repeatable.
 
-        Each project has its own keys.
+        None: the request has no key. Raises InvalidField. Each project has its own keys.
         """
         key = request.request_key
         if not key:
@@ -219,7 +219,7 @@ class Admission:
         return spec
 
     def max_queued_of(self, queue: str) -> int | None:
-        """Return how many jobs may wait in a queue; None: no limit of its own."""
+        """Return how many jobs may wait in a queue. None: the queue has no limit of its own."""
         found = self._queues.tree.queues.get(queue)
         return found.max_queued if found else None
 
@@ -245,8 +245,9 @@ class Admission:
         self, request: JobRequest, entry: Entry[Algorithm], algorithm: Algorithm
     ) -> tuple[GroupSpec, InstanceOptions]:
         """Return the resolved group, with placeholders still in its commands, and its checked options."""
-        # The result depends on few of the parameters, and is the same for most jobs of an algorithm. Groups
-        # with options of the request are not kept: these may be large, and differ with each request.
+        # Groups are cached: the result depends on few parameters, and is the same for most jobs of an
+        # algorithm. Groups with options of the request are not cached, since such options may be large and
+        # differ with each request.
         is_known_kind = not (request.pod_options or request.program)
         asked = [part for part in request.parameters.items() if part[0] in GROUP_PARAMETERS]
         key = (entry, *asked)
@@ -276,7 +277,7 @@ class Admission:
     def _check_processes(self, group: GroupSpec, trainers: int, sent: InstanceOptions) -> None:
         """Raise InvalidField if the job has too many training processes.
 
-        The capacity does not limit them: it counts instances, however many processes each has.
+        The capacity does not limit processes, since it counts instances.
         """
         each, total = group.trainers.processes, group.training_processes
         most = self._max_processes or PROCESSES_PER_INSTANCE * self._most_instances

@@ -1,4 +1,4 @@
-"""Checks whether a version of a dataset exists. Its storage may be slow, or hang."""
+"""Checks whether a version of a dataset exists. The dataset's storage may be slow, or hang."""
 
 import asyncio
 import time
@@ -36,7 +36,7 @@ class DatasetVersions:
         patience: float = _PATIENCE_SECONDS,
         turns: FairTurns | None = None,
     ) -> None:
-        """`patience` is how many seconds a call waits in all, for its turn and for the storage."""
+        """`patience` is the total number of seconds that a call waits for its turn and for the storage."""
         self._catalog = catalog
         self._patience = patience
         self._turns = turns or FairTurns(_MAX_CHECKS, _MAX_OF_ONE_CALLER)
@@ -46,7 +46,8 @@ class DatasetVersions:
     async def uri_of(self, caller: Caller, dataset_id: str, version: str) -> tuple[str, int]:
         """Return the URI of the version, and the version of the dataset's declaration by the API (or 0).
 
-        Raises UnknownReference if it does not exist, and StorageUnavailable if the storage does not answer.
+        Raises UnknownReference if the dataset or the version does not exist, and StorageUnavailable if the
+        storage does not answer.
         """
         datasets = self._catalog.datasets(caller.default_project)
         name = dataset_id if dataset_id in datasets or ANY_DATASET not in datasets else ANY_DATASET

@@ -50,12 +50,15 @@ class Trees(Protocol):
         ...
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Use a tree of changes for a job, if it is complete. Raises InvalidField for other trees."""
+        """Record a tree of uncommitted changes with a job, if the tree is complete.
+
+        Raises InvalidField for a tree of another kind.
+        """
         ...
 
 
 class NoTrees:
-    """The trees of a service that takes none."""
+    """The trees of a service that accepts no uploads."""
 
     async def require(self, project: str, tree: str, requirements: str = "") -> None:  # noqa: ARG002
         """Raise Forbidden."""

@@ -23,7 +23,7 @@ class Queues(Protocol):
 
     @property
     def tree(self) -> Tree:
-        """The tree of all queues, as of now."""
+        """The present tree of all queues."""
         ...
 
 
@@ -31,14 +31,14 @@ class OneQueue:
     """One queue for all projects."""
 
     def __init__(self, instances: int) -> None:
-        """`instances` is how many may run at the same time."""
+        """`instances` is the number of instances that may run at the same time."""
         self.tree = tree_of(pool_of({}, instances), {})
 
 
 def queue_of(tree: Tree, project: str, name: str) -> str:
     """Return the queue of a job of the project; with an empty `name`, the project's default.
 
-    Raises UnknownReference and InvalidField. A queue that only other projects may use does not exist.
+    Raises UnknownReference and InvalidField. A queue that only other projects may use is treated as unknown.
     """
     wanted = name or tree.default_of(project)
     if wanted not in tree.queues or not tree.allows(wanted, project):
@@ -81,7 +81,10 @@ def priority_of(tree: Tree, queue: str, sent: str) -> int:
 
 
 def expected_of(seconds: float | None) -> timedelta | None:
-    """Return how long an attempt is expected to run; None: not said. Raises InvalidField."""
+    """Return how long an attempt is expected to run.
+
+    None: the request does not state it. Raises InvalidField.
+    """
     if seconds is None:
         return None
     expected = duration("expected", seconds)
@@ -91,7 +94,7 @@ def expected_of(seconds: float | None) -> timedelta | None:
 
 
 def flavor_of(tree: Tree, name: str) -> str:
-    """Return the flavor that a job asks for; empty: any. Raises UnknownReference."""
+    """Return the flavor that a job asks for. Empty: any flavor. Raises UnknownReference."""
     flavors = [flavor.name for flavor in tree.pool.flavors]
     if name and name not in flavors:
         raise UnknownReference("flavor", f"{quoted(name)} doesn't exist; allowed: {listed(flavors)}")
@@ -99,9 +102,10 @@ def flavor_of(tree: Tree, name: str) -> str:
 
 
 def check_fit(tree: Tree, spec: JobSpec) -> None:
-    """Raise InvalidField if the job can never start. The message names the largest job that could."""
+    """Raise InvalidField if the job can never start. The message names the largest job that could start."""
     gang = gang_of(0, spec, None)
-    # With many queues, the check takes milliseconds; most jobs ask for the same as others.
+    # The result is cached: with many queues, the check takes milliseconds, and most jobs ask for the same
+    # resources as earlier jobs.
     key = (
         gang.queue,
         gang.flavors,

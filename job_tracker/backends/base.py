@@ -35,7 +35,8 @@ class RankObservation:
     machine: str = field(default="", compare=False)
     """The machine on which the rank runs. Empty if it is unknown, or if the engine has only one."""
     eviction: Eviction | None = None
-    """The notice by which others stop the rank. The rank may still run; its end is then not a failure."""
+    """The notice by which others stop the rank. The rank may still run. Because of the notice, its end is
+    not a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +83,10 @@ class Observation:
 
         Later failures are often consequences. If several ranks fail at the same time, the lowest rank counts.
 
-        A crash is not the root cause if another rank failed in another way within 5 s. Neither is a crash
-        about a lost peer if another rank crashed for another reason within that time: losing a peer crashes a
-        rank, and this crash may be seen first.
-
-        If the crash is about a lost peer, and another rank had ended before with exit code 0, that rank is
-        the cause: it left too early.
+        A crash is not the root cause if another rank failed in another way within 5 s. A crash that names a
+        lost peer is not the root cause if another rank crashed for another reason within 5 s: losing a peer
+        crashes a rank, and this crash may be observed first. If a crash names a lost peer, and another rank
+        had ended earlier with exit code 0, the other rank is the cause, since it left too early.
         """
         failed = sorted((rank for rank in self.ranks if rank.diagnosis), key=_ended_at)
         together = [rank for rank in failed if _ended_at(rank) - _ended_at(failed[0]) <= _TOGETHER_SECONDS]
@@ -165,7 +164,7 @@ def _ended_at(rank: RankObservation) -> float:
 
 
 class Mark(Enum):
-    """Values of a watch that are not observations."""
+    """Items of a watch that are not observations."""
 
     END_OF_SNAPSHOT = "end of snapshot"
 
@@ -237,10 +236,9 @@ class Backend(LiveLogs, Protocol):
         ...
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove what was kept of stopped groups until `now` or earlier, but not their logs.
-
-        Of `forgotten` groups, remove everything at once, including logs. A sweep may be repeated, and also
-        removes what other replicas kept. Raises BackendUnavailable if this is not possible now.
+        """Remove the objects of stopped groups that were kept until `now` or earlier, but not the groups'
+        logs. Of `forgotten` groups, remove everything at once, including logs. A sweep may be repeated. It
+        removes objects that other replicas kept, too. Raises BackendUnavailable if this is not possible now.
         """
         ...
 
@@ -254,20 +252,20 @@ Machines = AsyncGenerator[tuple[str, Machine | None] | Mark, None]
 
 
 class Inventory(Protocol):
-    """An optional part of a backend: the machines of its engine. A backend may lack it."""
+    """The machines of a backend's engine. This part of a backend is optional."""
 
     def machines(self) -> Machines:
-        """Yield all machines by name, then END_OF_SNAPSHOT, then each machine that changes; None: it is gone.
+        """Yield all machines by name, then END_OF_SNAPSHOT, then each machine that changes.
 
-        Machines whose flavor no job may use are left out. Intermediate changes may be left out, too. The
-        resources that this service's attempts use by the scheduler's decision count as free. Raises
-        BackendUnavailable if the machines cannot be read.
+        None: the machine is gone. Machines whose flavor no job may use are left out. Intermediate changes may
+        be left out, too. Resources count as free if attempts of this service use them by the scheduler's
+        decision. Raises BackendUnavailable if the machines cannot be read.
         """
         ...
 
 
 class RankAccess(Protocol):
-    """An optional part of a backend: access to the ranks of live groups. A backend may lack it."""
+    """Access to the ranks of live groups. This part of a backend is optional."""
 
     async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
         """Run a command of the service in the place of a rank, and return the beginning of its output.

@@ -1,8 +1,8 @@
-"""A backend that simulates groups in memory. Their parameters describe their behavior.
+"""A backend that simulates groups in memory, with a behavior that their parameters describe.
 
-It serves tests, trials of clients, and load tests without processes. It fulfils the whole contract of
-Backend, which the same tests check. Its groups are in a `FakeWorld`, which outlives the backend, as machines
-outlive the service.
+The backend serves tests, trials of clients, and load tests without processes. It fulfils the whole contract
+of Backend, and the contract tests check it, too. The groups are in a `FakeWorld`, which outlives the backend,
+as machines outlive the service.
 
 The simulated program has these parameters: RUN_SECONDS (default 0; "forever"), EXIT_CODE, FAIL_RANK (only
 this rank exits with EXIT_CODE; default all), and PRINT (a line that it prints).

@@ -52,7 +52,7 @@ class Surroundings:
     trees: TreeStore | None = None
     """The uploaded files of programs: those of a job are the tree `JobSpec.program` of its project."""
     spool: FolderSpool
-    """For the logs of stopped groups, unless the backend has another place for them."""
+    """The spool for the logs of stopped groups, unless the backend has another place for them."""
     delegate: str = ""
     """The queue of the cluster that decides when jobs start; empty: this service decides."""
     priorities: Mapping[str, int] = field(default_factory=dict)
@@ -89,8 +89,8 @@ class Opened:
 class BackendPlugin(Protocol):
     """A kind of backend: its settings, its part in admission, and the function that opens it.
 
-    Plugins inherit from this class. It has defaults for everything that they do not define, even in later
-    versions.
+    Plugins inherit from this class. The class has defaults for all members that plugins do not define, even
+    for members of later versions.
     """
 
     settings_model: ClassVar[type[Config]]
@@ -111,9 +111,9 @@ class BackendPlugin(Protocol):
 
     @property
     def flavors(self) -> Mapping[str, Mapping[str, str]]:
-        """The flavors whose machines the settings describe, with the labels of these machines, by name.
+        """The flavors whose machines the settings describe, by name, with the labels of these machines.
 
-        If `scheduling.flavors` has no capacity for a flavor, its capacity is that of its machines.
+        If `scheduling.flavors` has no capacity for a flavor, its capacity follows its machines.
         """
         return {}
 

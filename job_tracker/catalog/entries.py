@@ -1,4 +1,4 @@
-"""The algorithms and datasets that a job can use, and where each comes from."""
+"""The algorithms and datasets that a job can use, each with its origin."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -22,9 +22,9 @@ class Origin(StrEnum):
     """The origin of an entry."""
 
     SHIPPED = "shipped"
-    """It is built in."""
+    """The entry is built in."""
     FILE = "file"
-    """It is in the configuration."""
+    """The entry is in the configuration."""
     API = "api"
 
 
@@ -38,7 +38,7 @@ class Entry(Generic[T]):
     problem: str = ""
     origin: Origin = Origin.FILE
     project: str = ""
-    """The only project that has it; empty: all."""
+    """The only project that can use the entry. Empty: all projects."""
     version: int = 0
     """The number of the change that declared it by the API; 0 for entries of files."""
     changed_at: datetime | None = None

@@ -1,13 +1,11 @@
 """Commands with placeholders for parameters, such as `--lr {LR}`, so that programs get them as arguments.
 
-`{NAME}` is the value of a parameter. `{NAME?TEXT}`, as a whole argument, is TEXT if the `bool` parameter NAME
-is true; otherwise the argument is left out. `{{NAME}}` stands for the text `{NAME}`. All other braces
-stay as they are, even those of `${NAME}`, which a shell reads. An argument with a parameter that has no value
-is left out. If the placeholder is the whole argument, the option before it is left out, too. Code that an
-interpreter runs, as after `python -c`, has no placeholders.
-
-Admission fills commands in, so no backend knows of placeholders. A value is always one argument, or
-a part of one.
+`{NAME}` is the value of a parameter. `{NAME?TEXT}` has to be a whole argument. It becomes TEXT if the `bool`
+parameter NAME is true, and is left out otherwise. `{{NAME}}` stands for the text `{NAME}`. All other braces
+stay as they are, even those of `${NAME}`, which a shell reads. An argument with a parameter that has no
+value is left out. If the placeholder is the whole argument, the option before it is left out, too. Code that
+an interpreter runs, such as after `python -c`, may have no placeholders. Admission fills in the values, so
+backends do not see placeholders. A value is always one argument, or a part of one.
 """
 
 import re
@@ -29,18 +27,19 @@ _BEGIN_OF_FLAG = re.compile(rf"(?<![${{])\{{({_NAME})\?")
 
 @dataclass(frozen=True, slots=True)
 class _Interpreter:
-    """Programs that run the text of an argument. A parameter in such a text could run anything."""
+    """Programs that run the text of an argument as code. A parameter in such a text could run any code."""
 
     names: str
     code: str
-    """The letters of options before code, such as `-c`. They may be together with others, such as `-ec`."""
+    """The letters of options before code, such as `c` of `-c`. They may be combined with other letters, as
+    in `-ec`."""
     with_value: str = "$^"
     """Options whose value is the next argument, such as `-o pipefail`."""
 
     def runs_as_code(self, before: Sequence[str], argument: str) -> bool:
-        """Return whether the program, with the arguments `before`, runs the next one as code.
+        """Return whether the program, with the arguments `before`, runs the next argument as code.
 
-        That is the first text after an option such as `-c`, or the text in such an option itself.
+        Code is the first text after an option such as `-c`, or the text in such an option itself.
         """
         is_code = is_value = False
         for each in before:

@@ -38,9 +38,9 @@ class Token:
     digest: bytes = field(repr=False)
     """The SHA-256 of the text."""
     name: str
-    """Whose token it is; with a project, the name within it."""
+    """The name of the token's owner. For a token of a project, the name is unique within the project."""
     project: str = ""
-    """The only project in which it is valid, with `role`; empty: see `role`."""
+    """The only project in which the token is valid, with the role `role`. Empty: see `role`."""
     role: Role | None = None
     """Without a project, OPERATOR, or None for the roles that `name` has as a member of projects."""
     created_at: datetime
@@ -78,7 +78,8 @@ class Project:
 
     name: str
     members: Mapping[str, Role] = field(default_factory=dict)
-    """By the name of the caller: of a token without a project, or of a client certificate."""
+    """The roles of members, by the name of the caller. A member is the caller of a token without a project,
+    or of a client certificate."""
     limits: ProjectLimits = field(default_factory=ProjectLimits)
     version: int = 0
     """Counts the changes of a stored project; 0: it is not stored."""

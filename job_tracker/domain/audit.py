@@ -20,7 +20,7 @@ LONGEST_DETAIL: Final = 200
 AUTHENTICATE: Final = "authenticate"
 """The action of a call whose caller could not be identified."""
 MORE: Final = "more"
-"""The action of an event that stands for others, which were too many to be kept one by one."""
+"""The action of an event that stands for several others: there were too many to keep each of them."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -30,11 +30,11 @@ class Outcome(StrEnum):
     """The outcome of an action."""
 
     DONE = "done"
-    """It changed something."""
+    """The action changed something."""
     DENIED = "denied"
     """The caller may not do this, or could not prove that it may."""
     READ = "read"
-    """The caller may read this, and began to."""
+    """The caller was allowed to read, and began to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ class AuditEvent:
     """An event. Empty values are not known, or do not apply."""
 
     id: int = 0
-    """Given by the store when it keeps the event: microseconds since 1970, or one more than the last id if
-    that is higher. So ids increase, and a time is a position."""
+    """The id that the store gives when it keeps the event: microseconds since 1970, or one more than the
+    last id if this is higher. So ids increase, and each time corresponds to a position among the ids."""
     at: datetime
     action: str
     """The operation, as in rights.py, or AUTHENTICATE or MORE."""

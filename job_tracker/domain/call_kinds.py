@@ -9,17 +9,18 @@ class CallKind(StrEnum):
     """The kind of a call. Each kind has settings `limits.KIND_rate` and `limits.KIND_burst`."""
 
     SUBMIT = "submit"
-    """It queues a job."""
+    """The call queues a job."""
     CHANGE = "change"
-    """It changes a job, a token, a project or the catalog, or uploads files."""
+    """The call changes a job, a token, a project or the catalog, or uploads files."""
     READ = "read"
-    """It reads one thing."""
+    """The call reads one object."""
     LIST = "list"
-    """It reads many things."""
+    """The call reads many objects."""
     STREAM = "stream"
-    """It opens a stream."""
+    """The call opens a stream."""
     REPORT = "report"
-    """It reports what an attempt of a job does. These calls are counted by attempt, the others by caller."""
+    """The call reports on an attempt of a job. These calls are counted for each process of an attempt, all
+    others for each caller."""
 
 
 KINDS: Final[Mapping[str, CallKind]] = {

@@ -33,9 +33,9 @@ class Role(IntEnum):
     VIEWER = 1
     """The caller may read the jobs of the project."""
     SUBMITTER = 2
-    """The caller may also submit jobs, and cancel, annotate and delete its own."""
+    """The caller may submit jobs, too, and may cancel, annotate and delete its own jobs."""
     ADMIN = 3
-    """The caller may also cancel, annotate and delete the jobs of others."""
+    """The caller may cancel, annotate and delete the jobs of others, too."""
     OPERATOR = 4
     """The caller may do everything, in all projects."""
 
@@ -51,7 +51,7 @@ class Caller:
     """Unique among all callers of a service. It is stored with the jobs that the caller submits."""
     means: Means
     roles: Mapping[str, Role] = field(default_factory=dict)
-    """By project. The role under ALL_PROJECTS counts in every project."""
+    """The caller's roles by project. The role under ALL_PROJECTS counts in every project."""
     default_project: str = DEFAULT_PROJECT
     """The project of requests that do not name one."""
     credential: str = ""

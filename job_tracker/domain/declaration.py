@@ -24,11 +24,13 @@ class Declaration:
     kind: Kind
     name: str
     project: str = ""
-    """The only project that has it; empty: all, and for queues, whose definitions name projects."""
+    """The only project that can use the entry. Empty: all projects. Always empty for queues, whose
+    definitions name their projects."""
     definition: str
     """The fields as in the configuration, as JSON."""
     version: int = 0
-    """The number of the change that made it, among all changes of declarations in the store."""
+    """The number of the change that stored this declaration, among all changes of declarations in the
+    store."""
     changed_at: datetime
     changed_by: str = ""
 

@@ -137,7 +137,7 @@ class TooManyTokens(LimitExceeded):
 
 
 class TooManyDeclarations(LimitExceeded):
-    """As much is declared as the service allows, or as it allows a project."""
+    """The declarations have reached the limit of the service, or of a project."""
 
     def __init__(self, most: int, project: str = "") -> None:
         super().__init__(

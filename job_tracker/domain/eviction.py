@@ -1,4 +1,4 @@
-"""The stop of an attempt by others than this service, which leaves its processes time to save."""
+"""The stop of an attempt that others have caused, not this service. It leaves the processes time to save."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,13 +11,13 @@ class EvictionReason(StrEnum):
     DRAINED = "drained"
     """Evicted through the API: a drain of its node, an autoscaler, the notice of a spot machine."""
     DELETED = "deleted"
-    """Deleted with a grace by a person or a program; before Kubernetes 1.26 also drained."""
+    """Deleted with a grace by a person or a program. Before Kubernetes 1.26, this includes drained ranks."""
     OUTRANKED = "outranked"
-    """The engine makes room for something of a higher priority."""
+    """The engine makes room for a pod of a higher priority."""
     TAINTED = "tainted"
     """Its node has got a taint that the rank does not tolerate."""
     CLUSTER_QUEUE = "cluster_queue"
-    """The cluster's own queue, which had let the attempt start, has taken that back."""
+    """The cluster's own queue had let the attempt start, and has withdrawn this admission."""
     SHUT_DOWN = "shut_down"
     """Its node is shut down in an orderly way."""
 
@@ -26,12 +26,12 @@ class EvictionReason(StrEnum):
 class Eviction:
     """The notice that a rank got from the engine. The rest of its group is then stopped with a grace, too.
 
-    The job is queued again where it stood, and the attempt does not count.
+    The job is queued again at its old position, and the attempt does not count towards `max_attempts`.
     """
 
     why: EvictionReason
     at: datetime
-    """When the rank got the notice, by the engine's clock."""
+    """The time when the rank got the notice, by the engine's clock."""
     rank: int = 0
     machine: str = ""
     """Empty: unknown."""

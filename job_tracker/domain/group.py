@@ -91,9 +91,9 @@ class Placement:
     """The placement of an attempt's instances relative to each other."""
 
     near: Place | None = None
-    """All in one such place."""
+    """The kind of place of which all instances share one. None: no such wish."""
     apart: Place | None = None
-    """Each in another such place. It is smaller than `near`."""
+    """The kind of place of which each instance has its own, smaller than `near`. None: no such wish."""
     strict: bool = False
     """Whether instances wait until they can be placed like this. If false, it is only a preference."""
 
@@ -125,7 +125,7 @@ class InstanceSpec(InstanceOptions):
     engine: str = ""
     """The backend's own options as JSON. Only this backend interprets them."""
     beside: Mapping[str, str] = field(default_factory=dict)
-    """Further requests of each instance, as for sidecars. Only the scheduler counts them."""
+    """Further requests of each instance, such as those of sidecars. Only the scheduler uses them."""
 
     @property
     def processes(self) -> int:
@@ -139,7 +139,7 @@ class GroupSpec:
 
     Admission resolves configuration, algorithm and request into it once, and stores it with the job. So a
     queued job runs as it was accepted. Values that the operator enforces (a namespace, an identity) are not
-    part of it: backends apply them at launch.
+    part of the spec: backends apply them at launch.
 
     Stored jobs leave out fields that have their default, so the defaults here never change.
     """

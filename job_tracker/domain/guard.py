@@ -1,4 +1,4 @@
-"""Checks rights, and passes on what is denied."""
+"""Checks rights, and reports each denial."""
 
 from collections.abc import Callable
 from datetime import datetime

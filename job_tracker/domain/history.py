@@ -37,9 +37,9 @@ class Preemption:
     """The number of attempts that the waiting job had made."""
     by_project: str = ""
     trainers: int = 0
-    """The number of trainers with which an elastic job goes on at once. 0: it waits for its turn."""
+    """The number of trainers with which an elastic job goes on directly. 0: it waits for its turn."""
     flavor: str = ""
-    """The kind of machine on which it goes on at once. Empty: any."""
+    """The kind of machine on which the job goes on directly. Empty: any."""
 
     @property
     def is_resize(self) -> bool:
@@ -62,10 +62,11 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A decided outcome whose group is still to be stopped. It is written before the stop begins.
+    """A decided outcome whose group is still to be stopped.
 
-    With state BACKOFF it is the outcome of an attempt that another attempt follows, with state QUEUED the
-    preemption or the eviction of an attempt, and otherwise the outcome of the job.
+    The ending is written before the stop begins. With state BACKOFF, it is the outcome of an attempt that
+    another attempt follows. With state QUEUED, it is the preemption or the eviction of an attempt. With other
+    states, it is the outcome of the job.
     """
 
     state: JobState
@@ -77,14 +78,18 @@ class Ending:
     has_model: bool | None = None
     """Whether there are files at the job's `model_uri` after a success; None if unknown."""
     preemption: Preemption | None = None
-    """For whom and why the attempt is stopped. With a state other than QUEUED: for whom it was being
-    stopped when this ending was decided. What becomes free is still for that job."""
+    """The job for which the attempt is stopped, and the reason. With a state other than QUEUED: the job for
+    which the attempt was being stopped when this ending was decided. The freed capacity is still for that
+    job."""
     eviction: Eviction | None = None
-    """By whom the attempt is stopped, if not by this service; only with state QUEUED."""
+    """The eviction by which others stop the attempt; only with state QUEUED."""
 
     @property
     def noticed_at(self) -> float:
-        """Return when the ranks got notice, in seconds since 1970. What fails later may be a consequence."""
+        """Return when the ranks got notice, in seconds since 1970.
+
+        Later failures may be consequences of the notice.
+        """
         return (self.eviction.at if self.eviction else self.decided_at).timestamp()
 
     def sentence(self, project: str) -> str:
@@ -107,13 +112,14 @@ class Move:
     note: str = ""
     """The reason why the job waited in that state."""
     preemption: Preemption | None = None
-    """For whom and why the attempt was stopped, if the job is queued again for that reason."""
+    """The preemption of the attempt, if the job is queued again because of it."""
     eviction: Eviction | None = None
-    """By whom the attempt was stopped, if the job is queued again for that reason."""
+    """The eviction of the attempt, if the job is queued again because of it."""
     saved: Saved | None = None
-    """The last checkpoint that the attempt had reported, once the next attempt begins."""
+    """The last checkpoint that the attempt has reported. It is set when the next attempt begins."""
     saves: Saves = NO_SAVES
-    """Its checkpoints, a few of them with their times, likewise."""
+    """The number of the attempt's checkpoints, and a few of them with their times. Set when the next attempt
+    begins."""
 
     @property
     def is_restart(self) -> bool:

@@ -21,11 +21,13 @@ from job_tracker.domain.states import TRANSITIONS as TRANSITIONS
 from job_tracker.domain.states import JobState as JobState
 
 _OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
-"""Failures before an attempt was really made. Another attempt follows in any case."""
+"""Failures that come before the attempt has begun to run. Another attempt follows in any case."""
 _MOST_UNCOUNTED = 20
-"""Further such failures count, so a job that the engine never accepts ends at some time."""
+"""The largest number of such failures that do not count as attempts. Because further ones count, a job that
+the engine never accepts ends at some time."""
 MOST_EVICTIONS = 100
-"""After these, others count as failures. So a job that is always deleted ends some time."""
+"""The largest number of evictions of a job. Further ones count as failures, so that a job whose pods are
+always deleted ends at some time."""
 _DETAIL_IN_MOVES = 1000  # characters
 _MAX_RESTARTS_IN_MOVES = 100  # the newest
 
@@ -48,7 +50,8 @@ class Job:
     program: str = ""
     """The program of the last attempt: an image, with its digest if known, or a command."""
     due_at: datetime | None = None
-    """When the job leaves its state unless something happens before: a deadline, or the end of a back-off."""
+    """The time at which the job leaves its state unless another event comes first: a deadline, or the end of
+    a back-off."""
     history: tuple[Move, ...] = ()
     """All moves since the submission."""
     tags: tuple[str, ...] = ()
@@ -111,7 +114,9 @@ class Job:
 
     @property
     def preemption(self) -> Preemption | None:
-        """Return why the job waits again or is being stopped, if it is for another job or another size."""
+        """Return the preemption because of which the job waits again or is being stopped: for another job, or
+        for another size.
+        """
         if self.ending is not None:
             return self.ending.preemption if self.ending.state is JobState.QUEUED else None
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
@@ -152,8 +157,10 @@ class Job:
 
     @property
     def instances(self) -> int:
-        """Return the number of instances of the attempt. An elastic one may have fewer than the job asks
-        for."""
+        """Return the number of instances of the attempt.
+
+        An elastic one may have fewer than the job asks for.
+        """
         return self.allocated_group.size
 
     @property
@@ -240,7 +247,7 @@ class Job:
     def with_gate_deadline(self, at: datetime) -> "Job":
         """Return the job whose group has begun to wait in the cluster's own queue, or was let through.
 
-        That is a part of its time in the queue. The time to start counts from then on.
+        The wait there is a part of the job's time in the queue. The deadline to start counts from its end.
         """
         if not self.is_gated:
             return replace(self, due_at=_later(at, self.spec.deadlines.start))
@@ -277,9 +284,10 @@ class Job:
     def decided(self, ending: Ending) -> "Job":
         """Return the job with this decided ending. Raises IllegalMove if another was decided before.
 
-        There are three exceptions. A cancel replaces the decision to make another attempt. A failure replaces
-        a success, since a worker may fail while it has time to end. Any other ending replaces an
-        interruption, since the attempt may still end by itself. It keeps the preemption of the old ending.
+        There are three exceptions. A cancel replaces the decision to make another attempt. A failure
+        replaces a success, since a worker may fail while it has time to end. Any other ending replaces an
+        interruption, since the attempt may still end by itself. The new ending keeps the preemption of the
+        old one.
         """
         before = self.ending.state if self.ending is not None else None
         overruled = (
@@ -384,7 +392,8 @@ class Job:
 
     def due_in_time(self, now: datetime) -> "Job":
         """Return the job with `due_at` no later than now plus its longest wait, in case the clock was set
-        back."""
+        back.
+        """
         latest = _later(now, self.longest_wait)
         if self.due_at is None or latest is None or self.due_at <= latest:
             return self

@@ -65,8 +65,8 @@ class JobSpec:
     algorithm_version: int = 0
     """The version of the algorithm that was accepted, if it was declared by the API; 0: it is in a file."""
     dataset_declaration: int = 0
-    """The version of the dataset's declaration that was accepted, likewise. See `dataset_version` for that of
-    the data."""
+    """The version of the dataset's declaration that was accepted, if it was declared by the API; 0: it is in
+    a file. For the version of the data, see `dataset_version`."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
     numbers: NumberPolicy = field(default_factory=NumberPolicy)

@@ -15,7 +15,7 @@ class Machine:
     """A machine of a flavor.
 
     Resources are whole numbers by name: `instances` always counts; `cpu` is in thousandths, `memory` and
-    `ephemeral-storage` in bytes, and others in units. A machine has none of what is not named.
+    `ephemeral-storage` in bytes, and others in units. A machine has none of a resource that is not named.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Machine:
     capacity: Mapping[str, int]
     """The resources that all jobs of this service together may use at present."""
     most: Mapping[str, int]
-    """The resources that they could use if all others that can end had ended."""
+    """The resources that these jobs could use if all other pods that can end had ended."""
     is_open: bool = True
     """Whether instances may start here. False, for example, while the machine does not answer."""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The open streams of callers: how many there may be, and their end when a caller loses its right."""
+"""The open streams of callers: limits on their number, and their end when a caller loses its right."""
 
 import asyncio
 from collections import Counter
@@ -90,8 +90,9 @@ class OpenStreams:
     async def recheck(self, current: Callable[[Caller], Awaitable[Caller]]) -> None:
         """End the streams whose callers have lost their right. Call it when roles may have changed.
 
-        `current` returns a caller with its present roles, and raises NotAllowed if it is no longer one. It is
-        called once for each caller. Its other errors are raised; streams that were not checked continue.
+        `current` returns a caller with its present roles, and raises NotAllowed if the caller's proof is no
+        longer valid. It is called once for each caller. Other errors of `current` are passed on; streams
+        that were not checked continue.
         """
         by_caller: dict[int, list[_OpenStream]] = {}
         for stream in self._open:

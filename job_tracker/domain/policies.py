@@ -27,7 +27,8 @@ class RetryPolicy:
 
     def allows(self, attempt: int, diagnosis: Diagnosis) -> bool:
         """Return whether another attempt follows when attempt number `attempt` (from 1) has failed like
-        this."""
+        this.
+        """
         return attempt < self.max_attempts and (diagnosis.retryable or diagnosis.category in self.retry_on)
 
     def delay_after(self, attempt: int) -> timedelta:
@@ -93,10 +94,11 @@ class Deadlines:
     """The longest time that a job may stay in each state before it fails. None: for ever."""
 
     queue: timedelta | None = None
-    """In the queue, each time it is queued."""
+    """The time in the queue, each time the job is queued."""
     start: timedelta | None = None
-    """From the launch of an attempt until its master runs."""
+    """The time from the launch of an attempt until its master runs."""
     run: timedelta | None = None
-    """From the start of its master until the end of the attempt."""
+    """The time from the start of an attempt's master until the end of the attempt."""
     progress: timedelta | None = None
-    """For a step. None: learned, and only for attempts whose processes report their steps by calls."""
+    """The time for a step. None: the limit is learned, and only for attempts whose processes report their
+    steps by calls."""

@@ -31,7 +31,7 @@ class Saved:
 
     step: int
     at: datetime
-    """When it was reported, or printed: it was complete then."""
+    """The time when the checkpoint was reported or printed. It was complete then."""
 
 
 MOST_SAVES: Final = 32
@@ -47,14 +47,14 @@ class Saves:
     """Step and Unix time of each, or of every second, fourth, … one, so that they are at most MOST_SAVES."""
 
     def after(self, saved: Saved) -> "Saves":
-        """Return these with one more."""
+        """Return the checkpoints with one more."""
         count = self.count + 1
         every = _every(count)
         some = self.some if every == _every(self.count) else self.some[1::2]
         return Saves(count, some if count % every else (*some, (saved.step, saved.at.timestamp())))
 
     def few(self) -> "Saves":
-        """Return fewer of them, for the history."""
+        """Return the same number of checkpoints with fewer times, for the history."""
         some = self.some
         while len(some) > _FEW_SAVES:
             some = some[1::2]
@@ -88,7 +88,7 @@ class Progress:
     measured_at: datetime | None = None
     """The time when the speed was last measured, or when its first measurement began."""
     measured_step: int = 0
-    """The step at that time."""
+    """The step at the time `measured_at`."""
     ranks: tuple[RankPace, ...] = ()
     """The pace of each process that reports it by calls. A few seconds old."""
     nonfinite: tuple[Nonfinite, ...] = ()
@@ -106,5 +106,5 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Return the remaining time in seconds at this speed; None while unknown."""
+        """Return the remaining time in seconds at the present speed. None: unknown."""
         return max(0, self.total_steps - self.step) / self.speed if self.speed and self.total_steps else None

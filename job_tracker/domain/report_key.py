@@ -13,7 +13,7 @@ MOST_KEYS: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportKey:
-    """A key. Attempts that begin now get their tokens from the current one, which has the highest id."""
+    """A key. Attempts that begin now get their tokens from the current key, which has the highest id."""
 
     id: int
     secret: bytes = field(repr=False)

@@ -1,11 +1,11 @@
-"""The table of rights: the least role for each operation of `Jobs`, `Access`, `ReportKeyAccess`,
-`Programs` and `Declarations`, and its call in the API.
+"""The table of rights: the least role for each operation of `Jobs`, `Access`, `ReportKeyAccess`, `Programs`
+and `Declarations`, and its call in the API.
 
 An operation or a call without a row is denied to everybody. A test compares the rows with these classes and
 with the proto files, so a new call without a row fails the checks.
 
-A job of a project in which the caller has no role does not exist for the caller: every operation raises the
-same JobNotFound as for an id that was never given.
+If the caller has no role in a job's project, every operation on the job raises the same JobNotFound as for an
+id that was never given.
 """
 
 from collections.abc import Mapping
@@ -84,7 +84,7 @@ CATALOG_RIGHTS: Mapping[str, Right] = {
     "set_queue": Right("SetQueue", "declare queues", Role.OPERATOR),
     "remove_queue": Right("RemoveQueue", "remove queues", Role.OPERATOR),
 }
-"""By operation of `Declarations`. Those of all projects are changed by operators."""
+"""By operation of `Declarations`. Only operators change declarations for all projects."""
 
 SERVICE_RIGHTS: Mapping[str, Right] = {
     "see_service": Right("", "see the replicas and the stores", Role.OPERATOR),

@@ -101,7 +101,8 @@ class LogArchive:
     async def tidy(self, group: GroupRef) -> None:
         """Remove unfinished uploads of a group whose logs are all stored.
 
-        If another service is writing one of these logs again, its upload fails, and it finds the stored log.
+        If another service is just writing one of these logs again, its upload fails. That service then finds
+        the stored log.
         """
         folder = f"{group.job_folder}/{group.attempt}"
 

@@ -48,15 +48,19 @@ class LogCollector:
         self._collecting: SharedWork[GroupRef, None] = SharedWork()
 
     async def collect(self, job: Job) -> None:
-        """Store the logs of a stopped group. After a few seconds it continues in the background."""
+        """Store the logs of a stopped group.
+
+        If this takes more than a few seconds, it continues in the background.
+        """
         group = job.group
         task = self._collecting.begin(group, lambda: self._collect(job, group), f"logs of {group.name}")
         await asyncio.wait([task], timeout=_PROMPT_SECONDS)
 
     async def forget(self, job: Remains) -> None:
-        """Delete the stored logs of a deleted job. It may be repeated.
+        """Delete the stored logs of a deleted job.
 
-        Raises StorageUnavailable, even while logs of the job are still being stored.
+        The call may be repeated. Raises StorageUnavailable if the storage is unavailable, or while logs of
+        the job are still being stored.
         """
         if any(group in self._collecting for group in job.groups):
             raise StorageUnavailable(f"the logs of job {job.job_id} are still being stored")

@@ -18,8 +18,8 @@ async def merged(
     """Pieces of all logs, each with its rank, ordered by the times of their records.
 
     Holds one piece of each log in memory. A record waits until the next record of every other log is known.
-    With a `window`, it waits only until it is that many seconds old and the other logs have been silent for
-    as long; records that arrive later are out of order. Errors of the logs are passed on.
+    With a `window`, a record waits only until it is `window` seconds old and the other logs have been silent
+    for the same time. Records that arrive later are out of order. Errors of the logs are passed on.
     """
     heads = _Heads(logs, window)
     try:
@@ -74,7 +74,9 @@ class _Heads:
                     await self._changed.wait()
 
     def take(self) -> tuple[int, bytes]:
-        """Return the earliest records: those of one log up to the time of the next record of another."""
+        """Return the earliest records: the records of one log up to the time of the next record of another
+        log.
+        """
         rank = min(self._heads, key=lambda each: self._heads[each].time)
         head = self._heads[rank]
         bounds = [other.time for each, other in self._heads.items() if each != rank]

@@ -1,8 +1,8 @@
 """Compressed logs that can be read from any place.
 
-A log is a row of blocks, each a gzip member of about a mebibyte of records. The last member is empty, and has
-the index of the blocks in its header. So any program that reads gzip reads the whole log, as earlier
-versions do. A log of one block has no index.
+A log is a sequence of blocks. Each block is a gzip member with about a mebibyte of records. The last member
+is empty, and has the index of the blocks in its header. So any program that reads gzip can read the whole
+log, and earlier versions of the service can, too. A log of one block has no index.
 """
 
 import gzip
@@ -53,7 +53,9 @@ class Index:
     lines: int
 
     def start(self, after: bytes, tail_lines: int | None) -> Start:
-        """Return the last place from which the records after a time, or the last lines, can be read."""
+        """Return the last place from which reading gives all records after a time, or all of the last
+        lines.
+        """
         found = self._last(lambda block: block.time <= after)
         if tail_lines is None:
             return Start(found.offset)

@@ -10,7 +10,7 @@ from job_tracker.logs.records import BEGINNING, is_time
 
 _DIGITS = re.compile(r"[0-9]{1,10}")
 _MOST = 2**31
-"""Above every attempt and rank, which are int32 on the wire."""
+"""A number above every attempt and rank, which are int32 in messages of the API."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,13 @@ class LogRequest:
     all_ranks: bool = False
     """Read all ranks, merged by time."""
     attempt: int = 0
-    """0: the last."""
+    """The number of the attempt. 0: the last attempt."""
     follow: bool = False
     tail_lines: int | None = None
     """The number of last lines of each rank to begin with."""
     since: datetime | None = None
     position: str = ""
-    """Continue after this position of an earlier piece."""
+    """The position of an earlier piece, after which reading continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,9 @@ class LogPiece:
 
     @property
     def size(self) -> int:
-        """Approximate size of its message in bytes, including the position, which has a time for each
-        rank."""
+        """Approximate size of the piece's message in bytes, with the position, which has a time for each
+        rank.
+        """
         return len(self.records) + _IN_POSITION * len(self.position.read)
 
     @property
@@ -191,7 +192,7 @@ async def _with_rank(
 
 
 def _instances(job: Job, attempt: int) -> int:
-    """Return the number of instances of the attempt. Only that of the last one is known."""
+    """Return the number of instances of the attempt. The number is known only for the last attempt."""
     return job.instances if job.attempt == attempt else job.spec.instances
 
 

@@ -48,11 +48,11 @@ async def read(
     is_growing: Callable[[], bool] | None = None,
     ended: asyncio.Event | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the records after a time, or the last lines of them; new ones as long as `is_growing` is true.
-
-    `ended`, if given, is an event that is set when the log stops growing: it ends a pause between two looks
-    at once. A gap in the log gives a record with the number of missing bytes. Raises LogsNotFound if there is
-    no log, or if it was moved away in the middle. Files are read and `is_growing` is called in threads.
+    """Yield the records after a time, or only their last lines, and new records as long as `is_growing` is
+    true. `ended`, if given, is an event that is set when the log stops growing. It ends a pause between two
+    looks at once. A gap in the log gives a record with the number of missing bytes. Raises LogsNotFound if
+    there is no log, or if it was moved away in the middle. Files are read and `is_growing` is called in
+    threads.
     """
     reader = _Reader(folder, after, is_growing)
     try:

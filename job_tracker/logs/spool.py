@@ -52,7 +52,8 @@ class FolderSpool:
         self.most_log = most_log
         self._store_id = store_id
         self.lives: Callable[[GroupRef], bool] = lambda _: False
-        """Return whether a group still runs, so that its logs are not ready yet. The backend sets this."""
+        """A function that the backend sets: whether a group still runs. If so, its logs are not ready to be
+        stored."""
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
         """Return the existing folders of a rank's logs, by the number of restarts before each."""
@@ -147,10 +148,11 @@ class FolderSpool:
         *,
         again_after: tuple[type[BackendUnavailable], ...] = (),
     ) -> bool:
-        """Copy the log that `read` gives, unless the spool has a longer one. Return whether it is complete.
+        """Copy the log that `read` gives, unless the spool has a longer one.
 
-        After an error in `again_after`, it is read again, since the log is lost with its pod or container. If
-        a log cannot be read to its end, the part that was read is kept.
+        Return whether the copy is complete. After an error in `again_after`, the log is read again, since it
+        will be lost with its pod or container. If a log cannot be read to its end, the part that was read is
+        kept.
         """
         for pause in (*_KEEP_PAUSES, None):
             failure = await self._write(ref, rank, restarts, read())

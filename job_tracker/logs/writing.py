@@ -1,8 +1,9 @@
 """Writes the output of a program as a log of bounded size.
 
 A log is a folder of segments. The name of a segment is its offset in the whole log, in bytes. The first
-segment stays; of the later ones, the oldest is removed when a new one begins. The names show how many bytes
-are missing between two segments. So the files are the only state, and any process can read them.
+segment always stays. When a new segment begins and the log is too long, the oldest of the later segments is
+removed. The names show how many bytes are missing between two segments. So the files are the only state, and
+any process can read them.
 
 A log consists of records, one on each line: a time, a tag, and the printed text.
 

@@ -1,4 +1,4 @@
-"""The collective operations of training processes, as they report them."""
+"""The collective operations that training processes report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -21,8 +21,8 @@ PURGE_SECONDS: Final = 30.0
 class ReportKeys:
     """All keys of the store, at most about half a second old while the store answers.
 
-    While the store does not answer, the known keys stay valid: reports then wait in memory, and ranks of live
-    groups must not lose theirs. Open it with `ReportKeys.open`.
+    While the store does not answer, the known keys stay valid: reports then wait in memory, and ranks of
+    live groups must still be able to report. Open it with `ReportKeys.open`.
     """
 
     def __init__(self, store: ReportKeyStore, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -60,7 +60,7 @@ class ReportKeys:
         return self._keys.get(key_id)
 
     async def refresh(self) -> None:
-        """Look for changes. Raises StoreUnavailable; then all stays as it was."""
+        """Look for changes. Raises StoreUnavailable; the known keys then stay unchanged."""
         async with self._checking:
             version = await self._store.access_version()
             if version != self._version:

@@ -23,7 +23,7 @@ ARTIFACT = "::artifact:: "
 
 
 _OF_C = re.compile(r"(?<=[:,\[\s])([+-]?(?:nan|inf))(?=\s{0,8}[,}\]])", re.IGNORECASE)
-"""A number that is not finite, as C and programs that use it write it."""
+"""A number that is not finite, as C's printf writes it."""
 
 
 def is_report(line: str) -> bool:

@@ -102,18 +102,19 @@ class Signs:
     heard: float
     heard_at: datetime
     moved: float
-    """When its step or its activity last changed."""
+    """The time when the step or the activity of the process last changed."""
     active: float
-    """When its main thread was last seen at another place."""
+    """The time when the main thread was last seen to have moved to another place."""
     stacks: str = ""
-    """Its stacks, since the service has asked for them."""
+    """The stacks of the process, sent after the service asked for them."""
     collectives: tuple[Collective, ...] = ()
     """The last collective operations that it has begun, sent with the stacks."""
     slow_since: datetime | None = None
     slowness: float = 0.0
-    """The time of its last step's own work, divided by the median; 0 if that was never known."""
+    """The time of the process's own work on its last step, divided by the median of all processes. 0: never
+    known."""
     slow_stacks: str = ""
-    """Its stacks, soon after it became slow."""
+    """The stacks of the process soon after it became slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Outside:
     """The position of a process, seen from outside. Its texts are printable; a hostile job may forge them."""
 
     standing: str
-    """A part of a sentence about the process, or why nothing is known."""
+    """A part of a sentence about the process, or the reason why nothing is known."""
     stacks: str = ""
     is_stopped: bool = False
     """Whether a signal or a debugger has stopped it."""
@@ -157,17 +158,19 @@ class Watched:
     has_all_steps: bool = False
     """Whether the attempt has reported all steps that it has announced."""
     due: float = 0.0
-    """When the last of the reports that are expected is due, with its delay; 0 before the first report."""
+    """The time when the last expected report is due, including an allowed delay. 0: there was no report
+    yet."""
     asked: float | None = None
-    """When the processes were asked for their stacks; None: they are not."""
+    """The time when the processes were asked for their stacks. None: they are not asked."""
     outside: Mapping[int, Outside] = field(default_factory=dict)
     """The stacks of processes that do not answer, once they were looked at from outside."""
     still_since: float = math.inf
-    """When the last of the processes had moved, at the time when they were asked."""
+    """When the processes were asked: the latest time at which any of them had moved."""
     stalls_at: float = math.inf
-    """When the attempt has stalled if nothing moves until then, as of the last look."""
+    """The time at which the attempt counts as stalled if no process moves until then, as of the last
+    look."""
     restless: bool = False
-    """Whether nothing has moved for a while, so that reports should come often."""
+    """Whether no process has moved for a while, so that reports should come often."""
 
     @property
     def processes(self) -> set[int]:
@@ -186,7 +189,7 @@ class Watched:
 
     @property
     def calm_pause(self) -> float:
-        """Seconds between two reports of a process while all goes well."""
+        """Seconds between two reports of a process while the attempt makes progress."""
         return min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, self.quiet_after))
 
     @property
@@ -214,8 +217,8 @@ class Orders:
 class RankBoard:
     """The positions of the processes of all running attempts.
 
-    Only the leader watches. It begins with nothing after each restart, and learns from the next reports. Its
-    size is bounded by the processes of the running jobs.
+    Only the leader watches. The board is empty after each restart, and learns from the next reports. Its
+    size is bounded by the number of processes of the running jobs.
     """
 
     def __init__(
@@ -303,7 +306,7 @@ class RankBoard:
     def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False, ago: float = 0.0) -> None:
         """Note that the attempt reported progress, a metric or an artifact, and whether its steps are done.
 
-        `ago` is how many seconds before the report that happened.
+        `ago` is the number of seconds since then.
         """
         if watched := self._watched.get(attempt):
             watched.moved = max(watched.moved, self.clock() - ago)
@@ -320,7 +323,7 @@ class RankBoard:
         now = self.clock()
         known = watched.signs.get(report.process)
         if 0 < watched.due < now and watched.deadline is None:
-            watched.moved = now  # all were suspended or cut off, so none of them could show its progress
+            watched.moved = now  # all were suspended or cut off, so no process could report progress
         if known is None:
             watched.signs[report.process] = Signs(report, now, self._now(), now, now)
         else:
@@ -359,9 +362,10 @@ def _processes_of(watched: Watched, rank: int) -> range:
 
 
 def _wants_stacks(watched: Watched, signs: Signs) -> bool:
-    """Return whether a process is asked for its stacks: once if it is slow, and if the attempt stands still.
+    """Return whether a process is asked for its stacks.
 
-    In such an attempt, a process that has just reported a step is not asked.
+    It is asked once if it is slow, and if the attempt stands still. If the attempt stands still, a process
+    that has just reported a step is not asked.
     """
     if watched.asked is None:
         return signs.slow_since is not None and not signs.slow_stacks

@@ -126,7 +126,10 @@ def advanced(
 
 
 def _with_saves(now: Progress, artifacts: Iterable[Artifact]) -> Progress:
-    """Return `now` with these checkpoints. The step is at the end of the location, or else that of now."""
+    """Return the progress `now` with these checkpoints.
+
+    The step of a checkpoint is at the end of its location. Without one, the present step counts.
+    """
     for artifact in artifacts:
         if artifact.kind == CHECKPOINT:
             found = _STEP_AT_END.search(artifact.uri)
@@ -162,7 +165,7 @@ def _first_nonfinite(
 def _measured(last: Progress, now: Progress) -> Progress:
     """Return `now` with its speed: smoothed steps per second since the last measurement.
 
-    Without a new step, the speed stays the same; when steps are repeated, it is measured anew. Two
+    Without a new step, the speed stays the same. If steps are repeated, the measurement begins again. Two
     measurements are never close together, since lines that a program flushes at once have nearly the same
     time.
     """

@@ -16,9 +16,9 @@ _FORM = re.compile(r"(\d{1,10})\.(\d{1,6})\.(?:(\d{1,9})\.)?([A-Za-z0-9_-]{43})"
 class ReportTokens:
     """Issues and checks tokens. All replicas issue the same tokens, since the keys are in the store.
 
-    A token is JOB.ATTEMPT.KEY.MAC, where KEY is the id of a key. Tokens of the first key are without KEY, as
-    those of earlier versions. The MAC is an HMAC (RFC 2104, with SHA-256) of job and attempt, so tokens need
-    not be stored.
+    A token is JOB.ATTEMPT.KEY.MAC, where KEY is the id of a key. Tokens of the first key have no KEY, like
+    tokens of earlier versions. The MAC is an HMAC (RFC 2104, with SHA-256) of job and attempt, so tokens
+    need not be stored.
     """
 
     def __init__(self, keys: ReportKeys) -> None:
@@ -38,8 +38,8 @@ class ReportTokens:
     async def read(self, token: str) -> tuple[int, int]:
         """Return the job and the attempt of a token.
 
-        Raises NotAllowed if it was not issued here, or its key was removed. Raises StoreUnavailable if its
-        key is not known and the store does not answer.
+        Raises NotAllowed if the token was not issued by this service, or if its key was removed. Raises
+        StoreUnavailable if its key is not known and the store does not answer.
         """
         form = _FORM.fullmatch(token)
         if form is None:

@@ -1,4 +1,4 @@
-"""Places that are shared in turns. A holder keeps its place while nothing waits for one."""
+"""Places that are shared in turns. A holder keeps its place while there is no waiting request."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -37,8 +37,8 @@ Amounts = dict[str, dict[str, float]]
 class Board:
     """The waiting and running gangs, the promises to waiting ones, and what queues have used.
 
-    It follows the store: `read` updates a job as it is stored, and `remove` forgets one that neither waits
-    nor runs. The cost of a change does not depend on the number of jobs.
+    The board follows the store: `read` takes over a job as stored, and `remove` forgets a job that neither
+    waits nor runs. The cost of a change does not depend on the number of jobs.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Board:
         half_life: float,
         experience: Experience | None = None,
     ) -> None:
-        """`half_life` is that of the queues' past usage, in seconds."""
+        """After `half_life` seconds, the past usage of queues counts half."""
         self._pool = pool
         self._half_life = half_life
         self.experience = experience or Experience()
@@ -61,7 +61,8 @@ class Board:
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
         self._since = 0.0
-        """When it began to follow the store. Only later submissions have waits that it saw from the start."""
+        """The time at which the board began to follow the store. It has seen the whole wait only of jobs
+        that were submitted later."""
         self._forget_waiting()
 
     def _forget_waiting(self) -> None:
@@ -87,7 +88,8 @@ class Board:
     def advance(self, now: float) -> None:
         """Bring the usage of all queues to this time.
 
-        That of idle queues only decays. Once in a half-life is enough, so that their notes seldom change.
+        The usage of idle queues only decays. It is updated once in a half-life, so that the notes of idle
+        queues seldom change.
         """
         held = self.running.held()
         for queue, usage in list(self.usage.items()):
@@ -115,10 +117,10 @@ class Board:
         self._since += seconds
 
     def read(self, job: Job, now: float) -> None:
-        """Update the board from a job as it is stored.
+        """Update the board from a stored job.
 
-        Its usage since its start is added, unless it was added before. So after a change of leaders,
-        jobs have to be read in the order of their starts.
+        The job's usage since its start is added once. So a new leader has to read jobs in the order of their
+        starts.
         """
         known = self.preemption.stakes.get(job.id)
         self.preemption.read(job)
@@ -139,7 +141,10 @@ class Board:
             self.remove(job.id, now)
 
     def follow_gate(self, job: Job) -> bool:
-        """Follow whether a running job waits in the cluster's own queue. Return whether it no longer does."""
+        """Note whether a job waits in the cluster's own queue.
+
+        Return whether the job has left that queue since the last call.
+        """
         waits = job.state is JobState.LAUNCHING and (job.is_gated or not job.was_launched)
         has_left = not waits and job.id in self._gated
         (self._gated.add if waits else self._gated.discard)(job.id)
@@ -153,7 +158,10 @@ class Board:
         self._end(job_id, now)
 
     def ended(self, job: Job) -> None:
-        """Learn from an attempt that has ended. Waiting jobs of unknown duration may have one now."""
+        """Learn from an attempt that has ended.
+
+        The durations of waiting jobs that were unknown may then be known.
+        """
         self.experience.ended(job)
         for kind in [each for each in self._unknown if each.algorithm == kind_of(job.spec).algorithm]:
             expected = self.experience.runs.expected(kind)
@@ -189,8 +197,10 @@ class Board:
         return is_running if state.is_live else not is_running and self.waiting.get(job_id) is None
 
     def snapshot(self, *, is_open: bool) -> Snapshot:
-        """Return the snapshot. It shares the collections of the board, so it is valid until the next
-        change."""
+        """Return the snapshot.
+
+        It shares the collections of the board, so it is valid until the next change.
+        """
         flavors, queues = self._pool()
         return Snapshot(
             flavors=flavors,
@@ -208,9 +218,10 @@ class Board:
         )
 
     def _with_removed(self, queues: Mapping[str, Queue]) -> Mapping[str, Queue]:
-        """Return the queues, with removed ones that still have jobs.
+        """Return the declared queues, and removed queues that still have jobs.
 
-        The object stays the same until something changes, so the planner can recognize it.
+        The result is the same object until something changes, so that the planner can reuse what it derived
+        from these queues.
         """
         covered = covering(queues, {*self.waiting.queues(), *self.running.held()})
         if queues is not self._declared or covered.keys() != self._covered.keys():
@@ -221,9 +232,9 @@ class Board:
         return gang_of(job.id, job.spec, self.experience.expected(job.spec))
 
     def _unknown_place(self) -> Allocation:
-        """Return the allocation to assume for a job that has none.
+        """Return the allocation to assume for a running job without a stored one.
 
-        An earlier version has launched it, or it was launched since a backup.
+        An earlier version launched such a job, or it was launched after the backup that was restored.
         """
         names = [flavor.name for flavor in self._pool()[0]]
         return Allocation() if DEFAULT_FLAVOR in names or not names else Allocation(flavor=names[0])

@@ -56,9 +56,8 @@ class FlavorCapacity:
     def _on_nodes(
         self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]
     ) -> Iterator[Return]:
-        """Count and yield the resources that gangs hold on each machine on which others may start.
-
-        Also yield those that gangs without machines hold.
+        """Count the resources that gangs hold on machines, and yield them for each machine that is open for
+        others. Then yield the resources that gangs without machines hold.
         """
         for run in running.values():
             if run.allocation.flavor != self.flavor.name:
@@ -104,7 +103,10 @@ class FlavorCapacity:
     def fits_at(
         self, parts: tuple[Part, ...], length: float, at: float, nodes: tuple[str, ...] = ()
     ) -> Slot | None:
-        """Return the slot if the parts fit from exactly this time; else None. `nodes` are preferred."""
+        """Return the slot if the parts fit from exactly this time; else None.
+
+        The machines `nodes` are preferred.
+        """
         if not self._offers(parts) or not self._all.fits_at(self._need(parts), length, at):
             return None
         if not self._has_nodes:
@@ -185,7 +187,7 @@ class FlavorCapacity:
         return free
 
     def _offers(self, parts: tuple[Part, ...]) -> bool:
-        """Return whether it has the labels and the resources that the parts need, as far as is known."""
+        """Return whether the flavor has the labels and the resources that the parts need, as far as known."""
         labels = self.flavor.labels
         if labels and any(
             labels.get(key, value) != value for part in parts for key, value in part.where.selector
@@ -210,8 +212,8 @@ class FlavorCapacity:
         demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
         if start <= self._now:
             return pack(demands, self._rooms_between(start, end))
-        # Later times all differ, so their rooms are not kept. At most of them, most machines have no room. So
-        # first check this quickly.
+        # Later times all differ, so the rooms at these times are not kept. At most of these times, most
+        # machines have no room, so a quick check comes first.
         needs = {demand.each for demand in demands}
         nodes = (
             (name, node)

@@ -22,7 +22,7 @@ from job_tracker.scheduling.shapes import total, with_trainers
 
 
 class Change(Protocol):
-    """A change of a snapshot for the sake of one waiting gang."""
+    """A change of a snapshot that may help one waiting gang."""
 
     @property
     def text(self) -> str:
@@ -185,8 +185,8 @@ class MoreCapacity:
     machines: tuple[Node, ...] = ()
 
     for_others: Resources = field(default_factory=dict)
-    """The part of the addition for the jobs that go first. It is not named, since the caller may not know of
-    them."""
+    """The part of the addition that jobs before this one take. The advice does not name this part, since the
+    caller may not know of these jobs."""
 
     @classmethod
     def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
@@ -215,7 +215,8 @@ class MoreCapacity:
         _add(more, known)
         if not flavor.nodes:
             return replace(own, more=more, for_others=known)
-        # One addition for all of them: the number of machines that they need is not worked out.
+        # All jobs together are one addition: the number of machines that each of them needs is not worked
+        # out.
         selector = dict(parts[0].where.selector) if parts else {}
         large = Node(name="new-others", capacity={INSTANCES: 1, **others}, labels=selector)
         return replace(own, more=more, machines=(*own.machines, large), for_others=others)
@@ -256,7 +257,8 @@ def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
     each, apart = {INSTANCES: 1, **part.each}, part.where.apart
     for copy in range(part.count * times):
         name = f"new-{number}-{copy}"
-        # All are near each other, and apart if the job asks for that.
+        # All added machines are near each other. They are apart if the job asks for instances that are
+        # apart.
         places: dict[Place, str] = {
             place: name if place is apart or (apart is not None and apart in place.larger) else "new"
             for place in Place

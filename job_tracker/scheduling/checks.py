@@ -12,7 +12,7 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 
 def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang) -> Diagnosis | None:
-    """Return why a gang can never start; None if it can start, or if that is not known yet."""
+    """Return why a gang can never start. None: it can start, or this is not known yet."""
     known = [flavor for flavor in flavors if not gang.flavors or flavor.name in gang.flavors]
     if not known:
         names = ", ".join(flavor.name for flavor in flavors) or "none"
@@ -54,7 +54,7 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
 
 
 def flavors_for(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang) -> frozenset[str]:
-    """Return the flavors on which a gang can start when nothing else runs, or may be able to."""
+    """Return the flavors on which a gang can start, or perhaps can, when nothing else runs."""
     tree = QuotaTree(quota_rules(queues, flavors))
     least = fewest_trainers(gang)
     return frozenset(

@@ -1,8 +1,8 @@
 """Expected run times of attempts: quantiles of earlier run times, and the times that callers state.
 
 Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of
-these with enough run times counts. Memory is bounded: each key keeps its last run times, and the keys
-that were used longest ago are dropped.
+these with enough run times counts. Memory is bounded: each key keeps a limited number of its last run times,
+and the least recently used keys are dropped.
 """
 
 import json
@@ -69,8 +69,8 @@ class RunTimes:
     ) -> Expected | None:
         """Return the expected run time of an attempt; None: unknown.
 
-        `given` is the time that the caller states. It replaces the median, but the high estimate may still be
-        that of earlier attempts. No attempt runs longer than its deadline.
+        `given` is the time that the caller states. It replaces the median, but the high estimate may still
+        come from earlier attempts. No attempt runs longer than its deadline.
         """
         found = self._learned(kind)
         if given is not None:
@@ -106,7 +106,8 @@ class RunTimes:
         found = [key for key in kind.keys if len(self._times.get(key, ())) >= LEAST]
         if not found:
             return None
-        # The widest key has the most run times. It is used even with too few: there is no wider key.
+        # The widest key has the most run times. It is used even with fewer than ENOUGH, since there is no
+        # wider key.
         key = next((key for key in found if len(self._times[key]) >= ENOUGH), found[-1])
         self._times.move_to_end(key)
         if key not in self._quantiles:
@@ -127,7 +128,10 @@ def _quantiles(times: Sequence[float]) -> Expected:
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """Return a value that the next run time does not exceed with this probability, if there are enough."""
+    """Return a value that the next run time does not exceed with this probability.
+
+    With too few run times, it is the longest.
+    """
     return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
 
 

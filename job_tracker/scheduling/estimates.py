@@ -13,11 +13,11 @@ class Basis(StrEnum):
     """The run times on which an estimate rests. The codes are stable: they are in the API."""
 
     GIVEN = "given"
-    """Only what callers said, and deadlines."""
+    """Only the times that callers state, and deadlines."""
     LEARNED = "learned"
-    """Also run times of earlier attempts."""
+    """Run times of earlier attempts, too."""
     ASSUMED = "assumed"
-    """Also an assumed run time, since the run time of a job ahead is unknown."""
+    """An assumed run time, too, since the run time of a job ahead is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def estimates(
 ) -> dict[int, Estimate]:
     """Return the expected starts of waiting jobs; without `job_ids`, of all.
 
-    No start is expected later than promised. All estimates together cost one look at the queue.
+    No estimate is later than the promised start. All estimates together need one simulated run of the queue.
     """
     if job_ids is None:
         waiting = snapshot.waiting

@@ -22,7 +22,7 @@ class _Store(Protocol):
 
 
 class _Board(Protocol):
-    """The part of a board that waits are learned from."""
+    """The part of a board from which waits are learned."""
 
     def waits(self, job_id: int) -> bool: ...
 
@@ -39,7 +39,9 @@ class Experience:
         self.waits = WaitTimes()
 
     def expected(self, spec: JobSpec) -> Expected | None:
-        """Return the expected run time of an attempt, from what was learned and what its caller states."""
+        """Return the expected run time of an attempt, from learned run times and from the time that its
+        caller states.
+        """
         given, deadline = spec.expected, spec.deadlines.run
         return self.runs.expected(
             kind_of(spec),
@@ -53,7 +55,10 @@ class Experience:
             self._add(job, list(run_times(job))[-1:])
 
     async def read(self, store: _Store) -> None:
-        """Learn the run times of the jobs that ended last. The cost does not grow with the history."""
+        """Learn the run times of the jobs that ended last.
+
+        The cost does not grow with the number of ended jobs.
+        """
         found: list[Job] = []
         before: int | None = None
         where = JobFilter(states=_ENDED)
@@ -87,7 +92,8 @@ def kind_of(spec: JobSpec) -> Kind:
     """Return the key of attempts that are likely alike: project, algorithm or program, and size."""
     algorithm = spec.algorithm
     if spec.program is not None:
-        # All programs have one algorithm. Programs of other projects say nothing, even with the same command.
+        # All programs have the same algorithm. The run times of other projects' programs are not used, even
+        # if the command is the same.
         command = spec.group.trainers.command[:_PROGRAM_WORDS]
         algorithm = " ".join((algorithm, spec.project, *command))
     return Kind(spec.project, algorithm, spec.instances)

@@ -14,14 +14,14 @@ from job_tracker.scheduling.remedies import Cure, Remedy, remedy
 from job_tracker.scheduling.waits import WaitRule
 
 _NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY, Reason.ROOM})
-"""The reasons of jobs that cannot start before a change that cannot be predicted."""
+"""A job with one of these reasons starts only after a change that cannot be predicted."""
 
 _OF_CLUSTER = Remedy(Cure.WAIT, "Wait: the cluster's own queue decides when it starts.")
 
 
 @dataclass(frozen=True)
 class Situation:
-    """A snapshot, what is planned for it at a time, and what is known about waits."""
+    """A snapshot with its plan at one time, and the learned waits."""
 
     snapshot: Snapshot
     plan: Plan
@@ -43,12 +43,17 @@ class Situation:
         return self._reserved.get(job_id)
 
     def estimate(self, job_id: int) -> Estimate | None:
-        """Return when a job is expected to start. None: it does not wait, or cannot start as things are."""
+        """Return when a job is expected to start.
+
+        None: it does not wait, or cannot start with the present capacity and queues.
+        """
         return self.estimates.get(job_id)
 
     @cached_property
     def estimates(self) -> dict[int, Estimate]:
-        """The expected starts of the waiting jobs, except for those that cannot start as things are."""
+        """The expected starts of the waiting jobs, without the jobs that cannot start with the present
+        capacity and queues.
+        """
         if self.plan.is_delegated:
             return {}
         found = estimates(self.snapshot, self.now, self.rule, self._promises)
@@ -84,7 +89,7 @@ class Situation:
         return found
 
     def _behind(self, gang: Gang) -> tuple[Reason, ...]:
-        """Return the reasons of a gang without a reservation: it is behind the gangs that have one."""
+        """Return the reasons why a gang without a reservation waits: it is behind the gangs with one."""
         if (first := self._first_reasons.get(gang.queue)) is not None:
             return (Reason.ORDER, first)
         if self.plan.reserved:
@@ -102,12 +107,12 @@ class Explanation:
     reasons: tuple[Reason, ...]
     """The binding one first."""
     holders: tuple[int, ...]
-    """The running jobs that hold what it needs."""
+    """The running jobs that hold resources which the job needs."""
     estimate: Estimate | None
-    """None: it cannot start with the capacity and the queues as they are."""
+    """None: the job cannot start with the present capacity and queues."""
     remedy: Remedy
     reserve: Reserve | None = None
-    """Its reservation, if it has one."""
+    """The job's reservation, if it has one."""
 
 
 def explain(
@@ -151,11 +156,13 @@ def explain(
 
 
 def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
-    """Yield the running jobs that hold what the gang needs, of related queues or of all queues."""
+    """Yield the running jobs that hold resources which the gang needs: jobs of related queues, or of all
+    queues.
+    """
     above = path_of(snapshot, gang.queue)
     nodes = {node.name for node in above}
-    # If borrowing is bounded, the quota itself is the limit. Otherwise, it binds since all machines are
-    # taken.
+    # With bounded borrowing, the quota itself is the limit. With unbounded borrowing, the quota limits only
+    # because all machines are taken.
     own = reason is Reason.MAX_RUNNING or (reason is Reason.QUOTA and any(map(_is_bounded, above)))
     for run in snapshot.running.values():
         if gang.flavors and run.allocation.flavor not in gang.flavors:

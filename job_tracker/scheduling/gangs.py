@@ -1,4 +1,4 @@
-"""Turns jobs into gangs: their needs as the planner counts them."""
+"""Turns jobs into gangs, which hold the jobs' needs as the planner counts them."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -73,7 +73,9 @@ def units_of(quantities: Mapping[str, str]) -> dict[str, int]:
 
 
 def quantity_of(resource: str, number: int) -> str:
-    """Return a number in the units of the model as a quantity; the inverse of `units`."""
+    """Return the quantity for a number in the units of the planner's model, such as "1500m" for 1500
+    thousandths of `cpu`. This is the inverse of `units`.
+    """
     if resource == CPU:
         return f"{number}m" if number % _THOUSANDTHS else str(number // _THOUSANDTHS)
     if resource in BYTES:

@@ -1,4 +1,4 @@
-"""Keeps capacity for jobs that are stopped to go on in another size, until they run again."""
+"""Keeps capacity for jobs that are stopped in order to continue in another size, until they run again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,14 +13,15 @@ from job_tracker.scheduling.running import resized, trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 STOPPING: Final = 60.0
-"""Seconds from the decision within which the next attempt may begin; even then it must delay no promise."""
+"""The number of seconds after the decision within which the next attempt may begin. Even an attempt that
+begins so late must delay no promise."""
 
 
 class Kept:
     """The capacity that one pass keeps for jobs that go on in another size. Other jobs cannot use it."""
 
     def __init__(self, snapshot: Snapshot, soon_gone: Mapping[int, Running], now: float) -> None:
-        """`soon_gone` has the running gangs. Those that are being stopped are planned to end at once."""
+        """`soon_gone` has the running gangs; gangs that are being stopped are planned to end at once."""
         self._snapshot, self._soon_gone, self._now = snapshot, soon_gone, now
         self._awaited = awaited_of(snapshot, soon_gone)
         leaving = (soon_gone[run.gang.job_id] for run in (leaving_of(snapshot) if snapshot.claims else ()))
@@ -32,9 +33,9 @@ class Kept:
         """The claims that are still to start in this pass."""
 
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
-        """Reserve the capacity with which jobs that are being stopped go on, once they are gone.
+        """Reserve the capacity with which stopped jobs go on.
 
-        Additional capacity that they get is reserved from now on.
+        Their present capacity is reserved from their end, and additional capacity from now on.
         """
         for job_id, stake in self._snapshot.stakes.items():
             run = self._soon_gone.get(job_id) if stake.goes_on and stake.is_leaving else None
@@ -48,7 +49,7 @@ class Kept:
         length = max(0.0, _gone_by(stake, self._now) - gone_at) + self._length(run)
         slot = flavor.fits_at(parts, length, gone_at, resized(run, stake.goes_on).allocation.nodes)
         if slot is None:
-            return  # there is less than at the decision
+            return  # there is less capacity than at the decision
         flavor.take(parts, slot, length)
         if stake.goes_on > held:
             further = (replace(run.gang.parts[0], count=stake.goes_on - held),)
@@ -64,7 +65,9 @@ class Kept:
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
-        """Return what a gang that is being stopped leaves to others, and the number of gangs that leave."""
+        """Return the resources that a gang that is being stopped leaves to others, and the number of gangs
+        that leave.
+        """
         trainers = self._snapshot.stakes[run.gang.job_id].goes_on
         if not trainers:
             return used_by(run), 1
@@ -72,7 +75,10 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Return the size in which a gang goes on, and keep nothing more for it; None: it does not."""
+        """Return the size in which a gang goes on, and stop keeping capacity for it.
+
+        None: it does not go on in another size.
+        """
         self._claims.pop(gang.job_id, None)
         return self._waiting.pop(gang.job_id, None)
 
@@ -89,9 +95,8 @@ class Kept:
         return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
 
     def fits_soon(self, gang: Gang, goes_on: GoingOn | None, flavor: FlavorCapacity) -> Slot | None:
-        """Return the slot of an interrupted gang in its new size, once all jobs being stopped have ended.
-
-        None: it need not wait for them, or does not fit then either.
+        """Return the slot of an interrupted gang in its new size, after all jobs that are being stopped have
+        ended. None: the gang need not wait for them, or does not fit even then.
         """
         if goes_on is None or not self._leave_at:
             return None
@@ -110,7 +115,7 @@ class Kept:
         return max((planned_end(run, self._now) for run in awaited), default=None)
 
     def claimed_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield the uses of `uses_on`, and the least that other jobs with a claim need."""
+        """Yield the uses of `uses_on`, and the smallest needs of other jobs with a claim."""
         yield from self.uses_on(flavor)
         for job_id in self._claims:
             gang = self._snapshot.waiting.get(job_id)
@@ -128,8 +133,8 @@ class Kept:
     ) -> Sequence[str]:
         """Return flavors in the order in which a gang tries them.
 
-        First come the flavors on which it goes on, or on which others are being stopped for it. If there are
-        none, those come first that have more than what is kept.
+        First come the flavors on which the gang goes on, or on which others are being stopped for it. If
+        there are none, flavors with more free capacity than is kept come first.
         """
         places = {run.allocation.flavor for run in self._awaited.get(gang.job_id, ())}
         if goes_on is not None and goes_on.flavor:
@@ -147,9 +152,9 @@ class Kept:
 
 
 def _gone_by(stake: Stake, now: float) -> float:
-    """Return the latest time at which a gang that is being stopped is gone. It is later than now.
+    """Return the time at which all gangs that are being stopped are planned to be gone, later than now.
 
-    A stop that takes longer than planned is assumed to take twice as long, again and again.
+    If a stop takes longer than planned, the planned time is doubled until it is later than now.
     """
     patience = STOPPING
     while stake.noticed_at + patience <= now:

@@ -11,7 +11,7 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 
 class Growth:
-    """The numbers of trainers of one pass."""
+    """Chooses the numbers of trainers in one pass."""
 
     def __init__(
         self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree, kept: Kept, now: float
@@ -28,12 +28,12 @@ class Growth:
     ) -> tuple[int, Slot]:
         """Return the number of trainers with which a gang starts, and its slot.
 
-        The fewest trainers fit in `slot`. `promised` yields what was promised to others on the flavor, by
-        queue.
+        `slot` has room for the smallest number of trainers. `promised` yields the promised uses of others on
+        the flavor, by queue.
         """
         low, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
         if goes_on is not None:
-            # The size was decided when it delayed no promise, so promises are not checked again.
+            # The decision about this size has checked the promises, so they are not checked again.
             low, slot = self._most(gang, flavor, (low, min(goes_on.trainers, asked)), slot, lambda _: True)
         if low == asked:
             return low, slot
@@ -58,7 +58,7 @@ class Growth:
     ) -> tuple[int, Slot]:
         """Return the largest number of trainers that fits and is allowed.
 
-        The smallest number fits in `slot`.
+        `slot` has room for the smallest number.
         """
         low, high = between
         length = planned_length(gang.expected)

@@ -8,8 +8,8 @@ from job_tracker.scheduling.model import Expected, Running
 def planned_length(expected: Expected | None) -> float:
     """Return the seconds for which a gang is planned to hold its resources. Infinite: unknown.
 
-    This is the high estimate, so that most promises are kept: a job that ends early only lets others start
-    earlier.
+    The planned length is the high estimate, so that most promises are kept: a job that ends early only lets
+    others start earlier.
     """
     if expected is None:
         return math.inf
@@ -19,8 +19,7 @@ def planned_length(expected: Expected | None) -> float:
 def planned_end(run: Running, now: float) -> float:
     """Return when a running gang is planned to end, later than now.
 
-    The planned length of a gang that runs longer than planned is doubled, again and again: it is assumed to
-    end soon.
+    If a gang runs longer than planned, its planned length is doubled until the end is later than now.
     """
     length = planned_length(run.gang.expected)
     while run.started_at + length <= now:
@@ -29,9 +28,9 @@ def planned_end(run: Running, now: float) -> float:
 
 
 def remaining(run: Running, now: float) -> float:
-    """Return the seconds that a gang is expected to continue.
+    """Return the seconds for which a gang is expected to continue.
 
-    If that is unknown, as long as it has run so far.
+    If this is unknown, it is the time that the gang has run so far.
     """
     ran, expected = max(0.0, now - run.started_at), run.gang.expected
     if expected is not None and expected.median > ran:

@@ -27,13 +27,14 @@ from job_tracker.store.scheduling import SchedulingStore
 T = TypeVar("T")
 
 MOST_QUEUED: Final = 20_000
-"""The number of waiting jobs that are copied, the first ones. Jobs behind them have no estimate of their
-own."""
+"""The largest number of waiting jobs that are copied, in the order of their ids. Jobs behind these have no
+estimate of their own."""
 _PAGE: Final = 1000
 _READ_AT_ONCE: Final = 256
 _FRESH_SECONDS: Final = 0.1
 _FRESH_TIMES: Final = 4
-"""An answer may be as old as `_FRESH_SECONDS`, or as this many times the duration of a look at the queue."""
+"""The largest age of an answer, as a multiple of the duration of a look at the queue. An answer may always
+be `_FRESH_SECONDS` old."""
 _SHOWN_SECONDS: Final = 5.0
 """The largest age of the outlooks in statuses, in seconds."""
 _PATIENCE_SECONDS: Final = 0.5
@@ -42,7 +43,7 @@ _IDLE_SECONDS: Final = 60.0
 
 
 class _Store(JobStore, QueueView, SchedulingStore, Protocol):
-    """The parts of a store that the copy is made of."""
+    """The parts of a store from which the queue is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Label:
     submitted_by: str
     submitted_at: datetime
     why_again: str = ""
-    """The reason why a waiting job was stopped, if it waits for that reason, for members of its project."""
+    """The reason why a job was stopped and therefore waits again, in a text for members of its project."""
     gate_note: str = ""
     """The message of the cluster's own queue about the group, if it waits there."""
 
@@ -81,7 +82,7 @@ class Seen:
 
 
 class Mirror:
-    """Copies the queue when it is asked about it, and follows its changes while questions come.
+    """Copies the queue at the first question about it, and follows its changes while questions come.
 
     One question is answered at a time, in a thread. So even many questions do not slow down the service.
     """
@@ -109,7 +110,8 @@ class Mirror:
         self._board = self._empty_board()
         self._labels: dict[int, Label] = {}
         self._last_id = 0
-        """The last waiting job that was copied; those behind it were too many. 0: all were copied."""
+        """The id of the last waiting job that was copied, if there were too many to copy. 0: all were
+        copied."""
         self._seen: Seen | None = None
         self._fresh_until = 0.0
         self._outlooks: dict[int, Outlook] = {}
@@ -118,21 +120,25 @@ class Mirror:
         self._dropping: asyncio.TimerHandle | None = None
 
     async def ask(self, question: Callable[[Seen], T]) -> T:
-        """Call the question, in a thread, with the queue as it is. It must keep no reference to the queue."""
+        """Call `question` in a thread with the present queue.
+
+        The function must keep no reference to the queue.
+        """
         async with self._turn:
             seen = await self._look()
             return await asyncio.to_thread(question, seen)
 
     async def experience(self) -> Experience:
-        """Return what is learned of earlier jobs."""
+        """Return the experience that was learned from earlier jobs."""
         async with self._turn:
             await self._look()
             return self._board.experience
 
     async def outlook_of(self, job_id: int) -> Outlook | None:
-        """Return why a job waits, at most a few seconds old. None: that is not known yet.
+        """Return why a job waits, at most a few seconds old.
 
-        It is quick: only the first question after a while waits for the copy, and only briefly.
+        None: the reason is not known yet. The call is quick: only the first question after a while waits for
+        the copy, and only briefly.
         """
         age = asyncio.get_running_loop().time() - self._outlooks_at
         if age > _SHOWN_SECONDS:
@@ -157,7 +163,7 @@ class Mirror:
         self._outlooks_at = asyncio.get_running_loop().time()
 
     async def _look(self) -> Seen:
-        """Return the queue as it is, or as it was a moment ago."""
+        """Return the queue as it is now, or as it was a moment ago."""
         loop = asyncio.get_running_loop()
         self._drop_later(loop)
         began = loop.time()
@@ -174,7 +180,7 @@ class Mirror:
     async def _read(self) -> Seen:
         now = self._clock().timestamp()
         notes = await notes_of(self._store, now)
-        self._board.usage.update(notes.usage)  # before jobs are read: they add their use since then
+        self._board.usage.update(notes.usage)  # usage comes before the jobs, which add their use since then
         if self._changes is None:
             await self._copy(now)
         else:

@@ -38,8 +38,8 @@ class Node:
 class Flavor:
     """A kind of machine.
 
-    A resource that the capacity does not name is not limited. If the capacity follows the machines, they have
-    none of it.
+    A resource that the capacity does not name is not limited. But if the capacity follows the machines, the
+    machines have none of such a resource.
     """
 
     name: str
@@ -61,7 +61,8 @@ class Limit:
     nominal: int
     """The amount that is guaranteed to the queue."""
     borrow: int | None = None
-    """The amount beyond its quota that it may use of what siblings do not use. None: all of it."""
+    """The amount beyond its quota that the queue may borrow from unused quotas of its siblings. None: any
+    amount."""
     lend: int | None = None
     """The amount of its unused quota that others may use. None: all of it."""
 
@@ -73,7 +74,8 @@ class PreemptionRules:
     by_priority: bool = False
     """Whether its waiting jobs stop running ones of the queue that have a lower priority."""
     reclaim: bool = True
-    """Whether its waiting jobs within its quota stop those of queues that use more than theirs."""
+    """Whether the queue's waiting jobs that fit in its quota stop jobs of queues that exceed their own
+    quota."""
     min_runtime: float = 0.0
     """The time in seconds that its attempts run before they may be stopped."""
     max_preemptions: int = 10
@@ -81,7 +83,8 @@ class PreemptionRules:
     protected: int | None = None
     """Its jobs with this priority or a higher one are never stopped. None: no priority protects."""
     resize_period: float = 600.0
-    """The seconds that an elastic job's attempt runs before it may change its size. 0: it never does."""
+    """The seconds that an attempt of an elastic job runs before the job may change its size. 0: the job
+    never changes its size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +102,9 @@ class Queue:
     max_queued: int | None = None
     max_priority: int | None = None
     """The highest priority that a job may ask for."""
-    preemption: PreemptionRules = PreemptionRules()  # it never changes
+    preemption: PreemptionRules = PreemptionRules()  # a queue never changes
     project: str = ""
-    """The only project whose jobs may wait in it, or below it; empty: several, or all."""
+    """The only project whose jobs may wait in the queue or below it. Empty: several projects, or all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +131,7 @@ class Part:
     count: int
     each: Resources
     where: Where = ANYWHERE
-    """The placement. That of the first part holds for the whole gang."""
+    """The placement. The placement of the first part holds for the whole gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +150,8 @@ class Gang:
     """The instances of a waiting job, which start all at once or not at all."""
 
     job_id: int
-    """Also defines the job's place within a queue and priority: ids are in the order of submissions."""
+    """The job's id, which defines its place among jobs of the same queue and priority, too: ids are in the
+    order of submissions."""
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     """Higher goes first within its queue."""
@@ -176,7 +180,8 @@ class Stake:
 
     attempt: int
     saved_at: float
-    """When the attempt last reported a checkpoint; before the first one, when it was admitted."""
+    """The time of the attempt's last reported checkpoint. Before its first checkpoint: the time of its
+    admission."""
     startup: float = 0.0
     """The seconds that the job usually takes from its admission until it trains."""
     preemptions: int = 0
@@ -184,9 +189,10 @@ class Stake:
     is_leaving: bool = False
     """Whether its group is being stopped, so that its resources soon become free."""
     leaves_for: int | None = None
-    """The waiting job for which it is being stopped; 0: it is to go on with more instances."""
+    """The waiting job for which this job is being stopped. 0: this job is to go on with more instances."""
     goes_on: int = 0
-    """The number of trainers with which it goes on at once after it was stopped. 0: it waits for its turn."""
+    """The number of trainers with which the job goes on directly after its stop. 0: the job waits for its
+    turn."""
     noticed_at: float = 0.0
     """The time of the decision to stop it; 0: there is none."""
 
@@ -202,21 +208,22 @@ class GoingOn:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A reservation that was made earlier. It moves later only if facts have changed."""
+    """A reservation that was made earlier. The promised start is moved later only if facts have changed."""
 
     at: float
     """The promised start."""
     flavor: str
     overtaken: int = 0
     """The number of jobs that have started, or were promised a start, while no start could be promised to
-    this job. If its start was put off once, jobs of its own queue that have started since then count, too."""
+    this job. Once the start of this job was put off, jobs of its own queue that start afterwards count,
+    too."""
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The past usage of a queue, decayed: by flavor and resource, in units times seconds, at one time."""
+    """The decayed past usage of a queue at one time, by flavor and resource, in units times seconds."""
 
     at: float
     amounts: Mapping[str, Mapping[str, float]]
@@ -254,33 +261,35 @@ class Snapshot:
     waiting: Waiting
     running: Mapping[int, Running]
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """By queue. Since the time of this usage, a queue has also used what its running gangs hold."""
+    """The past usage by queue, up to a time. Since that time, a queue has used the resources that its
+    running gangs hold."""
     promises: Mapping[int, Promise] = field(default_factory=dict)
     """By job."""
     stakes: Mapping[int, Stake] = field(default_factory=dict)
-    """By running job. One without a stake is never preempted."""
+    """The stakes by running job. A job without a stake is never preempted."""
     claims: Sequence[int] = ()
-    """The waiting jobs that start before all others: those for which others were stopped, then those that go
-    on in another size."""
+    """The waiting jobs that start before all others. First come jobs for which others were stopped, then
+    jobs that go on in another size."""
     going_on: Mapping[int, GoingOn] = field(default_factory=dict)
-    """Those claims that go on in another size, by job."""
+    """The new sizes of claims that go on in another size, by job."""
     preempted: AbstractSet[int] = frozenset()
     """Waiting jobs that were preempted. No other jobs are stopped for them."""
     gated: AbstractSet[int] = frozenset()
     """Launched jobs whose groups wait in the cluster's own queue, as far as is known."""
     is_open: bool = True
-    """False: nothing starts now, since this machine has no room, for example. Reservations are still made."""
+    """Whether jobs may start now. False, for example, if this machine has no room. Reservations are made
+    even then."""
 
 
 class Reason(StrEnum):
     """The reason why a job waits. The codes are stable: they are in the API, in metrics and in events."""
 
     CAPACITY = "capacity"
-    """Other jobs use what it needs."""
+    """Other jobs use the resources that the job needs."""
     FRAGMENTED = "fragmented"
     """Enough is free in total, but not on single machines."""
     QUOTA = "quota"
-    """Its queue, or a parent of it, is at its quota and cannot borrow more now."""
+    """The job's queue, or a parent of the queue, has used up its quota and cannot borrow more now."""
     LENT = "lent"
     """Other queues have borrowed its queue's quota."""
     KEPT = "kept"
@@ -292,13 +301,13 @@ class Reason(StrEnum):
     SHARE = "share"
     """Queues that have used less for their weight go first."""
     RESERVED = "reserved"
-    """It would delay a job with an earlier reservation."""
+    """The job would delay another job with an earlier reservation."""
     UNKNOWN_LENGTH = "unknown_length"
     """Its duration is unknown, and enough such jobs have overtaken the first waiting job."""
     UNKNOWN_CAPACITY = "unknown_capacity"
     """The machines on which it may run have not been read yet."""
     LOST_CAPACITY = "lost_capacity"
-    """The capacity is smaller than when it was accepted, and no longer enough for it."""
+    """The capacity has become smaller since the job was accepted, and is no longer enough for the job."""
     ROOM = "room"
     """The machine of the service has no room for the next launch."""
     PREEMPTING = "preempting"
@@ -306,7 +315,7 @@ class Reason(StrEnum):
     DELEGATED = "delegated"
     """The cluster's own queue decides when it starts."""
     PENDING = "pending"
-    """The next pass decides about it; it was submitted a moment ago."""
+    """The job was submitted a moment ago, and the next pass decides about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,12 +333,12 @@ class Preempt:
     job_id: int
     """The running job."""
     attempt: int
-    """Its attempt, so that a later one is not stopped by an old decision."""
+    """The attempt to stop. An old decision never stops a later attempt."""
     by_job: int
     """The waiting job. 0: none, since the job is to go on with more instances."""
     why: PreemptionReason
     trainers: int = 0
-    """The number of trainers with which it goes on at once. 0: it waits for its turn."""
+    """The number of trainers with which the stopped job goes on directly. 0: it waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,12 +358,13 @@ class Reserve:
     reasons: tuple[Reason, ...]
     """The binding one first."""
     moved_because: str = ""
-    """The reason why the promised start is later than before, in one sentence; empty if it is not."""
+    """The reason why the promised start is later than before, in one sentence. Empty: the start is not
+    later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The decisions of one pass. Waiting jobs that it does not name have no reservation."""
+    """The decisions of one pass. Waiting jobs that the plan does not name have no reservation."""
 
     admitted: tuple[Admit, ...] = ()
     refused: tuple[Refuse, ...] = ()
@@ -363,6 +373,7 @@ class Plan:
     preempted: tuple[Preempt, ...] = ()
     """The jobs that are stopped for others, or to go on in another size."""
     next_at: float | None = None
-    """The time at which another start may become possible without any other change. None: there is none."""
+    """The time at which another job may become able to start without any other change. None: there is no
+    such time."""
     is_delegated: bool = False
     """Whether the admitted jobs start when the cluster's own queue lets them."""

@@ -1,4 +1,7 @@
-"""The notes of scheduling, with which a later leader continues, and from which every replica answers."""
+"""The notes of scheduling.
+
+A later leader continues with these notes, and every replica answers from them.
+"""
 
 import asyncio
 import json
@@ -25,14 +28,14 @@ from job_tracker.store.scheduling import SchedulingStore
 T = TypeVar("T")
 
 USAGE: Final = "usage"
-"""The kind of what queues have used, by queue."""
+"""The kind of the notes about the past usage of queues. Their keys are the queues."""
 WAITING: Final = "waiting"
-"""The kind of the reservations and reasons of waiting jobs, by job."""
+"""The kind of the notes about reservations and reasons of waiting jobs. Their keys are the jobs."""
 WAITS: Final = "waits"
-"""The kind of what was learned of waits, under one key."""
+"""The kind of the note about learned waits, which has a single key."""
 _ALL: Final = "all"
 _UNSURE: Final = ""
-"""Stands for a text while it is unknown what the store has."""
+"""Stands for a text while it is unknown which text the store has."""
 
 _RESERVED = TypeAdapter(Reserve)
 _USAGE = TypeAdapter(Usage)
@@ -47,7 +50,7 @@ class NoteKeeper:
     def __init__(
         self, store: SchedulingStore, term: Term | None, clock: Callable[[], float] = time.time
     ) -> None:
-        """Write with this term."""
+        """Write under the leader's term."""
         self._store = store
         self._term = term
         self._kept: dict[tuple[str, str], str] = {}
@@ -113,7 +116,8 @@ class NoteKeeper:
         if not changed:
             self._written = decided
             return
-        # Without an answer, the notes may have been written. Then the next write must replace or remove them.
+        # If the store does not answer, it may still have written the notes. Then the next write must
+        # replace or remove them.
         self._kept |= dict.fromkeys(changed, _UNSURE)
         await self._store.keep_scheduling_notes(changed, term=self._term)
         for place, text in changed.items():
@@ -144,7 +148,7 @@ class Notes:
 
 
 async def notes_of(store: SchedulingStore, now: float) -> Notes:
-    """Return the notes. Those that another version has written, and this one cannot read, are left out."""
+    """Return the notes, without notes of another version that this version cannot read."""
     usage, waiting, waits = await asyncio.gather(
         usage_of_queues(store), store.scheduling_notes(WAITING), store.scheduling_note(WAITS, _ALL)
     )
@@ -166,12 +170,13 @@ async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
 
 
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:
-    # Not `dump_json`: it cannot write infinity, which is a start that cannot be promised.
+    # `dump_json` is not used, since it cannot write infinity, which stands for a start that cannot be
+    # promised.
     return json.dumps(adapter.dump_python(value, mode="json", exclude_defaults=True))
 
 
 def _read(adapter: TypeAdapter[T], text: str) -> T | None:
-    """Return the value; None if another version has written it."""
+    """Return the value of a note. None: another version has written the note."""
     try:
         return adapter.validate_python(json.loads(text))
     except ValueError:

@@ -11,22 +11,24 @@ from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 from job_tracker.scheduling.shares import Shares
 
 _Entry: TypeAlias = tuple[bool, float, int, bool, str]
-"""An entry of the heap: whether a gang needs more than what is guaranteed, the share, and the id of the gang.
-
-Then: whether the entry is of a parent of queues, and the name. These are plain values, so the garbage
-collector has little to do.
+"""An entry of the heap. Its values are: whether the gang needs more than the guaranteed quota, the share,
+the gang's id, whether the entry is for a parent of queues, and the name. Plain values leave little work to
+the garbage collector.
 """
 
 
 class Order:
-    """Yields gangs within a guaranteed quota first, then those of the queue or parent with the least share.
+    """Yields gangs within a guaranteed quota first, then gangs of the queue or parent with the least share.
 
-    In a queue, gangs with a promise go first, in the order of their promises. But a gang of a higher priority
-    goes before promises to lower priorities.
+    In a queue, gangs with a promise go first, in the order of their promises. But a gang of a higher
+    priority goes before gangs of lower priorities that have a promise.
     """
 
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:
-        """Start before the first gang. `tree` has what queues use; without it, nothing is guaranteed."""
+        """Start before the first gang.
+
+        `tree` has the use of the queues; without a tree, nothing is guaranteed.
+        """
         self._snapshot = snapshot
         self._shares = shares
         self._tree = tree
@@ -41,11 +43,14 @@ class Order:
         self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
-        """Leave out the rest of the last gang's queue."""
+        """Skip the remaining gangs in the queue of the last yielded gang."""
         self._closed.add(queue)
 
     def __iter__(self) -> Iterator[Gang]:
-        """Yield the gangs. Usage that is counted for a queue before the next gang changes the order."""
+        """Yield the gangs.
+
+        Usage that the caller counts between two gangs changes the order of the remaining gangs.
+        """
         self._fill()
         top = self._heaps[""]
         while top:

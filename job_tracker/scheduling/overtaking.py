@@ -27,17 +27,19 @@ class Overtaking:
         self._counted: dict[int, Blocker] = {}
 
     def add(self, job_id: int, promise: Promise, places: Iterable[tuple[str, str]]) -> None:
-        """Limit how often others overtake a job in places. A place that has a blocker keeps it."""
+        """Limit how often others overtake a job in places.
+
+        A place that already has a blocker keeps that blocker.
+        """
         blocker = Blocker(job_id, promise, promise.overtaken)
         for place in places:
             self._blockers.setdefault(place, blocker)
 
     def ahead(self, job_id: int, flavor: str, nodes: Iterable[str]) -> list[Blocker]:
-        """Return the blockers that a job would overtake on a flavor, in the nodes where it overtakes others.
-
-        A job that was promised a start on the flavor has already overtaken the blockers that never had a
-        promise. Blockers that have lost their promise still count. Otherwise, jobs of other queues could take
-        their place again and again.
+        """Return the blockers that a job would overtake on a flavor, in the nodes where the job overtakes
+        others. If the job has a promised start on the flavor, it was counted before for blockers that never
+        had a promise, so these are left out. Blockers that have lost their promise still count: otherwise,
+        jobs of other queues could overtake them again and again.
         """
         if not self._blockers:
             return []
@@ -62,7 +64,7 @@ class Overtaking:
         return any(each.overtaken >= self._limit for each in blockers)
 
     def is_shut(self, flavors: Iterable[str]) -> bool:
-        """Return whether no job of any queue may overtake the first waiting jobs any more."""
+        """Return whether the first waiting jobs may not be overtaken any more, by jobs of any queue."""
         first = [self._blockers.get(("", flavor)) for flavor in flavors]
         return all(each is not None and self.is_full([each]) for each in first)
 
@@ -77,5 +79,5 @@ class Overtaking:
 
 
 def without_promise(blockers: Iterable[Blocker]) -> list[Blocker]:
-    """Return those to which no start can be promised."""
+    """Return the blockers to which no start can be promised."""
     return [each for each in blockers if each.promise.at == math.inf]

@@ -30,7 +30,8 @@ class Room:
 
 
 _Fits: TypeAlias = dict[str, int]
-"""The number of instances that fit on a machine, by its name; only machines with room for one."""
+"""The number of instances that fit on each machine, by its name. Machines without room for an instance are
+left out."""
 
 
 def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | None:
@@ -90,7 +91,9 @@ def _choices(where: Where) -> Iterator[tuple[Place | None, Place | None]]:
 def _groups(
     demands: Sequence[Demand], fits: Sequence[_Fits], rooms: Mapping[str, Room], near: Place | None
 ) -> Iterator[Sequence[str]]:
-    """Yield the machines of each place that may have enough room, the place with the least room first."""
+    """Yield the machines of each place that may have enough room, beginning with the place that has the least
+    room.
+    """
     if near is None:
         yield list(rooms)
         return
@@ -122,7 +125,7 @@ class _Packer:
         """The free resources of the machines that were used."""
         self._apart = apart
         self._taken: set[str] = set()
-        """The places that have an instance, if instances are to be apart."""
+        """The places that already have an instance, if instances are to be apart."""
 
     def pack(self, demands: Sequence[Demand], fits: Sequence[_Fits]) -> tuple[str, ...] | None:
         placed: list[list[str]] = [[] for _ in demands]

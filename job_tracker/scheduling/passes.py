@@ -82,7 +82,7 @@ class Pass:
         self._held = 0
         """The number of reservations that are taken. Gangs that fit nowhere take none."""
         self._kept_for: set[str] = set()
-        """The queues of which a waiting gang has one."""
+        """The queues that have a waiting gang with a reservation."""
         self._to_keep = {
             job_id
             for job_id, promise in snapshot.promises.items()
@@ -91,7 +91,7 @@ class Pass:
         """The jobs with a promise that are still to come."""
         self._top: dict[str, int] = {}
         self._gone_first: dict[str, float] = {}
-        """The latest promise among the gangs so far, by queue. Infinite: some had none."""
+        """The latest promised start among the gangs so far, by queue. Infinite: a gang had no promise."""
 
     def run(self) -> Plan:
         """Return the plan."""
@@ -111,9 +111,9 @@ class Pass:
         return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
 
     def _keep_counts(self) -> None:
-        """Keep the counts of overtaken jobs that this pass did not reach.
+        """Keep the counts of overtaken jobs that this pass did not look at.
 
-        Otherwise, no limit would ever be reached.
+        Without them, the limit of overtaking would never be reached.
         """
         seen = {each.job_id for each in self._reserved} | {each.job_id for each in self._admitted}
         for job_id, old in sorted(self._snapshot.promises.items()):
@@ -125,9 +125,10 @@ class Pass:
                 self._reserved.append(Reserve(job_id, promise, (reason,), moved))
 
     def _look_at_claims(self) -> None:
-        """Give the gangs for which others were stopped the freed capacity, before all others.
+        """First give the freed capacity to the gangs for which others were stopped.
 
-        Gangs that are being stopped still hold their capacity. They hold their quota for all but these gangs.
+        Gangs that are being stopped still hold their capacity. Their quota is free only for the gangs for
+        which they are stopped.
         """
         self._claiming = frozenset(self._snapshot.claims)
         leaving = leaving_of(self._snapshot) if self._claiming else []
@@ -208,7 +209,8 @@ class Pass:
             ahead = without_promise(self._ahead(gang, name, least))
             if self._may_reserve() and not self._overtaking.is_full(ahead):
                 if gone_at is not None:
-                    # What becomes free before they are gone is for jobs that go on in another size.
+                    # Capacity that becomes free before these gangs are gone is kept for jobs that go on in
+                    # another size.
                     slot = flavor.find(least, length, max(after, gone_at))
                 else:
                     slot = flavor.find(least, length, after)
@@ -261,24 +263,24 @@ class Pass:
         self._overtaking.count(without_promise(self._ahead(gang, name, least)))
         old = self._snapshot.promises.get(gang.job_id)
         if reason is Reason.ROOM and old is not None and old.at < slot.at:
-            slot = Slot(old.at)  # it could start, so its place is kept and not put off with each pass
+            slot = Slot(old.at)  # the gang could start, so its promise is kept and not put off with each pass
         promise = self._wait(gang, slot, name, tuple(reasons))
         if promise.is_put_off:
-            # It may be put off again and again. So the number of jobs of its queue that may pass it is
-            # limited.
+            # This gang may be put off again and again. So the number of jobs of its queue that may overtake
+            # it is limited.
             self._overtaking.add(gang.job_id, promise, [(gang.queue, name)])
         self._count(gang.queue, name, least)
 
     def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
-        """Let a gang wait for which no start can be promised.
+        """Let a gang wait to which no start can be promised.
 
-        `scopes` are the nodes of the tree that forbid it now, by flavor.
+        `scopes` are the nodes of the tree that forbid its start now, by flavor.
         """
         names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
         if not all(self._flavors[name].flavor.is_known for name in names):
             self._wait(gang, NEVER, "", (Reason.UNKNOWN_CAPACITY,))
             return
-        # On flavors on which it can never start, nothing is kept free for it.
+        # Nothing is kept free for the gang on flavors on which it can never start.
         names = [name for name in names if name in self._flavors_for(gang)]
         if not names:
             self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
@@ -291,19 +293,22 @@ class Pass:
         owned = next((name for name in names if self._is_guaranteed(gang.queue, name, needs)), None)
         reasons = (Reason.LENT,) if owned and is_limited else (reason, *((Reason.LENT,) if owned else ()))
         promise = self._wait(gang, NEVER, "", reasons)
-        # Its own queue is a place, too: a guarantee of the whole scope must not let more jobs of this queue
-        # pass.
+        # The gang's own queue is a place, too: a guarantee of the whole scope must not let more jobs of
+        # this queue overtake the gang.
         places = [(node, name) for name in names for node in (scopes.get(name, ""), gang.queue)]
         self._overtaking.add(gang.job_id, promise, places)
         if owned is not None:
-            # The machines that borrowers give back are kept for it, until they are enough.
+            # Machines that borrowers give back are kept for this gang, until the machines are enough.
             self._tree.use(gang.queue, owned, needs)
             self._flavors[owned].hold(least, self._now)
 
     def _limit_reason(
         self, scopes: Mapping[str, str], names: Sequence[str], parts: tuple[Part, ...]
     ) -> Reason:
-        """Return why no flavor has enough that a queue may use. At the root, it has no quota of its own."""
+        """Return why no flavor has enough resources that a queue may use.
+
+        At the root of the tree there is no quota.
+        """
         if any(scopes[name] for name in names):
             return Reason.QUOTA
         is_free = any(self._flavors[name].fits_at(parts, 0.0, self._now) is not None for name in names)
@@ -363,7 +368,7 @@ class Pass:
         return Reason.FRAGMENTED if flavor.is_fragmented(parts, self._now) else Reason.CAPACITY
 
     def _ahead(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> list[Blocker]:
-        """Return the jobs that a gang would overtake. With its guaranteed quota, it overtakes none."""
+        """Return the jobs that a gang would overtake. A gang within its guaranteed quota overtakes none."""
         return self._overtaking.ahead(gang.job_id, flavor, self._contested(gang, flavor, least))
 
     def _contested(self, gang: Gang, flavor: str, least: tuple[Part, ...]) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Chooses the running jobs that are stopped for waiting ones: those that lose least. It is pure."""
+"""Chooses the running jobs that are stopped for waiting ones: the jobs that lose least.
+
+All functions are pure.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
@@ -58,9 +61,9 @@ def preemptions(
 ) -> tuple[Preempt, ...]:
     """Return the running jobs that are stopped for waiting jobs which the plan does not admit.
 
-    In each queue, they are stopped for the first waiting job that may have others stopped, then for the next.
-    If they are not enough for a job, none are stopped for the jobs behind it. With many queues, a pass looks
-    at those that come first and, in turn over time, at some of the others.
+    In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the
+    next. If all of them are not enough for a waiting job, none are stopped for the jobs behind it. With many
+    queues, a pass looks at the first queues in the order, and at some of the others in turn.
     """
     wanted = _wanted(snapshot, plan, now)
     if not wanted:
@@ -93,7 +96,10 @@ def rules_of(snapshot: Snapshot, queue: str) -> PreemptionRules:
 
 
 def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
-    """Return the waiting gangs for which others may be stopped, those within guaranteed quotas first."""
+    """Return the waiting gangs for which others may be stopped.
+
+    Gangs within guaranteed quotas come first.
+    """
     if not snapshot.is_open or not snapshot.stakes:
         return []
     lowest: dict[str, int] = {}
@@ -144,7 +150,7 @@ class _Stoppable:
         return self._number > 0
 
     def on(self, flavors: Iterable[str]) -> Iterator[tuple[str, str, Collection[Running]]]:
-        """Yield the flavors and queues, and what runs there."""
+        """Yield each flavor and queue with the jobs that run there."""
         for flavor in flavors:
             for queue, runs in self._runs[flavor].items():
                 yield flavor, queue, runs.values()
@@ -152,7 +158,7 @@ class _Stoppable:
     def price(self, run: Running) -> float:
         """Return the price of a job.
 
-        It is worked out once, for all gangs for which the job may be stopped.
+        The price is worked out once, and is the same for all gangs for which the job may be stopped.
         """
         job_id = run.gang.job_id
         known = self._prices.get(job_id)
@@ -245,7 +251,7 @@ def _candidates(
 
 
 def _shared(needs: Resources, run: Running) -> Resources:
-    """Return what is needed of the resources that a running job holds."""
+    """Return the needs for those resources that a running job holds."""
     held = used_by(run)
     return {name: amount for name, amount in needs.items() if held.get(name)}
 

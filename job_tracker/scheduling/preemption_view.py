@@ -1,4 +1,4 @@
-"""The facts by which the planner stops some jobs for others. They follow from stored jobs."""
+"""The facts by which the planner stops some jobs for others, all of which follow from stored jobs."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -14,10 +14,10 @@ Claim: TypeAlias = tuple[int, int]
 
 
 class PreemptionView:
-    """The stakes of running jobs, and the claims of waiting ones. A later leader finds the same.
+    """The stakes of running jobs, and the claims of waiting ones.
 
-    A claim is not stored. It follows from the preempted jobs, which name the job for which they were stopped.
-    Only a claim on what was left by a job that has ended is lost with the leader.
+    A later leader finds the same values. Claims are not stored: each preempted job names the job for which it
+    was stopped. If a preempted job has ended, the claim on its resources is lost with the leader.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class PreemptionView:
         """Waiting jobs that were preempted."""
         self._startups = Startups()
         self._times: dict[int, dict[float, float]] = {}
-        """The stored times in each stake, and what they are on the clock as it is now."""
+        """The stored times of each stake, with the same times by the clock as it is now set."""
         self._versions: dict[int, int] = {}
         """The version at which each running job was read."""
         self._given_way: dict[int, Preemption] = {}
@@ -78,13 +78,13 @@ class PreemptionView:
             self._given_way.pop(job.id, None)
 
     def observe(self, job: Job) -> None:
-        """Update a running job, perhaps with newer progress. An older one is ignored."""
+        """Update a running job, perhaps with newer progress. An older version of the job is ignored."""
         known = self._versions.get(job.id)
         if job.state.is_live and known is not None and job.version >= known:
             self.read(job)
 
     def remove(self, job_id: int) -> None:
-        """Forget a job that neither waits nor runs. A claim on what it left stays."""
+        """Forget a job that neither waits nor runs. A claim on the resources that it has left stays."""
         self._stop_running(job_id)
         self.preempted.discard(job_id)
         if (preemption := self._given_way.pop(job_id, None)) is not None:
@@ -115,7 +115,7 @@ class PreemptionView:
         saved = job.progress.saved if job.progress is not None else None
         saved_at = saved.at.timestamp() if saved is not None else admitted
         noticed_at = job.ending.decided_at.timestamp() if job.ending is not None else 0.0
-        # Times that were stored before the clock was set have moved. Those that come later have not.
+        # Times that were stored before the clock was set are moved. Later times are not.
         known = self._times.get(job.id, {})
         times = {at: known.get(at, at) for at in (admitted, saved_at, noticed_at) if at}
         self._times[job.id] = times
@@ -133,7 +133,9 @@ class PreemptionView:
 
 
 def _stopped_for(job: Job) -> Preemption | None:
-    """Return why a job is being stopped or waits again, even if another ending has taken its place since."""
+    """Return why a job is being stopped or waits again, even if another ending has replaced this one
+    since.
+    """
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
         return stop

@@ -1,8 +1,8 @@
 """Free resources over time: of a whole flavor, or of one machine.
 
-Running gangs only give back resources, so the part that they leave free only grows. Resources that are taken
-for later are kept apart, as a few steps. Within a step, the least is free at its beginning. So a search looks
-only at the beginnings of these steps, for any number of running gangs.
+Running gangs only give back resources, so the free part that they leave only grows. Resources that are taken
+for later are stored separately, as a few steps. Within a step, the free part is smallest at the beginning.
+So a search looks only at the beginnings of these steps, however many gangs run.
 """
 
 import math
@@ -27,7 +27,9 @@ class Profile:
     """A step function from time to what is free, one column for each resource."""
 
     def __init__(self, now: float, free: Mapping[str, int], returned: Sequence[Return] = ()) -> None:
-        """Start with what is free now by resource, and with what is given back later, in order of time."""
+        """Start with the amounts that are free now, by resource, and with the later returns in order of
+        time.
+        """
         self._now = now
         self._names = tuple(free)
         self._free = list(free.values())
@@ -41,7 +43,7 @@ class Profile:
         self._taken = [[0] for _ in free]
 
     def copy(self) -> "Profile":
-        """Return a copy, for trying whether something can be taken."""
+        """Return a copy, to try whether something can be taken."""
         other = Profile(self._now, dict(zip(self._names, self._free, strict=True)), self._returned)
         other._begun, other._first = [*self._begun], dict(self._first)
         other._steps, other._taken = [*self._steps], [[*column] for column in self._taken]
@@ -102,7 +104,7 @@ class Profile:
                 column[first:last] = [taken + amount for taken in column[first:last]]
 
     def _earliest(self, column: int, amount: int, length: float, start: float) -> float:
-        # Uses are only added, so there is never again enough at a time before the first one with enough.
+        # Uses are only added. So at times before the first one with enough, there will never be enough.
         known = self._first.get((column, amount), self._now)
         is_first = start <= known
         start = max(start, known)
@@ -144,8 +146,8 @@ class Profile:
         """Return what becomes free if nothing is taken for later: times, and a column for each resource."""
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
-            # A gang that was given back is subtracted at its end, where its own return counts, too. Only the
-            # sum at each time grows, and searches rely on that.
+            # A gang that was given back early is subtracted at its planned end, where its own return is
+            # added. Searches rely on the sum at each time, which only grows.
             last = {time: place for place, time in enumerate([self._now, *(time for time, _ in returned)])}
             columns = []
             for name, free in zip(self._names, self._free, strict=True):

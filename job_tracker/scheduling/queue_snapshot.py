@@ -1,7 +1,7 @@
 """The queue as callers may see it, to simulate how it develops.
 
-It includes jobs, queues and machines that a caller may not know, since they decide when others start. These
-have no ids and no names.
+The snapshot includes jobs, queues and machines that a caller may not know, since other jobs' starts depend
+on them. These have no ids and no names.
 """
 
 import math
@@ -28,7 +28,7 @@ from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.tree import Tree
 
 MOST_JOBS: Final = 10_000
-"""The running ones and the first that wait."""
+"""The largest number of jobs in a snapshot: running jobs, and the first waiting ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class SeenJob:
     """A job that waits or runs."""
 
     gang: Gang
-    """Its id is 0 if the caller may not know of the job."""
+    """The job's gang. Its id is 0 if the caller may not know of the job."""
     project: str
     """Empty if the caller may not know of the job."""
     name: str = ""
@@ -49,7 +49,7 @@ class SeenJob:
     allocation: Allocation | None = None
     promise: Promise | None = None
     stake: Stake | None = None
-    """Its loss if it were stopped; None: it waits."""
+    """The loss of the job if it were stopped. None: the job waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class QueueSnapshot:
 
 
 class _Names:
-    """The names that a caller sees instead of those that it may not know."""
+    """The names that a caller sees instead of names that the caller may not know."""
 
     def __init__(self, tree: Tree, caller: Caller) -> None:
         self._known = _known_queues(tree, caller)
@@ -96,9 +96,9 @@ def snapshot_of(
 ) -> QueueSnapshot:
     """Return the queue as the caller may see it.
 
-    `queued` is the number of all waiting jobs; perhaps not all of them were copied. With `with_machines`,
-    machines keep their names if the caller has a role in all projects. `lanes` limits the running jobs to
-    those that began first, and the waiting jobs to those whose reserved starts come first.
+    `queued` is the number of all waiting jobs, which may be more than were copied. With `with_machines`,
+    machines keep their names if the caller has a role in all projects. `lanes` limits the numbers of jobs:
+    the running jobs that began first, and the waiting jobs with the earliest reserved starts.
     """
     snapshot = seen.situation.snapshot
     names = _Names(seen.tree, caller)
@@ -146,7 +146,7 @@ def snapshot_of(
 
 
 def _first_reserved(snapshot: Snapshot, most: int) -> list[Gang]:
-    """Return the waiting gangs whose reserved starts come first."""
+    """Return the waiting gangs with the earliest reserved starts."""
     reserved = (
         (promise.at, gang)
         for job_id, promise in snapshot.promises.items()

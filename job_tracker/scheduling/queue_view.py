@@ -36,7 +36,7 @@ class WaitingJob:
     gang: Gang
     label: Label
     place: int
-    """Its place among all waiting jobs of its queue; 1 is the first."""
+    """The job's place among all waiting jobs of its queue. The first is 1."""
     reason: Reason
     estimate: Estimate | None
     stopping: Sequence[int] = ()
@@ -44,7 +44,7 @@ class WaitingJob:
 
     @property
     def key(self) -> Place:
-        """Return where it is in the list."""
+        """Return the job's position in the list."""
         return (self.gang.queue, -self.gang.priority, self.gang.job_id)
 
     @property
@@ -81,7 +81,7 @@ class QueueStanding:
     """The instances of its running jobs."""
     used: Sequence[UsedResource]
     share: float
-    """Its part of the recent use by the queues with the same parent; 0 to 1."""
+    """The queue's part of the recent use by all queues with the same parent, from 0 to 1."""
     max_running: int | None = None
 
 
@@ -92,11 +92,11 @@ class QueuePage:
     jobs: Sequence[WaitingJob]
     queues: Sequence[QueueStanding]
     after: Place | None
-    """The `after` of the next page; None on the last one."""
+    """The value of `after` for the next page. None: this page is the last."""
     history: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    """The recent use by these queues, if that was asked for."""
+    """The recent use by these queues, if the caller asked for it."""
     of_projects: Mapping[str, Sequence[Point]] = field(default_factory=dict)
-    """The recent use by projects, if that was asked for."""
+    """The recent use by projects, if the caller asked for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,13 +239,13 @@ def _resources(seen: Seen, name: str, used: _Used) -> Iterator[UsedResource]:
 
 
 def _recent_shares(seen: Seen) -> Mapping[str, float]:
-    """Return the part of each queue in the recent use by the queues beside it."""
+    """Return each queue's part of the recent use by all queues with the same parent."""
     snapshot = seen.situation.snapshot
     shares = Shares(
         snapshot.flavors, snapshot.queues, snapshot.usage, seen.situation.now, seen.options.half_life
     )
-    # Shares are divided by weights. So a queue of weight 3 with three times the use is equal to one of weight
-    # 1.
+    # Shares are divided by weights. So a queue of weight 3 may use three times as much as a queue of weight
+    # 1 for the same share.
     own = {name: shares.of(name) * queue.weight for name, queue in snapshot.queues.items()}
     beside: dict[str, float] = {}
     for name, queue in snapshot.queues.items():

@@ -19,7 +19,9 @@ class QuotaRules:
     """
 
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-        """Work out the amounts that each node has with its children, and those that it keeps for itself."""
+        """Work out the amounts that each node has together with its children, and the amounts that it does
+        not lend.
+        """
         self.queues = queues
         self.capacities = _capacities(flavors)
         self.kinds: dict[str, list[str]] = {}
@@ -43,7 +45,7 @@ class QuotaRules:
             for flavor, limits in queue.limits.items():
                 known = self.kinds.setdefault(flavor, [])
                 known += [name for name in limits if name not in known]
-                known.sort()  # so that the order of queues does not decide the order of the checks
+                known.sort()  # sorted, so that the checks do not depend on the order of queues
         for flavor_name, names in self.kinds.items():
             for name in names:
                 kind = (flavor_name, name)
@@ -77,7 +79,7 @@ class QuotaRules:
         return None if queue is None else queue.limits.get(kind[0], {}).get(kind[1])
 
     def _measure(self, children: dict[str, list[str]], name: str, kind: Kind) -> int:
-        """Measure a node and those below it. Return what they keep for themselves."""
+        """Measure a node and those below it. Return the amounts that they keep for themselves."""
         below = children.get(name, ())
         kept = sum(self._measure(children, child, kind) for child in below)
         flavor, resource = kind
@@ -104,7 +106,7 @@ _KEPT = 8
 def quota_rules(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> QuotaRules:
     """Return the rules of a tree.
 
-    The last ones are kept, since most passes have the same tree as the pass before. The queues are never
+    The last rules are cached, since most passes have the same tree as the pass before. The queues are never
     changed in place: a change is a new object.
     """
     global _last  # a tuple, since plans are made in several threads
@@ -130,7 +132,8 @@ class QuotaTree:
         self._held: dict[Kind, dict[str, int]] = {kind: {} for kind in rules.pool}
         """The use of a node and those below it."""
         self._usage = {kind: {} if rules.kept[kind] else held for kind, held in self._held.items()}
-        """The same, without the amounts that nodes below it use of their kept parts."""
+        """The use of a node and those below it, without the amounts that nodes below use of the quota that
+        they do not lend."""
 
     def use(self, queue: str, flavor: str, needs: Resources, sign: int = 1) -> None:
         """Count what a gang of a queue uses. With sign -1, it is given back."""
@@ -140,7 +143,10 @@ class QuotaTree:
                 self._add(queue, (flavor, name), amount)
 
     def blocker(self, queue: str, flavor: str, needs: Resources) -> str | None:
-        """Return the lowest node of the tree that forbids the needs now. Empty: the root. None: no node."""
+        """Return the lowest node of the tree that does not allow the needs now.
+
+        Empty: the root. None: all nodes allow them.
+        """
         for name in self._rules.kinds.get(flavor, ()):
             need = needs.get(name, 0)
             if need:
@@ -166,9 +172,10 @@ class QuotaTree:
         return is_any_needed
 
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a node, with those below it, exceeds its guarantee of a resource that is short.
+        """Return whether a node, with the nodes below it, exceeds its guarantee of a resource that is short.
 
-        If enough of each resource is free, but for example not on one machine, all needed resources count.
+        If none is short (enough is free, but not on one machine, for example), all needed resources are
+        checked.
         """
         own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
         needed = [name for name in self._rules.kinds.get(flavor, ()) if needs.get(name)]
@@ -176,7 +183,7 @@ class QuotaTree:
         return any(self._held[flavor, name].get(node, 0) > own.get(name, 0) for name in short or needed)
 
     def _free(self, kind: Kind) -> float:
-        """Return what no queue uses or keeps for itself."""
+        """Return the amount that is neither used nor kept by any queue."""
         flavor, resource = kind
         capacity = self._rules.capacities.get(flavor, {}).get(resource, math.inf)
         free = capacity - self._held[kind].get("", 0)

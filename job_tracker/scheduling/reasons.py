@@ -1,4 +1,4 @@
-"""The reasons why jobs wait, for people, and how many jobs wait for each."""
+"""The reasons why jobs wait, as sentences, and the number of jobs that wait for each."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,10 @@ def binding_reasons(plan: Plan, waiting: _Waiting) -> dict[int, Reason]:
 
 
 def counts_by_reason(plan: Plan, waiting: _Waiting) -> Mapping[Reason, int]:
-    """Return how many jobs wait for each reason after a plan. The cost does not grow with the queue."""
+    """Return how many jobs wait for each reason after a plan.
+
+    The cost does not grow with the number of waiting jobs.
+    """
     binding = binding_reasons(plan, waiting)
     counts = Counter(binding.values())
     named = Counter(gang.queue for job_id in binding if (gang := waiting.get(job_id)) is not None)

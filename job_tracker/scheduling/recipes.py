@@ -1,4 +1,7 @@
-"""Declarations of flavors and queues: in files of the service and, for queues, by the API, too."""
+"""Declarations of flavors and queues.
+
+Both are declared in files of the service; queues can be declared by the API, too.
+"""
 
 from datetime import timedelta
 from typing import Annotated
@@ -68,7 +71,7 @@ Amounts = Annotated[
     Field(max_length=_MOST_ENTRIES),
     AfterValidator(_amounts),
 ]
-"""Quantities by resource. Besides what containers have, `instances` is a resource."""
+"""Quantities by resource. Besides the resources of containers, `instances` is a resource."""
 Capacity = Annotated[Amounts, AfterValidator(_capacity)]
 
 

@@ -1,7 +1,7 @@
-"""Finds remedies that let a waiting job start at once. Each is tried: a plan with it must admit the job, or
-stop others for it.
+"""Finds remedies that let a waiting job start at once.
 
-Changes that the job's owner can make come first, then the smallest that an operator can make.
+Each remedy is tried: a plan with the remedy must admit the job, or stop others for the job. Changes that the
+job's owner can make come first, then the smallest change that an operator can make.
 """
 
 import math
@@ -33,18 +33,19 @@ from job_tracker.scheduling.planner import plan as make_plan
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 _TIMES: Final = (1, 2, 4, 8)
-"""The multiples of the job's needs that an operator adds: jobs before it may take some of that."""
+"""The multiples of the job's needs that an operator may add. More than once the needs may be necessary,
+since jobs before this one may take a part."""
 _FINER: Final = 6
-"""The number of times that a remedy's number is halved towards the smallest change that works."""
+"""The number of halvings in the search for the smallest number with which a remedy works."""
 _LEAST_SECONDS: Final = 60.0
 """A shorter expected duration is not proposed."""
 
 
 class Cure(StrEnum):
-    """The thing that a remedy changes. The codes are stable: they are in the API."""
+    """The object of a remedy's change. The codes are stable: they are in the API."""
 
     WAIT = "wait"
-    """Nothing: the next pass starts the job; or nothing is known that helps."""
+    """Nothing is changed: the next pass starts the job, or no remedy is known."""
     INSTANCES = "instances"
     """The job asks for fewer instances."""
     FLAVOR = "flavor"
@@ -56,9 +57,10 @@ class Cure(StrEnum):
     QUEUE = "queue"
     """An operator changes the quota or `max_running` of the queue or its parents."""
     CAPACITY = "capacity"
-    """An operator adds machines; if need be, the queue changes, too."""
+    """An operator adds machines and, if necessary, changes the queue."""
     ROOM = "room"
-    """The machine of the service gets room for the next launch; if need be, something else changes, too."""
+    """The machine of the service gets room for the next launch. If necessary, something else changes,
+    too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,10 @@ class Remedy:
 
     cure: Cure
     text: str
-    """In one sentence."""
+    """The advice, in one sentence."""
     changes: tuple[Change, ...] = ()
     is_verified: bool = False
-    """Whether a plan with the changes starts the job at once, or stops others for it."""
+    """Whether a plan with the changes starts the job at once, or stops other jobs for this one."""
 
 
 def remedy(
@@ -83,10 +85,11 @@ def remedy(
     priorities: Mapping[str, int] | None = None,
     until: float = math.inf,
 ) -> Remedy:
-    """Return the first remedy that lets the job start at once. The plan is that of the same snapshot.
+    """Return the first remedy that lets the job start at once.
 
-    `priorities` are the classes that a job may ask for; None: any number. At most about 36 plans are made.
-    After the time `until` of the monotonic clock, only the last remedy is tried: the one that changes most.
+    `plan` is the plan for the same snapshot. `priorities` are the classes that a job may ask for. None: any
+    number. At most about 36 plans are made. After the time `until` of the monotonic clock, only the last
+    remedy is tried, which changes most.
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
@@ -234,7 +237,8 @@ def _higher(
     else:
         named = {number: name for name, number in priorities.items() if number > gang.priority}
     allowed = [number for number in sorted(named) if all(number <= bound for bound in bounds)]
-    # The lowest priority that goes before all others of the queue; else the highest that is allowed.
+    # The lowest priority that goes before all other jobs of the queue. If it is not allowed: the highest
+    # allowed priority.
     for number in [each for each in allowed if each >= wanted][:1] or allowed[-1:]:
         yield number, named[number]
 
@@ -249,7 +253,7 @@ def _of_operators(
     limited = [n for n in nodes if snapshot.queues[n].limits]
     queue_alone = reason not in (Reason.CAPACITY, Reason.FRAGMENTED, Reason.LOST_CAPACITY)
     for times in _TIMES if queue_alone else ():
-        # The last one has no bound: jobs before this one may take what is added.
+        # The last remedy has no bound, since jobs before this one may take the added amount.
         running_more = None if times == _TIMES[-1] else times
         more_running: tuple[Change, ...] = tuple(MoreRunning(name, running_more) for name in running)
         more_quota: tuple[Change, ...] = tuple(MoreQuota(name, needs, times) for name in limited)

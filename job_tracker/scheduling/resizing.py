@@ -1,8 +1,9 @@
 """Chooses the running elastic gangs that continue in another size, by an orderly stop and a next attempt.
 
-A gang becomes smaller if a waiting job can then start. It becomes larger if more is free than waiting jobs
-need. Each change has to pay: while the gang is expected to run, it gains more instance-seconds than the stop
-loses. No change delays a start that was promised to another job. All functions are pure.
+A gang becomes smaller if a waiting job can then start. A gang becomes larger if more capacity is free than
+waiting jobs need. Each change has to pay: until the expected end of the gang, it must gain more
+instance-seconds than the stop loses. No change delays a start that was promised to another job. All
+functions are pure.
 """
 
 import math
@@ -31,17 +32,16 @@ from job_tracker.scheduling.standing import Standing
 from job_tracker.scheduling.victims import Search, Victim, cost
 
 _MOST: Final = 16
-"""So many gangs become larger in one pass."""
+"""The largest number of gangs that become larger in one pass."""
 _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
-"""More machines do not help jobs that wait for one of these reasons."""
+"""Reasons to wait that more machines do not remove."""
 
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
-    """Return the elastic gangs that are stopped to go on in another size, and when the next ones may be.
-
-    While others are being stopped, there are none: first, the freed capacity has to be used. A job for which
-    others were stopped no longer counts once there is too little capacity for it. Infinite: no gang becomes
-    old enough later.
+    """Return the elastic gangs that are stopped to go on in another size, and the time at which the next
+    gangs may be stopped. The time is infinite if no gang becomes old enough later. While other gangs are
+    being stopped, no gang is chosen: first, the freed capacity has to be used. A job for which others were
+    stopped no longer counts if there is too little capacity for the job.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
@@ -60,7 +60,7 @@ def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, 
 
 
 def _elastic(snapshot: Snapshot) -> Iterator[Running]:
-    """Yield the gangs that may have another size and are not being stopped."""
+    """Yield the gangs that may change their size and are not being stopped."""
     for job_id, run in snapshot.running.items():
         if not 0 < run.gang.least < run.gang.parts[0].count:
             continue
@@ -94,7 +94,9 @@ class _Resizing:
         return tuple(self._larger([run for run in due if not closed & self._path(run.gang.job_id)]))
 
     def _smaller(self, waiting: Sequence[Reserve], due: Sequence[Running]) -> tuple[Preempt, ...]:
-        """Return the gangs that become smaller for the first waiting job of a queue for which it pays."""
+        """Return the gangs that become smaller for one waiting job: the first one of a queue for which the
+        change pays.
+        """
         seen: set[str] = set()
         for reserve in sorted(waiting, key=self._place):
             gang = self._snapshot.waiting.get(reserve.job_id)
@@ -120,7 +122,7 @@ class _Resizing:
         return search.run(sorted(victims, key=lambda each: (each.cost, -each.run.gang.job_id)), whole=False)
 
     def _victim(self, gang: Gang, run: Running) -> Victim | None:
-        """Return how a gang may become smaller for another; None: it may not."""
+        """Return the victim if a gang may become smaller for another. None: it may not."""
         queue, stake = run.gang.queue, self._stake(run)
         least = fewest_trainers(run.gang)
         if least >= trainers_of(run) or (queue == gang.queue and run.gang.priority > gang.priority):
@@ -143,14 +145,14 @@ class _Resizing:
         return is_own and borrows
 
     def _pays(self, gang: Gang, reserve: Reserve, chosen: Sequence[tuple[Victim, int]]) -> bool:
-        """Return whether the job would otherwise wait long enough that the stops are worth it."""
+        """Return whether the job would otherwise wait so long that the stops pay."""
         instances = sum(part.count for part in with_trainers(gang.parts, fewest_trainers(gang)))
         run_on = max(remaining(victim.run, self._now) for victim, _ in chosen)
         gain = instances * min(reserve.promise.at - self._now, run_on)
         return gain > sum(self._loss(victim.run, kept) for victim, kept in chosen)
 
     def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
-        """Return whether the job can start without delaying others, after the others have gone on."""
+        """Return whether the job can start without delaying others, after the smaller gangs have gone on."""
         parts = with_trainers(gang.parts, fewest_trainers(gang))
         length = planned_length(gang.expected) + STOPPING
         for name in self._standing.flavors_of(gang):
@@ -165,7 +167,9 @@ class _Resizing:
         return False
 
     def _larger(self, due: Sequence[Running]) -> Iterator[Preempt]:
-        """Yield the gangs that become larger, first those with the smallest part of what they ask for."""
+        """Yield the gangs that become larger, beginning with gangs that have the smallest part of the
+        trainers that they ask for.
+        """
         capacities: dict[str, FlavorCapacity] = {}
         found = 0
         for run in sorted(due, key=_share):
@@ -193,7 +197,10 @@ class _Resizing:
                 self._count(capacity, run)
 
     def _most(self, capacity: FlavorCapacity, run: Running) -> tuple[int, Slot]:
-        """Return the largest number of trainers that delays no promise; the present number if no more fit."""
+        """Return the largest number of trainers for the gang that delays no promise, and the slot for them.
+
+        If no more trainers fit, it is the present number.
+        """
         gang, flavor = run.gang, run.allocation.flavor
         length = planned_length(gang.expected) + STOPPING
         low, high, slot = trainers_of(run), gang.parts[0].count, Slot(self._now)
@@ -210,17 +217,21 @@ class _Resizing:
         return low, slot
 
     def _pays_to_grow(self, run: Running, trainers: int) -> bool:
-        """Return whether the gang ends earlier, although it repeats some work and has to start up again."""
+        """Return whether the gang would end earlier in a larger size, although it repeats some work and
+        starts up again.
+        """
         more = trainers - trainers_of(run)
         return more * remaining(run, self._now) > self._loss(run, trainers)
 
     def _loss(self, run: Running, trainers: int) -> float:
-        """Return the loss of a change of its size: it repeats work in the old size, and starts in the new."""
+        """Return the loss by a change of the gang's size: repeated work in the old size, and the startup in
+        the new size.
+        """
         stake = self._stake(run)
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 
     def _capacity(self, name: str) -> FlavorCapacity:
-        """Return what is free over time, besides what is used by gangs that run or start now."""
+        """Return the free capacity over time, without the capacity that gangs use which run or start now."""
         flavor = next(each for each in self._snapshot.flavors if each.name == name)
         capacity = FlavorCapacity(flavor, self._now, running_gangs(self._snapshot.running))
         for admit in self._plan.admitted:
@@ -235,7 +246,7 @@ class _Resizing:
         capacity.count(run, self._now, sign, until=planned_end(run, self._now))
 
     def _promised(self, flavor: str, besides: int = 0) -> Iterator[Use]:
-        """Yield what is promised to waiting gangs."""
+        """Yield the promised uses of waiting gangs."""
         for reserve in self._plan.reserved:
             gang, promise = self._snapshot.waiting.get(reserve.job_id), reserve.promise
             if gang is None or gang.job_id == besides:

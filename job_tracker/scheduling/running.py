@@ -21,7 +21,7 @@ class Held:
     """By resource."""
 
     def count(self, gangs: int, needs: Mapping[str, int]) -> None:
-        """Count one gang more (1) or less (-1)."""
+        """Add a gang (1) or remove one (-1)."""
         self.gangs += gangs
         for name, amount in needs.items():
             self.amounts[name] = self.amounts.get(name, 0) + gangs * amount
@@ -101,11 +101,11 @@ class RunningGangs(Mapping[int, Running]):
         self._flavors.clear()
 
     def held(self) -> Mapping[str, Mapping[str, Held]]:
-        """Return what gangs hold by queue and flavor."""
+        """Return the resources that gangs hold, by queue and flavor."""
         return self._held
 
     def held_on(self, flavor: str) -> Mapping[str, int]:
-        """Return what gangs hold on a flavor, by resource."""
+        """Return the amounts that gangs hold on a flavor, by resource."""
         known = self._flavors.get(flavor)
         return {} if known is None else known.held.amounts
 
@@ -152,12 +152,12 @@ _time = itemgetter(0)
 
 
 def running_gangs(running: Mapping[int, Running]) -> RunningGangs:
-    """Return the gangs with their total use: as they are, or counted now."""
+    """Return the gangs with their total use. The total is counted now if `running` does not have it."""
     return running if isinstance(running, RunningGangs) else RunningGangs(running.values())
 
 
 def used_by(run: Running) -> dict[str, int]:
-    """Return what a running gang uses of each resource."""
+    """Return the amount of each resource that a running gang uses."""
     return total(held_parts(run.gang, run.allocation))
 
 
@@ -172,9 +172,10 @@ def trainers_of(run: Running) -> int:
 
 
 def resized(run: Running, trainers: int) -> Running:
-    """Return a gang with another number of trainers. With fewer, the highest ranks are left out.
+    """Return a gang with another number of trainers.
 
-    With more, its machines are no longer known.
+    With fewer trainers, the highest ranks are left out. With more trainers, the gang's machines are no longer
+    known.
     """
     held, nodes = trainers_of(run), run.allocation.nodes
     kept = nodes[:trainers] + nodes[held:] if trainers <= held else ()

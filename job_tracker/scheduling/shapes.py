@@ -14,7 +14,7 @@ def parts_key(parts: tuple[Part, ...]) -> PartsKey:
 
 
 def with_trainers(parts: tuple[Part, ...], trainers: int) -> tuple[Part, ...]:
-    """Return the parts with another number of trainers. With 0, they stay as they are."""
+    """Return the parts with another number of trainers. With 0, the parts stay unchanged."""
     if not parts or trainers in (0, parts[0].count):
         return parts
     return (replace(parts[0], count=trainers), *parts[1:])
@@ -32,7 +32,7 @@ def fewest_trainers(gang: Gang) -> int:
 
 
 def total(parts: tuple[Part, ...]) -> dict[str, int]:
-    """Return what parts need in all. Each instance takes one of `instances`."""
+    """Return the total needs of parts. Each instance counts 1 for the resource `instances`."""
     needs = {INSTANCES: 0}
     for part in parts:
         if INSTANCES not in part.each:
@@ -43,5 +43,5 @@ def total(parts: tuple[Part, ...]) -> dict[str, int]:
 
 
 def vector(each: Resources, names: tuple[str, ...]) -> tuple[int, ...]:
-    """Return what an instance takes of the named resources."""
+    """Return the amounts of the named resources that an instance takes."""
     return tuple(each.get(name, 1 if name == INSTANCES else 0) for name in names)

@@ -1,4 +1,7 @@
-"""Finds the queue whose turn it is: by the dominant share of decayed usage over weight."""
+"""Finds the queue whose turn it is: the queue with the least decayed usage per weight.
+
+Usage counts by the resource of which the queue has the largest (dominant) share.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +13,8 @@ from job_tracker.scheduling.running import Held
 
 
 def decay(seconds: float, half_life: float) -> tuple[float, float]:
-    """Return the remaining part of past usage after some time, and the usage of one unit held all that time.
+    """Return the remaining part of past usage after some time, and the decayed usage of one unit that was
+    held all that time.
 
     If the clock was set back, nothing decays, and nothing is added.
     """
@@ -19,7 +23,9 @@ def decay(seconds: float, half_life: float) -> tuple[float, float]:
 
 
 class Shares:
-    """The shares of queues and their parents, with a penalty for what they hold and are about to get."""
+    """The shares of queues and their parents, with a penalty for the resources that they hold and are about
+    to get.
+    """
 
     def __init__(
         self,
@@ -33,8 +39,8 @@ class Shares:
     ) -> None:
         """Start with the usage, decayed up to now.
 
-        `held` is what running gangs hold, by queue and flavor. It has been used since the time of the usage.
-        It counts as if it had been used for `penalty` seconds more.
+        `held` has the resources that running gangs hold, by queue and flavor. They count as used since the
+        time of the usage, and for `penalty` seconds more.
         """
         self._capacity = {
             (flavor.name, name): amount

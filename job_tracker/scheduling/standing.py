@@ -1,4 +1,4 @@
-"""Counts what runs once all stopped jobs are gone, and finds whether a waiting gang then fits."""
+"""Counts the use of capacity after all stopped jobs are gone, and finds whether a waiting gang then fits."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,14 +10,14 @@ from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, wi
 
 
 class Standing:
-    """The used capacity and quotas, without time, as if each gang ran for ever.
+    """The used capacity and quotas, as if each gang ran for ever.
 
-    Jobs that are being stopped hold what they go on with at once. Jobs with claims, and jobs that the plan
-    admits, hold what they need.
+    Jobs that are being stopped hold only the trainers with which they go on directly. Jobs with claims, and
+    jobs that the plan admits, hold their needs.
     """
 
     def __init__(self, snapshot: Snapshot, plan: Plan, now: float) -> None:
-        """Count what runs and is about to run."""
+        """Count the gangs that run and that are about to run."""
         self._snapshot, self._now = snapshot, now
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
@@ -48,7 +48,7 @@ class Standing:
         return self._capacity.keys()
 
     def flavors_of(self, gang: Gang) -> list[str]:
-        """Return the flavors that the gang may use, of those that there are."""
+        """Return the existing flavors that the gang may use."""
         return [name for name in gang.flavors or self._capacity if name in self._capacity]
 
     def fits(self, queue: str, flavor: str, parts: tuple[Part, ...], needs: Resources) -> bool:
@@ -75,10 +75,10 @@ class Standing:
         return any(self._tree.is_guaranteed(node, flavor, needs) for node in nodes)
 
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
-        """Return whether a queue uses what is guaranteed to the other or to a parent of it.
+        """Return whether a queue uses quota that is guaranteed to `other` or to one of its parents.
 
-        Then the queue exceeds its own guarantee. So does each of its parents that is not also a parent of the
-        other.
+        If so, the queue exceeds its own guarantee, and so does each parent of the queue that is not a parent
+        of `other`.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):
@@ -101,7 +101,7 @@ class Standing:
             self._capacity[flavor].count(run, self._now, sign)
 
     def leave(self, run: Running, shrunk: Running | None) -> None:
-        """Count a gang as stopped, except for what it goes on with."""
+        """Count a gang as stopped, except for the trainers with which it goes on."""
         self.count(run, -1)
         if shrunk is not None:
             self.count(shrunk)
@@ -127,7 +127,7 @@ class Standing:
                 return
 
     def is_full(self, queue: str) -> bool:
-        """Return whether a queue, or a parent of it, runs its largest number of jobs."""
+        """Return whether a queue, or one of its parents, runs as many jobs as it may."""
         for node in self._rules.path(queue):
             known = self._snapshot.queues.get(node)
             limit = known.max_running if known is not None else None

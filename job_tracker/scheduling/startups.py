@@ -1,4 +1,4 @@
-"""Startup times of attempts, from admission until they train: learned from attempts that run."""
+"""Startup times of attempts, from admission until training begins, learned from running attempts."""
 
 from datetime import datetime
 
@@ -8,10 +8,10 @@ from job_tracker.scheduling.experience import kind_of
 
 
 class Startups:
-    """The startup time of a job: from its own attempts, else from its algorithm.
+    """The startup times of jobs: from a job's own attempts, or else from other jobs of its algorithm.
 
-    It ends with the first step that an attempt reports. For programs that report no steps, it ends when their
-    master runs. Another leader learns it again from the attempts that run.
+    The startup ends with the first step that an attempt reports. If a program reports no steps, the startup
+    ends when the master runs. A new leader learns the times again from running attempts.
     """
 
     def __init__(self) -> None:

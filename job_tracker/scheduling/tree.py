@@ -1,4 +1,4 @@
-"""The tree of queues, as declared: checked against the flavors, and turned into what the planner sees."""
+"""The tree of declared queues: checked against the flavors, and turned into the queues of the planner."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ from job_tracker.scheduling.model import (
 from job_tracker.scheduling.recipes import QueueRecipe
 
 MOST_OF_FOLLOWED: Final = 10_000
-"""Bounds the instances of a job on a flavor that follows its machines."""
+"""The largest number of instances of a job on a flavor that follows its machines."""
 DEFAULT_PRIORITIES: Final[Mapping[str, int]] = {"low": -100, "normal": 0, "high": 100}
 
 
@@ -33,7 +33,8 @@ class Pool:
     flavors: Sequence[Flavor]
     priorities: Mapping[str, int] = field(default_factory=lambda: DEFAULT_PRIORITIES)
     is_delegated: bool = False
-    """Whether the cluster's own queue decides when jobs start. Then nothing here limits what runs."""
+    """Whether the cluster's own queue decides when jobs start. If so, this pool does not limit running
+    jobs."""
 
 
 def delegated_pool(priorities: Mapping[str, int]) -> Pool:
@@ -50,9 +51,9 @@ def pool_of(
 ) -> Pool:
     """Return the pool of these capacities by flavor, and of `followed` flavors, whose capacity is unknown.
 
-    Without any flavor, the pool has one flavor with `instances` instances. `labels` are those of machines, by
-    flavor. If one flavor has a capacity of a device, flavors without one have none of it: a job for GPUs does
-    not run on machines without GPUs.
+    Without flavors, the pool has one flavor with `instances` instances. `labels` are the labels of machines,
+    by flavor. If one flavor declares a device, flavors that do not declare this device have none: a job for
+    GPUs does not run on machines without GPUs.
     """
     none = {name: 0 for each in capacities.values() for name in each if is_device(name)}
     flavors = [Flavor(name=name, capacity={**none, **units_of(each)}) for name, each in capacities.items()]
@@ -64,24 +65,27 @@ def pool_of(
 
 @dataclass(frozen=True)
 class Tree:
-    """The declared queues with `default`, which always exists. It never changes."""
+    """The declared queues, and the queue `default`, which always exists. A tree never changes."""
 
     pool: Pool
     recipes: Mapping[str, QueueRecipe]
-    """As declared."""
+    """The recipes as declared, by name."""
     queues: Mapping[str, Queue]
-    """As the planner sees them. Wrong parts of the queues in `problems` are left out here."""
+    """The queues for the planner, by name. Wrong parts of the queues in `problems` are left out."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """The reasons why queues cannot take jobs, by name."""
 
     @cached_property
     def verdicts(self) -> dict[Hashable, Diagnosis | None]:
-        """The reasons why jobs can never start in this tree, as callers have found; None: they can."""
+        """The known reasons why jobs can never start in this tree, which callers have stored.
+
+        None: the job can start.
+        """
         return {}
 
     @cached_property
     def most_instances(self) -> int:
-        """The number of instances that one job may have: a job runs on one flavor."""
+        """The largest number of instances that one job may have, given that a job runs on one flavor."""
         return max(
             each.capacity.get(INSTANCES, 0) if each.capacity and not each.is_followed else MOST_OF_FOLLOWED
             for each in self.pool.flavors
@@ -98,10 +102,11 @@ class Tree:
         return frozenset(self.queues) - self.cohorts
 
     def covering(self, names: Iterable[str]) -> Mapping[str, Queue]:
-        """Return the queues for the planner, with added ones for the names that are not declared.
+        """Return the queues for the planner, with additional queues for undeclared names.
 
-        Such a queue is at the top, with weight 1 and without limits. There is one if a file was changed while
-        the service was not running, or if a queue was removed just as a job was submitted to it.
+        An additional queue is at the top, with weight 1 and without limits. A job may name an undeclared
+        queue if a file was changed while the service was not running, or if the queue was removed during the
+        job's submission.
         """
         return covering(self.queues, names)
 
@@ -132,7 +137,7 @@ class Tree:
     def default_of(self, project: str) -> str:
         """Return the queue of the project's jobs that name none.
 
-        It is the first by name that lists the project, else `default`.
+        This is the first queue by name that lists the project, or else `default`.
         """
         return self._defaults.get(project, DEFAULT_QUEUE)
 
@@ -145,13 +150,13 @@ class Tree:
         return found
 
     def max_priority_of(self, name: str) -> int | None:
-        """Return the highest priority that a job may have in the queue; None: any."""
+        """Return the highest priority that a job may have in the queue. None: any priority."""
         found = (self.queues[each].max_priority for each in self.up_from(name))
         return min((each for each in found if each is not None), default=None)
 
 
 def covering(queues: Mapping[str, Queue], names: Iterable[str]) -> Mapping[str, Queue]:
-    """Return the queues, and those of the names that are missing; see Tree.covering."""
+    """Return the queues, and additional queues for missing names; see Tree.covering."""
     others = {name: Queue(name=name) for name in names if name not in queues}
     return {**queues, **others} if others else queues
 
@@ -162,14 +167,15 @@ def tree_of(
     """Return the tree of these queues.
 
     Raises a ValueError that begins with the queue and its field, such as "research.parent: …". Queues of
-    `also`, which were accepted before the settings changed, are never refused. Those that no longer fit are
-    in `problems`.
+    `also` were accepted earlier, so they are never refused. If they no longer fit the settings, they are in
+    `problems`.
     """
     problems: dict[str, str] = {}
     kept = dict(recipes)
     check(pool, kept)
     later = {name: recipe for name, recipe in (also or {}).items() if name not in kept}
-    # First all of them together, which mostly succeeds. If that fails: one by one, parents first.
+    # First, all of them are added together, which mostly succeeds. If this fails, they are added one by
+    # one, parents first.
     try:
         check(pool, {**kept, **later})
         kept |= later
@@ -208,7 +214,10 @@ def _add_what_fits(
 
 
 def changed(tree: Tree, name: str, recipe: QueueRecipe | None) -> Tree:
-    """Return the tree with another recipe of one queue; None: without the queue. Raises ValueError."""
+    """Return the tree with a new recipe for one queue, or without the queue if the recipe is None.
+
+    Raises ValueError.
+    """
     recipes = {key: each for key, each in tree.recipes.items() if key != name and key not in tree.problems}
     return tree_of(tree.pool, {**recipes, name: recipe} if recipe else recipes)
 
@@ -263,12 +272,12 @@ def _check_parents(name: str, recipe: QueueRecipe, recipes: Mapping[str, QueueRe
                 f"{' → '.join(path)}"
             )
         if parent in path[:-1]:
-            return  # The cycle does not contain this queue; it is found at a queue of its own.
+            return  # The cycle does not contain this queue. The check of a queue in the cycle finds it.
         parent = recipes[parent].parent
 
 
 _OF_PLANNER: Final = ("weight", "quotas", "max_running", "preemption")
-"""The fields of queues that say when jobs start."""
+"""The fields of queues that affect when jobs start."""
 
 
 def _check_delegated(name: str, recipe: QueueRecipe) -> None:
@@ -334,7 +343,7 @@ def _check_sums(
 
 def _children_first(children: Mapping[str, Sequence[str]]) -> list[str]:
     ordered = [""]
-    for name in ordered:  # it grows while it is read
+    for name in ordered:  # the list grows while it is read
         ordered.extend(children.get(name, ()))
     return ordered[::-1]
 
@@ -350,7 +359,7 @@ def _shown(resource: str, number: int) -> str:
 
 
 def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> PreemptionRules:
-    """Return a queue's rules. A rule that it does not set is that of its parent."""
+    """Return a queue's rules. A rule that the queue does not set is inherited from its parent."""
     recipe = recipes[name]
     above = _preemption(pool, recipe.parent, recipes) if recipe.parent in recipes else PreemptionRules()
     own = recipe.preemption
@@ -365,7 +374,10 @@ def _preemption(pool: Pool, name: str, recipes: Mapping[str, QueueRecipe]) -> Pr
 
 
 def _only_project(name: str, recipes: Mapping[str, QueueRecipe]) -> str:
-    """Return the only project that may use a queue, set by it or by its nearest parent; else ""."""
+    """Return the only project that may use a queue, as set by the queue or by its nearest parent.
+
+    Empty: there is no such project.
+    """
     while recipe := recipes.get(name):
         if recipe.projects:
             return recipe.projects[0] if len(recipe.projects) == 1 else ""

@@ -1,8 +1,8 @@
-"""The use of queues and projects, and their waiting jobs, over the last week: for people.
+"""The use of queues and projects, and their waiting jobs, over the last week, for the web pages and commands.
 
-A day of one is one note: a list of [slot, held, quota, waiting] for each time of five minutes in which it
-held something or jobs waited. Shares are in thousandths. The leader writes them, and every replica reads
-them.
+Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]: one item for
+each slot of five minutes with something held or jobs waiting. Shares are in thousandths. The leader writes
+the notes, and every replica reads them.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ OF_PROJECTS: Final = "project-history"
 SLOT_SECONDS: Final = 300
 DAYS: Final = 7
 MOST_NAMES: Final = 64
-"""The number of queues, and of projects, that a day remembers: the first that hold something or have waiting
-jobs."""
+"""The largest number of queues, and of projects, with notes for a day: the first ones that hold something or
+have waiting jobs."""
 MOST_POINTS: Final = 336
-"""Points of one picture: half an hour of a week each."""
+"""The largest number of points of a chart. A week then has a point for each half hour."""
 _REMEMBERED: Final = 256
 _DAY_SECONDS: Final = 86_400
 _NO_QUOTA: Final = -1
@@ -37,14 +37,14 @@ _NO_QUOTA: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """The most that a queue or a project held within a slot, and the most jobs that waited."""
+    """The largest use by a queue or a project within a slot, and the largest number of its waiting jobs."""
 
     at: float
     """When the slot begins, in Unix seconds."""
     held: float
     """The largest part of the capacity of any resource; 0 to 1."""
     quota: float | None
-    """The part that is guaranteed to it; None: it has no quota."""
+    """The guaranteed part of the capacity. None: there is no quota."""
     waiting: int
     seconds: float = float(SLOT_SECONDS)
     """The length of the slot."""
@@ -63,7 +63,7 @@ class UseHistory:
     """The present day of queues, or of projects, as the leader records it."""
 
     def __init__(self, kind: str) -> None:
-        """`kind` is that of its notes."""
+        """`kind` is the kind of the notes."""
         self.kind = kind
         self._day = 0
         self._names: dict[str, dict[int, tuple[int, int, int]]] = {}
@@ -82,7 +82,7 @@ class UseHistory:
                 }
 
     def observe(self, use: Use, now: float) -> None:
-        """Record what they hold now, and how many jobs wait."""
+        """Record the present use, and the number of waiting jobs."""
         day, slot = int(now // _DAY_SECONDS), int(now % _DAY_SECONDS // SLOT_SECONDS)
         if day != self._day:
             self._day, self._names = day, {}
@@ -116,7 +116,7 @@ class UseHistory:
 
 
 class UseReader:
-    """Reads the history. It remembers the last days that it has read, since they no longer change."""
+    """Reads the history. Past days that were read last are cached, since they no longer change."""
 
     def __init__(self, store: SchedulingStore) -> None:
         """Read the notes of this store."""
@@ -126,7 +126,8 @@ class UseReader:
     async def read(
         self, kind: str, names: Collection[str], now: float, seconds: float
     ) -> Mapping[str, Sequence[Point]]:
-        """Return the last `seconds` of these queues or projects, as far as known, the oldest point first.
+        """Return the points of these queues or projects for the last `seconds`, as far as known, the oldest
+        first.
 
         There are at most about MOST_POINTS points. A point may cover several slots.
         """
@@ -183,7 +184,7 @@ def _day_and_name(key: str) -> tuple[int, str]:
 
 
 def _read(text: str) -> list[tuple[int, int, int, int]]:
-    """Return the slots of a note; none if another version has written it."""
+    """Return the slots of a note. There are none if another version has written the note."""
     try:
         slots = json.loads(text)
     except ValueError:
@@ -207,7 +208,7 @@ def _share(amounts: Mapping[str, int], capacities: Mapping[str, int]) -> float:
 
 
 def use_of_queues(board: Board) -> Use:
-    """Return what each queue holds, with the queues below it."""
+    """Return the use of each queue, including the queues below it."""
     snapshot = board.snapshot(is_open=True)
     path = quota_rules(snapshot.queues, snapshot.flavors).path
     amounts: dict[str, dict[str, int]] = {}
@@ -227,7 +228,7 @@ def use_of_queues(board: Board) -> Use:
 
 
 def use_of_projects(board: Board) -> Use:
-    """Return what each project holds. A project's guarantee is that of its own queues."""
+    """Return the use of each project. A project's guarantee is the guarantee of its own queues."""
     snapshot = board.snapshot(is_open=True)
     amounts: dict[str, dict[str, int]] = {}
     waiting = Counter(board.projects.values())

@@ -18,18 +18,18 @@ def cost(run: Running, stake: Stake, now: float) -> float:
 
 _RISK: Final = 0.05
 _LOOKS_AHEAD: Final = 86_400.0
-"""Seconds."""
+"""The longest remaining time of a job that the price takes into account, in seconds."""
 
 
 def price(run: Running, stake: Stake, now: float) -> float:
     """Return the price by which victims are compared, in instance-seconds: the cost now, and later effects.
 
-    For each earlier stop, a job costs its startup once more, since a stop uses up its `max_preemptions`.
-    Otherwise, jobs that lose little are soon protected, and only jobs that lose days are left.
-
-    An attempt without a checkpoint has more to lose the longer it runs, so it is better stopped while it is
-    young. Therefore, a share of its expected remaining time, of a day at most, is deducted. The price may be
-    below 0. benchmarks.preemption measures the rule; its two numbers were chosen on other draws.
+    For each earlier stop, the price has the job's startup once more, since each stop uses up one of
+    `max_preemptions`. Otherwise, jobs that lose little would soon be protected, and only jobs that lose days
+    would be left. An attempt without a checkpoint loses more the longer it runs, so it is better to stop it
+    early. Therefore, a share of its expected remaining time, of a day at most, is deducted. The price may be
+    below 0. benchmarks.preemption measures this rule. The rule's two numbers were chosen with other random
+    jobs than the benchmark's.
     """
     lost = max(0.0, now - stake.saved_at) + stake.startup * (1 + stake.preemptions)
     if stake.saved_at <= run.started_at:
@@ -44,10 +44,10 @@ class Victim:
     run: Running
     attempt: int
     cost: float
-    """The value by which it is compared with others: its price or, for a change of its size, its loss."""
+    """The value by which victims are compared: the price or, for a change of size, the loss."""
     why: PreemptionReason
     least: int
-    """The number of trainers with which it can go on. 0: it cannot go on with fewer."""
+    """The smallest number of trainers with which the job can go on. 0: it cannot go on with fewer."""
 
     @property
     def instances(self) -> int:
@@ -60,7 +60,10 @@ class Victim:
 
 
 class Search:
-    """The search for the victims of one gang. They are enough if it fits on one of its flavors."""
+    """The search for the victims of one gang.
+
+    The victims are enough if the gang then fits on one of its flavors.
+    """
 
     def __init__(
         self, standing: Standing, gang: Gang, flavors: Sequence[str], parts: tuple[Part, ...]
@@ -72,7 +75,10 @@ class Search:
         """The victims so far, with the number of trainers that each keeps. 0: none."""
 
     def may_succeed(self, victims: Sequence[Victim]) -> bool:
-        """Return whether all victims together are enough. If not, a search is useless, and it costs more."""
+        """Return whether all victims together are enough.
+
+        If not, a search would be useless, and would cost more than this check.
+        """
         for victim in victims:
             self._standing.count(victim.run, -1)
         is_enough = self._is_enough()
@@ -81,9 +87,10 @@ class Search:
         return is_enough
 
     def run(self, victims: Sequence[Victim], *, whole: bool = True) -> list[tuple[Victim, int]] | None:
-        """Return enough victims, or None. The standing is as before.
+        """Return enough victims, or None.
 
-        Elastic ones are made smaller first. Without `whole`, no gang is stopped as a whole.
+        The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, gangs are only
+        made smaller.
         """
         for victim in (each for each in victims if each.least):
             if self._is_enough():
@@ -102,14 +109,17 @@ class Search:
         return chosen if enough else None
 
     def _put_back(self) -> None:
-        """Put back victims that are not needed: the last first, and elastic ones as large as possible."""
+        """Put back victims that are not needed, beginning with the last.
+
+        Elastic ones are put back as large as possible.
+        """
         for victim, kept in reversed(list(self._gone.values())):
             self._restore(victim)
             if not self._is_enough():
                 self._set(victim, self._most(victim, kept), is_forced=True)
 
     def _most(self, victim: Victim, kept: int) -> int:
-        """Return the largest number of trainers with which a victim can go on. It can with `kept`."""
+        """Return the largest number of trainers with which a victim can go on, at least `kept`."""
         high = trainers_of(victim.run)
         low = max(victim.least, kept + 1) if victim.least else high
         while low < high:
@@ -141,7 +151,10 @@ class Search:
             self._standing.count(victim.run)
 
     def _is_allowed(self, victim: Victim) -> bool:
-        """Return whether the victim's queue still borrows, if it is stopped for that reason."""
+        """Return whether the victim may still be stopped.
+
+        If it is stopped because its queue borrows, the queue must still borrow.
+        """
         return victim.why is not PreemptionReason.RECLAIM or self._standing.borrows(
             victim.run.gang.queue, self._gang.queue, victim.run.allocation.flavor, self._needs
         )

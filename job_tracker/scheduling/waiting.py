@@ -8,7 +8,7 @@ from job_tracker.scheduling.shapes import PartsKey, parts_key
 
 
 class WaitingGangs:
-    """The gangs by queue and by id. Alike parts are stored once, so a gang takes a few hundred bytes."""
+    """The gangs by queue and by id. Equal parts are stored once, so a gang takes a few hundred bytes."""
 
     def __init__(self, gangs: Iterable[Gang] = ()) -> None:
         """Start with some gangs."""
@@ -39,7 +39,7 @@ class WaitingGangs:
         insort(self._order.setdefault(gang.queue, []), _place(gang))
 
     def replace(self, gang: Gang) -> None:
-        """Put a changed gang in the place of the one with its id."""
+        """Replace the gang with the same id."""
         self.add(gang)
 
     def remove(self, job_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The reasons why a job waits, as every replica answers, limited to what the caller may know."""
+"""The reasons why a job waits, which every replica can give, without facts that the caller may not know."""
 
 import time
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ class Source(StrEnum):
     """The source of the expected run time of a job. The codes are stable: they are in the API."""
 
     GIVEN = "given"
-    """Its caller said so."""
+    """The job's caller has stated the time."""
     LEARNED = "learned"
-    """Learned from earlier attempts of its project, algorithm and size."""
+    """The time was learned from earlier attempts of the same project, algorithm and size."""
     DEADLINE = "deadline"
-    """Its deadline: it may not run longer."""
+    """The job's deadline, since the job may not run longer."""
     UNKNOWN = "unknown"
 
 
@@ -47,7 +47,10 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The reasons why a job waits: none if it waits neither here nor in the cluster's own queue."""
+    """The reasons why a job waits.
+
+    There are none if the job waits neither here nor in the cluster's own queue.
+    """
 
     job: Job
     position: int = 0
@@ -58,18 +61,20 @@ class Explanation:
     promise: Promise | None = None
     moved_because: str = ""
     estimate: Estimate | None = None
-    """None: it does not wait, or cannot start with the capacity and the queues as they are."""
+    """The expected start. None: the job does not wait, or cannot start with the present capacity and
+    queues."""
     expected: Expected | None = None
     """The expected run time of an attempt."""
     source: Source = Source.UNKNOWN
     remedy: Remedy | None = None
     holders: Sequence[Holder] = ()
-    """Jobs that hold what it needs, and that the caller may see, the largest first."""
+    """The jobs that hold resources which this job needs, and that the caller may see, the largest first."""
     other_holders: int = 0
     other_instances: int = 0
-    """The instances of other jobs that hold what it needs."""
+    """The number of instances of further jobs that hold such resources, and that the caller may not see or
+    that are not listed."""
     stopping: Sequence[Holder] = ()
-    """The jobs that are being stopped for it, and that the caller may see."""
+    """The jobs that are being stopped for this job, and that the caller may see."""
     other_stopping: int = 0
 
 
@@ -98,7 +103,7 @@ def source_of(job: Job, expected: Expected | None) -> Source:
 def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanation:
     snapshot = seen.situation.snapshot
     gang = snapshot.waiting.get(job.id)
-    if gang is None:  # it left the queue a moment ago, or there are too many jobs before it
+    if gang is None:  # the job has just left the queue, or there are too many jobs before it
         reason = Reason.ORDER if position else Reason.PENDING
         return Explanation(job=job, position=position, reasons=(reason,))
     until = time.monotonic() + _REMEDY_SECONDS
@@ -141,7 +146,9 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 
 def _instances(seen: Seen, run: Running) -> int:
-    """Return the instances that a running job has, or goes on with if that is more."""
+    """Return the number of instances that a running job has, or with which it goes on if that number is
+    larger.
+    """
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
     return instances_of(resized(run, trainers))

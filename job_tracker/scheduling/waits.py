@@ -1,16 +1,15 @@
 """Expected waits of jobs: quantiles, learned from earlier waits.
 
-The first estimate of a wait is the work ahead of the job over the capacity, with medians of run times. It is
-wrong by a factor, which differs from cluster to cluster: run times have long tails, and jobs overtake. So the
-factors of the jobs that started last are kept, and their quantiles are applied to the next job.
-
-A job that still waits counts, too: its factor is larger than that of its wait so far (Kaplan and Meier,
-1958). Otherwise, only the quick jobs would count. Each job is followed until it starts, however many are
-submitted after it: long waits say most. The median is half way to that of the last waits.
-
-The share of the factors that the P90 stands for follows its own success. It rises a little with each job that
-waits longer than its P90, and falls a little with each that does not (adaptive conformal inference; Gibbs and
-Candès, 2021).
+The first estimate of a wait is the work ahead of the job divided by the capacity, with medians of run times.
+The real wait differs from this estimate by a factor, which depends on the cluster: run times have long
+tails, and jobs overtake. So the factors of the jobs that started last are kept, and the quantiles of these
+factors are applied to the next job. Jobs that still wait count, too, since otherwise only quick jobs would
+count. The factor of such a job is at least the factor of its wait so far (Kaplan and Meier, 1958). Each job
+is followed until it starts, however many jobs are submitted later, since long waits matter most. The
+expected median is the mean of two values: the estimate from the factors, and the median of the last waits.
+The quantile of the factors that is used as P90 is corrected by its own success: it rises a little with each
+job that waits longer than its P90, and falls a little with each other job (adaptive conformal inference;
+Gibbs and Candès, 2021).
 """
 
 import json
@@ -24,13 +23,13 @@ from job_tracker.scheduling.model import Promise
 KEPT: Final = 500
 """The number of last waits that count, and the largest number of waiting jobs that are followed."""
 LEAST: Final = 60.0
-"""Seconds. A shorter wait is not estimated from the work ahead, and does not correct the P90."""
+"""The shortest wait, in seconds, that is estimated from the work ahead and corrects the P90."""
 _PRIOR: Final = tuple(0.1 * step for step in range(1, 11)) * 3
-"""The factors that are taken to be known before any wait."""
+"""The factors that are assumed before the first wait."""
 _HIGH: Final = 0.9
 _STEP: Final = 0.002
 _SHARES: Final = (0.8, 0.99)
-"""The bounds of the share that the P90 stands for."""
+"""The bounds of the quantile of the factors that is used as P90."""
 _MOST_TEXT: Final = 1 << 18
 
 
@@ -55,12 +54,12 @@ class WaitRule:
     """The median of the last waits, in seconds; None: there are none."""
 
     def wait(self, seconds_ahead: float, promised: float | None = None) -> Wait:
-        """Return the expected wait with this much work ahead, at most until `promised`."""
+        """Return the expected wait for an amount of work ahead, at most until `promised`."""
         seconds = max(LEAST, seconds_ahead)
         median, high = seconds * self.median, seconds * self.high
         if self.last is not None:
-            # Waits change slowly. So the mean of two estimates of the middle has a smaller error than either
-            # of them.
+            # Waits change slowly. So the mean of both estimates of the median has a smaller error than
+            # either estimate.
             median = min(high, (median + self.last) / 2)
         if promised is not None:
             median, high = min(median, promised), min(high, promised)
@@ -74,16 +73,16 @@ class _Followed:
     begin: float
     ahead: float
     high: float
-    """The P90 of its wait, when it began."""
+    """The P90 of the job's wait, as estimated at its beginning."""
     is_judged: bool = False
-    """Whether its P90 was corrected for."""
+    """Whether this job has already corrected the P90."""
 
 
 class WaitTimes:
     """The factors between waits and work ahead, of the jobs that started last and of some that wait."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        """Keep at most this many of both."""
+        """Keep at most `kept` started jobs, and as many waiting ones."""
         self._kept = kept
         self._waiting: dict[int, _Followed] = {}
         self._last: deque[tuple[float, float]] = deque(maxlen=kept)
@@ -95,8 +94,8 @@ class WaitTimes:
     ) -> dict[int, Wait]:
         """Learn from a pass, and return the expected waits of the jobs that begin to wait after it.
 
-        `started` are the jobs that it has admitted. `ahead` has the seconds of work ahead of those that were
-        submitted since the last pass and were not admitted.
+        `started` are the jobs that the pass has admitted. `ahead` has the seconds of work ahead of each job
+        that was submitted since the last pass and was not admitted.
         """
         for job_id in started:
             self._started(job_id, now)
@@ -114,7 +113,7 @@ class WaitTimes:
         return found
 
     def forget(self, job_id: int) -> None:
-        """Forget a job that has ended without a start: it says nothing about waits."""
+        """Forget a job that has ended without a start, since its wait is unknown."""
         self._waiting.pop(job_id, None)
 
     def shift(self, seconds: float) -> None:
@@ -127,7 +126,7 @@ class WaitTimes:
         return list(self._waiting)
 
     def rule(self, now: float) -> WaitRule:
-        """Return the rule that holds now. With it, the waits of many jobs cost little."""
+        """Return the present rule. With the rule, the waits of many jobs can be computed cheaply."""
         factors = [(factor, True) for factor in _PRIOR]
         factors += [(waited / ahead, True) for waited, ahead in self._last]
         factors += [(max(0.0, now - job.begin) / job.ahead, False) for job in self._waiting.values()]
@@ -136,14 +135,17 @@ class WaitTimes:
         return WaitRule(median, high, last[(len(last) - 1) // 2] if last else None)
 
     def text(self) -> str:
-        """Return all that was learned as JSON, for `restore`: some 40 kB at most."""
+        """Return the learned state as JSON, for `restore`: some 40 kB at most."""
         waiting = [[job_id, *map(_rounded, astuple(job))] for job_id, job in self._waiting.items()]
         last = [[_rounded(each) for each in job] for job in self._last]
         learned = {"share": self._share, "last": last, "waiting": waiting}
         return json.dumps(learned, separators=(",", ":"))
 
     def restore(self, text: str) -> bool:
-        """Replace the learned state by that in a text. Return False and keep it if the text is invalid."""
+        """Replace the learned state by the state in a text.
+
+        If the text is invalid, keep the learned state and return False.
+        """
         try:
             learned = json.loads(text if len(text) <= _MOST_TEXT else "")
             share = min(max(float(learned["share"]), _SHARES[0]), _SHARES[1])
@@ -180,7 +182,10 @@ def _rounded(value: float | bool) -> float | bool:
 
 
 def _quantiles(factors: Sequence[tuple[float, bool]], shares: Sequence[float]) -> list[float]:
-    """Return quantiles by the estimate of Kaplan and Meier. The flag is False for a lower bound."""
+    """Return quantiles by the estimate of Kaplan and Meier, each with a flag.
+
+    The flag is False if the quantile is only a lower bound.
+    """
     ordered = sorted(factors, key=lambda factor: (factor[0], not factor[1]))
     found: list[float] = []
     surviving = 1.0

@@ -15,11 +15,11 @@ class Ahead:
     """The work ahead of a waiting job."""
 
     seconds: float
-    """The time that it keeps all machines busy."""
+    """The seconds for which the work keeps all machines busy."""
     is_learned: bool
-    """Whether some of it rests on run times that were learned."""
+    """Whether some of the work rests on learned run times."""
     is_assumed: bool
-    """Whether some of it rests on an assumed run time, since the real one is unknown."""
+    """Whether some of the work rests on an assumed run time, since the real one is unknown."""
 
 
 def ahead(snapshot: Snapshot, now: float, job_ids: Iterable[int]) -> dict[int, Ahead]:
@@ -52,7 +52,10 @@ def work(gang: Gang) -> float:
 
 
 def left(running: Running, now: float) -> float:
-    """Return the remaining work of a running job. After its median, half of its past time is likely left."""
+    """Return the remaining work of a running job.
+
+    If the job has run longer than its median, half of its past time is assumed to be left.
+    """
     passed = max(0.0, now - running.started_at)
     median = (running.gang.expected or ASSUMED).median
     return size(running.gang) * max(median - passed, passed / 2)
@@ -61,7 +64,7 @@ def left(running: Running, now: float) -> float:
 class WaitingWork:
     """The work of the waiting gangs by priority, kept up to date by single changes.
 
-    So the work ahead of jobs that were just submitted costs nothing in a long queue.
+    So finding the work ahead of new jobs does not cost more with a longer queue.
     """
 
     def __init__(self) -> None:
@@ -83,7 +86,7 @@ class WaitingWork:
     def ahead_of_last(
         self, gangs: Iterable[Gang], running: Iterable[Running], flavors: Iterable[Flavor], now: float
     ) -> dict[int, float]:
-        """Return the seconds of work ahead of gangs, all of which are the last of their priorities."""
+        """Return the seconds of work ahead of gangs, each of which is the last of its priority."""
         capacity = _capacity(flavors)
         if not capacity:
             return {}

@@ -15,9 +15,9 @@ ENDED_TOKENS_PURGED: Final = 100
 class AccessStore(Protocol):
     """Stores tokens and projects.
 
-    Every change takes an audit event. It is stored in the same transaction if something changes. The cost of
-    finding a token does not grow with their number. All projects are read at once, since services keep them
-    in memory.
+    Every change takes an audit event, which is stored in the same transaction if something changes. The cost
+    of finding a token does not grow with their number. All projects are read at once, since services keep
+    them in memory.
     """
 
     async def access_version(self) -> int:
@@ -34,9 +34,9 @@ class AccessStore(Protocol):
     ) -> bool:
         """Store a new token. Return False, and change nothing, if its id is in use.
 
-        Some of the tokens that ended before `purge_before` are deleted, too. If a limit is reached, the token
-        that ended first is deleted: of all tokens, or of those of the project. Raises TooManyTokens, and
-        changes nothing, if none had ended when the new one was created.
+        Some of the tokens that ended before `purge_before` are deleted, too. If the limit of all tokens, or
+        of the project's tokens, is reached, the token of these that ended first is deleted. Raises
+        TooManyTokens, and changes nothing, if no token had ended when the new one was created.
         """
         ...
 

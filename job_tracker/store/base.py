@@ -1,6 +1,7 @@
 """The protocol of a whole store, the only durable place of the state of jobs.
 
-It consists of small protocols by subject. A user of a store depends only on those that it needs.
+The protocol consists of small protocols by subject. A user of a store depends only on the small protocols
+that it needs.
 """
 
 from typing import Protocol

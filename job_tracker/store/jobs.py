@@ -49,8 +49,9 @@ class JobFilter:
 CLOCK_SLACK = timedelta(hours=1)
 """The ids of jobs are in the order of their submissions, so a search by time is a search by id.
 
-This holds as long as clocks agree. A list by time finds jobs whose times are out of order by at most this
-much, and may miss others. Without this bound, it would have to read the times of all jobs.
+Times are in the order of ids as long as clocks agree. A list by time finds jobs whose times are out of order
+by at most this much, and may miss others. Without this bound, a list by time would have to read the times of
+all jobs.
 """
 
 
@@ -166,11 +167,14 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def remains(self, limit: int) -> Sequence[Remains]:
-        """Return what at most `limit` deleted jobs have left. Each is returned until `forget_remains`."""
+        """Return the remains of at most `limit` deleted jobs.
+
+        The remains of a job are returned until `forget_remains`.
+        """
         ...
 
     async def forget_remains(self, job_ids: Sequence[int], *, term: Term | None = None) -> None:
-        """Forget these deleted jobs, since all that they had left was removed."""
+        """Forget these deleted jobs, since their remains were removed."""
         ...
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:

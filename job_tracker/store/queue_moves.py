@@ -1,7 +1,7 @@
 """Wakes the watchers of queued jobs when the queue moves.
 
-With every store and in every replica, the changes of all jobs show when the queue moves. So watchers do not
-poll, and an unchanged queue costs nothing.
+With every store, each replica sees the changes of all jobs, and so knows when the queue moves. So watchers
+need not poll, and an unchanged queue costs nothing.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ class QueueMoves:
         """Live jobs. They have left the queue already, so their changes do not move it."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
-        """Put the queued job into its `changes` whenever the queue has moved, until `leave`.
+        """Put the queued job into the watcher's `changes` whenever the queue has moved, until `leave`.
 
-        The first call puts it at once, since the queue may have moved before.
+        The first call puts the job at once, since the queue may have moved before.
         """
         if changes not in self._watched:
             if not self._watched:

@@ -30,7 +30,7 @@ _LONGEST_PAUSE = 1.0  # seconds
 _MOST_ANNOUNCED = 100
 _SHARE_OF_TIME = 0.05
 _SET_CLOCK = 1.0  # seconds
-"""If the clock differs by more seconds from the time that has passed, it was set."""
+"""If the clock and the passed time differ by more seconds, the clock was set."""
 
 
 def _ignore(job_id: int) -> None:
@@ -48,8 +48,8 @@ class _Store(JobStore, QueueView, Protocol):
 class Admitting:
     """Keeps the board, and admits jobs in passes. Many changes lead to one pass.
 
-    If a launch finds no room on this machine, the queue is closed until that launch finds room or its job
-    ends. Then jobs are admitted one at a time, as a test, until a launch finds room.
+    If a launch finds no room on this machine, no job is admitted until that launch finds room or its job
+    ends. After the end of its job, jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class Admitting:
     ) -> None:
         """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
 
-        `steady` is a clock that is never set, so it shows when `clock` was set. `on_waiting` gets the first
-        waiting jobs whose reason has changed, about once a second. `settle` makes the tracker look at a job
-        whose attempt is to be stopped.
+        `steady` is a clock that is never set, so its comparison with `clock` shows when `clock` was set.
+        About once a second, `on_waiting` gets the first waiting jobs whose reason has changed. `settle`
+        makes the tracker look at a job whose attempt is to be stopped.
         """
         self._store = store
         self._planner = planner
@@ -100,7 +100,8 @@ class Admitting:
         """Jobs that are to be read again before the next pass."""
         self._reading: set[int] = set()
         self._fresh: dict[int, Job] = {}
-        """Some of the jobs that were read for this pass. Writes notice if they have changed since."""
+        """Some of the jobs that were read for this pass. If a job has changed since then, writing it
+        fails."""
         self._without_room: set[int] = set()
         """Jobs whose launch waits for room on this machine."""
         self._has_room = True
@@ -109,7 +110,7 @@ class Admitting:
     async def run(self) -> timedelta | None:
         """Admit the jobs that can start.
 
-        Return the time at which others may start without any other change.
+        Return the next time at which other jobs may be able to start without any other change.
         """
         while True:
             if not self._is_restored:
@@ -158,8 +159,8 @@ class Admitting:
     async def verify(self) -> None:
         """Read the whole queue again soon if the board differs from it.
 
-        A missed change shows as a difference that stays. Other differences between two looks are changes that
-        have not arrived yet.
+        Only a missed change makes a lasting difference. Differences that disappear until the next look are
+        changes that had not arrived yet.
         """
         queued = (await self._store.tallies())[JobState.QUEUED].jobs
         lacking = queued - len(self._board.waiting) - len(self._changed)
@@ -168,7 +169,7 @@ class Admitting:
         self._lacking = lacking
 
     def job_changed(self, job_id: int, state: JobState) -> None:
-        """Follow a change of a job, and wake if it may let a job start."""
+        """Follow a change of a job, and make a pass soon if the change may let a job start."""
         if job_id not in self._reading and self._is_restored:
             if self._board.knows(job_id, state):
                 self._changed.discard(job_id)
@@ -204,7 +205,7 @@ class Admitting:
     def found_no_room(self, job_id: int) -> None:
         """Record that the job's launch waits for room on this machine.
 
-        Until it finds room, no other job is admitted.
+        Until the launch finds room, no other job is admitted.
         """
         self._without_room.add(job_id)
         self._has_room = False
@@ -229,7 +230,10 @@ class Admitting:
         self._wake_after(timedelta(seconds=max(0.0, self._not_before - time.monotonic())))
 
     def _now(self) -> float:
-        """Return the time for the board. If the clock was set, move the times on the board by as much."""
+        """Return the time for the board.
+
+        If the clock was set, move the times on the board by the same amount.
+        """
         now = self._clock().timestamp()
         offset = now - self._steady()
         if abs(offset - self._offset) > _SET_CLOCK:
@@ -242,7 +246,7 @@ class Admitting:
         return now
 
     async def _restore(self) -> None:
-        """Read all queued and live jobs. Those that change meanwhile are read again."""
+        """Read all queued and live jobs. Jobs that change meanwhile are read again."""
         self._board.clear(self._now())
         await self._notes.restore(self._board)
         await self._board.experience.read(self._store)
@@ -309,7 +313,7 @@ class Admitting:
     async def _preempt(self, plan: Plan) -> bool:
         """Record that attempts are to be stopped, before they are stopped.
 
-        Return whether a decision was stale.
+        Return whether one of the decisions was stale.
         """
         now = self._clock()
         moves = (self._stop_for(each, now) for each in plan.preempted)
@@ -370,8 +374,8 @@ def _is_stale(error: BaseException) -> bool:
 
 
 def _earliest_after(began: float, ended: float) -> float:
-    """Return when the next pass may begin, so that passes do not take all the time of a busy service.
+    """Return the earliest time of the next pass, so that passes do not take all the time of a busy service.
 
-    After some time without a pass, the next one is made at once.
+    After some time without a pass, the next pass may begin at once.
     """
     return ended + min(_LONGEST_PAUSE, (ended - began) / _SHARE_OF_TIME)

@@ -18,7 +18,7 @@ _EVENTS_BATCH = 500
 
 
 class _Store(JobStore, AuditStore, Protocol):
-    """The parts of a store that it uses."""
+    """The parts of a store that the cleaner uses."""
 
 
 class Cleaner:
@@ -52,7 +52,7 @@ class Cleaner:
     async def prune(self) -> None:
         """Delete jobs that ended long ago, and old audit events.
 
-        Then remove what these jobs, and those that users deleted, have left outside the store.
+        Then remove the remains of these jobs outside the store, and those of jobs that users deleted.
         """
         horizon = self._clock() - self._keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):

@@ -15,8 +15,8 @@ _SAME_SIZES = ("all_reduce", "allreduce")
 def behind(known: Mapping[int, Sequence[Collective]]) -> Mapping[int, str]:
     """Return the processes for which others wait in collective operations, each with its position.
 
-    Processes that wait for others themselves are left out, unless there are only such processes. `known` has
-    the last operations of the processes that report them.
+    A process that itself waits for others is left out, unless all found processes do. `known` has the last
+    operations of each process that reports them.
     """
     found: dict[int, str] = {}
     for group in dict.fromkeys(each.group for several in known.values() for each in several):
@@ -35,7 +35,9 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 
 
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
-    """Return the processes that are behind, or in another operation, each with that of the others."""
+    """Return the processes that are behind, or in a different operation, each with the operation of the
+    others.
+    """
     furthest = max((each for each in members.values() if each), key=lambda each: each.number)
     late = {process for process, each in members.items() if each is None or each.number < furthest.number}
     if late:

@@ -58,8 +58,8 @@ def next_step(
     `seen` is None if the backend has no such group.
 
     `launched` says whether this tracker knows that the launch of the attempt is complete. A tracker that has
-    just started relies on the stored job for that, and repeats the launch if in doubt. A group whose launch
-    was complete is never launched again, since the missing ranks may have run.
+    just started takes this from the stored job, and repeats the launch if in doubt. A group whose launch was
+    complete is never launched again, since the missing ranks may have run.
 
     `finish_grace` is the time that workers may run after their master has succeeded. `stall` is the reason
     why the attempt no longer makes progress, if one was found. `restarts_ranks` says whether a worker of an
@@ -83,7 +83,7 @@ def next_step(
     is_due = job.due_at is not None and now >= job.due_at
     match job.state:
         case JobState.QUEUED:
-            # It has no group to stop, so it ends at once.
+            # The job has no group to stop, so the job ends at once.
             return (
                 Save(job.ended(Ending(JobState.FAILED, now, _queued_too_long(job)), now))
                 if is_due
@@ -169,7 +169,7 @@ def _eviction(seen: Observation) -> Eviction | None:
 def _failed_before(seen: Observation, notice: float) -> bool:
     """Return whether a rank failed before a notice (seconds since 1970), or at an unknown time.
 
-    The time is unknown if the rank was removed at once. A notice does not cause that.
+    The time is unknown if the rank was removed at once, which a notice never causes.
     """
     return any(rank.diagnosis and (rank.ended_at or 0.0) < notice for rank in seen.ranks)
 
@@ -177,8 +177,8 @@ def _failed_before(seen: Observation, notice: float) -> bool:
 def divergence(job: Job) -> Diagnosis | None:
     """Return the diagnosis of an attempt that has reported a number which the job's policy forbids.
 
-    It follows from the stored job alone. So it is found again after a crash, and repeated reports do not
-    change it.
+    It follows from the stored job alone. So the same diagnosis is found again after a crash, and repeated
+    reports do not change it.
     """
     reported = job.progress.nonfinite if job.progress else ()
     first = next((each for each in reported if job.spec.numbers.forbids(each.metric)), None)
@@ -231,8 +231,8 @@ def _failed_after_success(
 ) -> Diagnosis | None:
     """Return the failure of a worker within `finish_grace` after its master has succeeded, if there is one.
 
-    So it makes no difference which of the two ended first. After that time, the service itself may have ended
-    the worker.
+    Such a failure counts as if the worker had failed before the master ended. Later failures do not count,
+    since the service itself may have ended the worker.
     """
     if ending.state is not JobState.SUCCEEDED or ending.at_once:
         return None

@@ -54,7 +54,7 @@ async def _look_at(access: RankAccess, group: GroupRef, rank: int) -> tuple[Outs
         return found_in(await access.execute(group, rank, command(), _MOST_BYTES))
     except TrackerError as error:
         return (Outside(f"could not be looked at: {_words(str(error))}"),)
-    except Exception as error:  # a fault of one rank must not hide the others
+    except Exception as error:  # a fault of one rank must not hide the results of others
         return (Outside(f"could not be looked at: {_words(repr(error))}"),)
 
 
@@ -79,7 +79,7 @@ def found_in(output: bytes) -> tuple[Outside, ...]:
 def processes_of(rank: int, found: Sequence[Outside], each: int, size: int) -> dict[int, Outside]:
     """Return the findings at a rank, by the number of the training process. A rank has `each` processes.
 
-    A single finding, such as an error, applies to all of them.
+    A single finding, such as an error, applies to all processes of the rank.
     """
     numbers = range(rank * each, min((rank + 1) * each, size))
     seen = list(found) if len(found) > 1 else list(found) * len(numbers)

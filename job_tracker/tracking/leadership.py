@@ -1,9 +1,10 @@
 """Leader election: one replica holds a lease in the store, and tracks only while it holds it.
 
-A term ends in one of two ways. Either the store grants the next term, and refuses all writes of this one
-from then on. Or the leader fails to renew its lease in time. Then it stops before the store lets another
-replica begin, because it counts the lease from the moment before its request. The store fences only writes to
-itself, so the tracker calls `Tenure.check` before it starts or stops a group.
+A term ends in one of two ways. In the first way, the store grants the next term; from then on, it refuses
+all writes of the earlier term. In the second way, the leader fails to renew its lease in time. The leader
+then stops before the store lets another replica begin, because it counts the lease from the moment before
+its own request. The store can refuse only writes to itself, so the tracker calls `Tenure.check` before it
+starts or stops a group.
 """
 
 import asyncio
@@ -27,10 +28,12 @@ _RETRIES = 20
 
 
 class Tenure:
-    """A term of this replica, and the time that it is certain to last by the clock of this machine."""
+    """A term of this replica, and the time until which the term certainly lasts, by the clock of this
+    machine.
+    """
 
     def __init__(self, term: Term, until: float, clock: Callable[[], float] = boot_seconds) -> None:
-        """`until` is the end of the lease unless it is renewed, in seconds of `clock`."""
+        """`until` is the end of the lease in seconds of `clock`, if the lease is not renewed."""
         self.term = term
         self.reason = "its lease could not be renewed in time"
         self._until = until
@@ -156,7 +159,7 @@ class Leadership:
                     tenure.extend(asked_at + self._seconds)
 
     async def _resign(self, tenure: Tenure) -> None:
-        """Free the lease, unless it is over, so that another replica can lead at once."""
+        """Give up the lease, unless it has expired, so that another replica can lead at once."""
         left = tenure.seconds_left
         if left <= 0:
             log.warning("%s lost leadership (term %d): %s", self._holder, tenure.term.number, tenure.reason)

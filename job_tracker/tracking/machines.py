@@ -12,7 +12,8 @@ share of the data."""
 def slow_machines(attempts: Iterable[Watched]) -> dict[str, int]:
     """Return for each slow machine the number of jobs for which it is slow: at least SEVERAL.
 
-    It is slow for a job if all of the job's processes there are slow, and a process elsewhere is not.
+    A machine is slow for a job if all of the job's processes on it are slow, and a process on another
+    machine is not.
     """
     jobs: dict[str, int] = {}
     for watched in attempts:

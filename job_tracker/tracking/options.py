@@ -22,7 +22,7 @@ class TrackerOptions:
     keep_failed_group: timedelta = timedelta(0)
     """The time that the remains of a failed attempt's group stay for inspection."""
     keep_succeeded_group: timedelta = timedelta(0)
-    """The same for an attempt that succeeded."""
+    """The time that the remains of a succeeded attempt's group stay for inspection."""
     keep_events: timedelta = timedelta(days=365)
     """The time that audit events are kept."""
     usage_half_life: timedelta = HALF_LIFE
@@ -31,7 +31,7 @@ class TrackerOptions:
     """Whether a worker of an elastic group may be restarted alone."""
     repair_period: timedelta = timedelta(seconds=30)
     workers: int = 64
-    """The number of jobs that are worked on at once."""
+    """The number of jobs on which the tracker works at once."""
 
     def keep_until(self, ending: Ending) -> datetime | None:
         """Return the time until which a group with this ending is kept; None: it is not kept."""

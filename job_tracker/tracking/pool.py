@@ -1,4 +1,7 @@
-"""The present flavors. A flavor that follows the machines of the engine has their capacity."""
+"""The present flavors.
+
+A flavor that follows the machines of the engine has the capacity of these machines.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +41,8 @@ class _Kept:
 class FollowedPool:
     """The declared queues, on the flavors with the present capacity of their machines.
 
-    It follows changes of both. While the engine does not answer, the last known machines count.
+    The pool follows changes of the queues and of the machines. While the engine does not answer, the last
+    known machines count.
     """
 
     def __init__(self, queues: _Queues, inventory: Inventory | None = None) -> None:
@@ -46,7 +50,7 @@ class FollowedPool:
         self._queues = queues
         self._inventory = inventory
         self._machines: Mapping[str, Machine] | None = None
-        """By name; None: not known yet."""
+        """The machines by name. None: they are not known yet."""
         self._number = 0
         """Grows with each change of the machines."""
         self._kept: _Kept | None = None
@@ -56,15 +60,13 @@ class FollowedPool:
 
     @property
     def tree(self) -> Tree:
-        """The queues on the flavors as they would be if all other work that can end on the machines had
-        ended.
-
-        A job that does not fit on these can never start.
+        """The queues on the largest possible flavors: with the capacity that is free after all other work on
+        the machines that can end has ended. A job that does not fit on these flavors can never start.
         """
         return self._current().best
 
     def now(self) -> Pool:
-        """Return the present flavors, and the queues. Both are the same objects until they change."""
+        """Return the present flavors, and the queues. Both results stay the same objects until a change."""
         current = self._current()
         return current.flavors, current.tree.queues
 
@@ -74,7 +76,7 @@ class FollowedPool:
 
     @contextmanager
     def calling(self, on_change: Callable[[], None]) -> Iterator[None]:
-        """Call back soon after each change of the machines, within this context."""
+        """Within this context, call `on_change` soon after each change of the machines."""
         self._callbacks.append(on_change)
         try:
             yield
@@ -82,7 +84,7 @@ class FollowedPool:
             self._callbacks.remove(on_change)
 
     async def follow(self) -> None:
-        """Follow the machines until cancelled. If they cannot be read, try again later."""
+        """Follow the machines until cancelled. If reading them fails, try again later."""
         if self._inventory is not None:
             await repeat(
                 self._follow_once,
@@ -106,7 +108,7 @@ class FollowedPool:
                 else:
                     found[change[0]] = change[1]
                 if is_complete and self._renewing is None:
-                    # Not after each change, since there may be many.
+                    # This is not done after each change, since there may be many changes.
                     self._renewing = asyncio.get_running_loop().call_later(_TOGETHER, self._renew)
 
     def _renew(self) -> None:
@@ -126,7 +128,7 @@ class FollowedPool:
         else:
             flavors = tuple(_at_present(flavor, self._machines.values()) for flavor in declared)
             best = [_at_best(flavor, self._machines.values()) for flavor in declared]
-            # If the tree is the same, it remembers which jobs fit.
+            # An unchanged tree object remembers which jobs fit.
             is_same = kept is not None and kept.tree is tree and kept.best.pool.flavors == best
             pool = replace(tree.pool, flavors=best)
             made = _Kept(

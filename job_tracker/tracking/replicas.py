@@ -35,13 +35,16 @@ class Replica:
     address: str = ""
     """The address of its API."""
     seen_at: float = 0.0
-    """When it wrote its note."""
+    """The time at which the replica wrote its note."""
     is_leading: bool = False
     store_seconds: float = 0.0
-    """The time that the store took to write its last note; 0 if that is not known."""
+    """The seconds that the store took to write the replica's last note. 0: unknown."""
 
     def is_missing(self, now: float) -> bool:
-        """Return whether it has written nothing for too long: it was killed, or it cannot reach the store."""
+        """Return whether the replica has written no note for too long.
+
+        If so, it was killed, or it cannot reach the store.
+        """
         return now - self.seen_at > _MISSING_SECONDS
 
 
@@ -66,7 +69,7 @@ class Presence:
         self._is_written = False
 
     def serve_at(self, address: str) -> None:
-        """Set the address of its API, before the first note."""
+        """Set the address of this replica's API. Call this before `run` writes the first note."""
         self._replica = replace(self._replica, address=address)
 
     def lead(self, is_leading: bool) -> None:
@@ -75,7 +78,7 @@ class Presence:
         self._changed.set()
 
     async def run(self) -> None:
-        """Write the note periodically, and remove those of replicas that have been away for a day."""
+        """Write the note periodically, and remove the notes of replicas that have been away for a day."""
         while True:
             self._changed.clear()
             try:

@@ -1,9 +1,9 @@
 """Updates a job store that was restored from a backup with the events since the backup.
 
-Since then, jobs have got ids that the restored store does not know. Its queued or running jobs may have made
-further attempts, or ended. So its records are compared with the groups that exist, before any tracker runs.
-Without this, the tracker would give the same ids again, and would fail jobs whose attempt ended since the
-backup.
+Since the backup, new jobs have got ids that the restored store does not know. Jobs that were queued or
+running at the backup may have made further attempts, or ended. So the store's records are compared with the
+existing groups before any tracker runs. Otherwise, the service would give the same ids again, and would fail
+jobs whose attempt ended after the backup.
 """
 
 from collections import defaultdict
@@ -81,9 +81,9 @@ async def catch_up(
 def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
     """Return the job's next move towards the newest attempt in `there`; None if no move is left.
 
-    `there` has the number of instances of each attempt's group. An attempt that is missing there has ended
-    since the backup, or was never launched. Another attempt follows with any retry policy, since the job
-    itself did not fail.
+    `there` has the number of instances of each existing group, by attempt. An attempt without a group has
+    ended since the backup, or was never launched. Another attempt follows with any retry policy, since the
+    job itself did not fail.
     """
     newest = max(there, default=0)
     match job.state:
@@ -92,7 +92,7 @@ def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
         case JobState.BACKOFF if newest > job.attempt:
             return job.queued_again(now)
         case JobState.LAUNCHING | JobState.RUNNING if job.ending is None and newest != job.attempt:
-            # There is no back-off: waiting would repair nothing.
+            # There is no back-off, since waiting would not help.
             return replace(job.ended(Ending(JobState.BACKOFF, now, _UNKNOWN), now), due_at=now)
     return None
 

@@ -22,7 +22,7 @@ class Sightings:
         self._on_change = on_change
         self._on_end = on_end
         self._seen: dict[int, dict[GroupRef, Observation]] = {}
-        """By job: the cost of a look at one group does not depend on their number."""
+        """The last observations by job, so that a look at one group does not cost more with more groups."""
         self._watching: asyncio.Task[None] | None = None
 
     def get(self, group: GroupRef) -> Observation | None:
@@ -30,11 +30,11 @@ class Sightings:
         return self._seen.get(group.job_id, {}).get(group)
 
     def put(self, group: GroupRef, observation: Observation) -> None:
-        """Take in what was seen of a group."""
+        """Store an observation of a group."""
         self._seen.setdefault(group.job_id, {})[group] = observation
 
     def forget(self, group: GroupRef) -> None:
-        """Forget a group that is gone."""
+        """Forget a group that no longer exists."""
         of_job = self._seen.get(group.job_id, {})
         of_job.pop(group, None)
         if not of_job:
@@ -45,11 +45,11 @@ class Sightings:
         return self._seen.get(job_id, {}).keys()
 
     async def look(self, tasks: asyncio.TaskGroup) -> set[int] | None:
-        """Look at all groups, and follow their changes from then on, as one of the tasks.
+        """Look at all groups, and follow their changes from then on in one of `tasks`.
 
-        Return the ids of their jobs; None if the tasks are ending.
+        Return the ids of the groups' jobs. None: the tasks are ending.
         """
-        # A group that is launched during the look is in neither of the two results.
+        # A group that is launched during the look is missing from both results.
         known = {group for of_job in self._seen.values() for group in of_job}
         watch = self._backend.watch()
         found = await snapshot_of(watch)

@@ -13,24 +13,22 @@ from job_tracker.tracking.collectives import behind
 STEPS_ALLOWED = 3
 """An attempt may always take this many times its longest recent step."""
 PATIENCE_SECONDS = 540.0
-"""The longest time that an attempt without a deadline may stand still if it may still go on by itself.
-
-PyTorch's default timeout of a collective operation of NCCL is ten minutes, and the processes that wait in it
-then fail. This is a minute less: enough to name the process for which they wait, before one of them seems to
-be the cause.
+"""The longest time that an attempt without a deadline may stand still while it may still go on by itself. By
+PyTorch's default, processes that wait in a collective operation of NCCL fail after ten minutes. The limit is
+a minute shorter, so that the process for which they wait is named before a waiting process fails and seems
+to be the cause.
 """
 ASIDE_SECONDS = 1800.0
 """The longest time that an attempt may stay in declared phases, or before its first steps."""
 BUSY_SECONDS = 86_400.0
 """The longest time without a step while the main thread of a process moves through the program."""
 _AFTER_STEP_SECONDS = 1.0
-"""In this time after a step, the main thread may still reach the place where it waits.
-
-This is not a sign of other work.
+"""The time after a step in which the main thread may still move to the place where it waits. Such a movement
+is not a sign of other work.
 """
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
-"""A process becomes slow when its own work takes SLOW times that of the median process, and stays slow until
-it takes less than NO_LONGER_SLOW times that."""
+"""The bounds of the time for a process's own work, relative to the median process. A process becomes slow at
+SLOW times the median, and stays slow until it is below NO_LONGER_SLOW times the median."""
 _LINE = re.compile(r":\d+ in ")
 _NUMBER = re.compile(r"^process \d+")
 _SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
@@ -40,26 +38,28 @@ _ASIDE = re.compile(
     r"/torch/(serialization\.py|_dynamo/|_inductor/|distributed/checkpoint/|jit/)|/safetensors/"
     r"|/numpy/lib/_?npyio|/jax/_src/(compiler|pjit)\.py|/orbax/|/tensorflow/python/(saved_model|checkpoint)/"
 )
-"""Files whose functions save or compile, which may take long in one place."""
+"""The files whose functions save or compile: the main thread may stay long in such a function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A time without progress of any process: `seconds`; at most `limit` are allowed."""
+    """A time of `seconds` in which no process made progress. At most `limit` seconds are allowed."""
 
     seconds: float
     limit: float
     patience: float
-    """The limit for as long as it is not proven that the attempt is stuck."""
+    """The limit in seconds that applies until it is proven that the attempt is stuck."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the attempt has made no step for longer than allowed, proven or not."""
+        """Whether the attempt has made no step for longer than allowed, even without a proof that it is
+        stuck.
+        """
         return self.seconds > self.patience
 
 
 def standstill_of(watched: Watched, now: float) -> Stall | None:
-    """Return since when an attempt has stood still, even for a moment; None if too little is known.
+    """Return the time since which an attempt has stood still, even for a moment. None: too little is known.
 
     Only an attempt whose processes report their steps, or whose job has a deadline for progress, can stall.
     """
@@ -80,7 +80,7 @@ def standstill_of(watched: Watched, now: float) -> Stall | None:
 def stall_of(watched: Watched, now: float) -> Stall | None:
     """Return the stall of an attempt; None if it makes progress, or if too little is known.
 
-    It is only a suspicion until it `is_over` or `is_proven`.
+    The stall is only a suspicion until `is_over` or `is_proven` holds.
     """
     still = standstill_of(watched, now)
     return still if still is not None and is_stall(still, watched, now) else None
@@ -98,8 +98,8 @@ def is_proven(watched: Watched) -> bool:
     """Return whether the reports prove that one process holds up the others.
 
     There are three such cases. A signal or a debugger has stopped a process. Or some processes wait for
-    others, as the kit knows, and one is elsewhere, but not in a function that saves or compiles. Or all wait
-    in collective operations, but not in the same one.
+    others, as trainer_kit reports, and one process is elsewhere, in a function that neither saves nor
+    compiles. Or all processes wait in collective operations, but not in the same operation.
     """
     if any(each.is_stopped for each in watched.outside.values()):
         return True
@@ -114,9 +114,8 @@ def is_proven(watched: Watched) -> bool:
 
 
 def _waits(signs: Signs) -> bool:
-    """Return whether a process waits for others, as the kit knows or its answer shows.
-
-    The kit does not know about collective operations that the program itself calls.
+    """Return whether a process waits for others, as trainer_kit reports or as the stacks of the process show.
+    trainer_kit does not know about collective operations that the program itself calls.
     """
     if signs.last.waiting or all(operation.done for operation in signs.collectives):
         return signs.last.waiting
@@ -124,7 +123,7 @@ def _waits(signs: Signs) -> bool:
 
 
 def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float) -> float:
-    """Return the seconds that the attempt may make no progress since it has last `moved`."""
+    """Return the seconds that the attempt may take without progress after it last `moved`."""
     longest = [each.last.longest_step for each in stepping if each.last.longest_step > 0]
     usual = statistics.median(longest) if longest else 0.0
     limit = max(watched.deadline or FLOOR_SECONDS, STEPS_ALLOWED * usual)
@@ -147,11 +146,12 @@ def silent(watched: Watched, now: float) -> set[int]:
 
 
 def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
-    """Return the processes for which the others probably wait; none if that is not known.
+    """Return the processes for which the others probably wait; none if they are unknown.
 
-    They are chosen by the first of these criteria that applies to any process: seen from outside, it is
-    stopped; it no longer answers (`quiet`); it is behind in collective operations; it has made the fewest
-    steps; it does not wait for others; its main thread is in another function than that of most others.
+    They are the processes to which the first matching criterion of this list applies: the process is stopped,
+    as seen from outside; it no longer answers (`quiet`); it is behind in collective operations; it has made
+    the fewest steps; it does not wait for others; its main thread is in another function than most main
+    threads.
     """
     signs = watched.signs
     stopped = sorted(process for process, each in watched.outside.items() if each.is_stopped)
@@ -230,7 +230,7 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
 
 
 def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int]) -> str:
-    """Return the positions of the processes, first of those that did not arrive."""
+    """Return the positions of the processes. The processes that did not arrive come first."""
     groups: dict[tuple[bool, str, str], list[int]] = {}
     for process in watched.signs.keys() | set(quiet) | watched.outside.keys():
         said, stack = _seen_of(watched, process, is_quiet=process in quiet)
@@ -257,7 +257,7 @@ def _seen_of(watched: Watched, process: int, *, is_quiet: bool) -> tuple[str, st
 
 
 def _without_number(standing: str) -> str:
-    """Leave out the number of a process, so that equal findings are shown together."""
+    """Return the finding without the number of the process, so that equal findings are shown together."""
     return _NUMBER.sub("process", standing, count=1)
 
 
@@ -283,6 +283,6 @@ def slowness(watched: Watched) -> dict[int, float]:
     }
     if len(own) < 2:
         return {}
-    # The lower median: of two processes, the slow one is compared with the other.
+    # This is the lower median, so that of two processes, the slow one is compared with the fast one.
     usual = statistics.median_low(own.values())
     return {process: seconds / usual for process, seconds in own.items()} if usual > 0 else {}

@@ -1,7 +1,7 @@
 """Runs the stops of groups, each in its own task.
 
-A stop takes as long as the grace of the processes, so the tracker's workers do not wait for it. A failed stop
-begins again after a growing pause.
+A stop may take as long as the grace of the processes, so the tracker's workers do not wait for stops. A
+failed stop begins again after a growing pause.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
-"""Admits, launches, observes and settles jobs. It alone moves jobs that are launching or running.
+"""Admits, launches, observes and settles jobs.
 
-It compares one stored job with its observed group, and takes one step (decisions.py). Events only name the
-job to look at, and a periodic look at all jobs repairs missed events. So a step that a crash has interrupted
-is simply taken again.
+Only the tracker moves jobs that are launching or running. It compares a stored job with its observed group,
+and takes one step at a time (decisions.py). Events only name the job to look at, and a periodic look at all
+jobs repairs missed events. A step that a crash has interrupted is simply taken again.
 """
 
 import asyncio
@@ -90,10 +90,11 @@ async def _nothing() -> None:
 
 
 class Tracker:
-    """Moves jobs from state to state until `run` is cancelled. Their groups then continue to run.
+    """Moves jobs from state to state until `run` is cancelled.
 
-    It writes with the term of its tenure, and checks the tenure before each call that changes something at
-    the backend: after a long pause of this process, another replica may have taken over.
+    After that, their groups continue to run. The tracker writes with the term of its tenure. It checks the
+    tenure before each call that changes something at the backend: after a long pause of this process, another
+    replica may have taken over.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Tracker:
 
         Without `models`, `has_model` of succeeded jobs stays unknown.
 
-        `resolve` completes specs that are not resolved for this backend; it raises LaunchFailed.
+        `resolve` completes specs that are not resolved for this backend, and may raise LaunchFailed.
         `before_launch` is called before each launch, when the job is stored as live. With `access`, ranks
         that stall and do not answer are looked at from outside.
         """
@@ -223,7 +224,8 @@ class Tracker:
         self._admitting.job_changed(job_id, state)
 
     async def _work(self, key: int | PeriodicTask) -> timedelta | None:
-        # It is not reset afterwards: if the work fails, the queue logs that in the same context.
+        # The context is not reset afterwards: if the work fails, the queue logs the failure in the same
+        # context.
         log_context.subject.set(None if isinstance(key, PeriodicTask) else log_context.Subject(key))
         try:
             return await self._work_on(key)
@@ -283,7 +285,10 @@ class Tracker:
         return self._options.repair_period
 
     async def _queue_back_offs(self) -> None:
-        """Queue all jobs in their back-off: if the clock was set back, the back-off would end too late."""
+        """Queue all jobs in their back-off.
+
+        Otherwise, a back-off would end too late if the clock was set back.
+        """
         before: int | None = None
         where = JobFilter(states=frozenset({JobState.BACKOFF}))
         while page := (await self._store.list_jobs(where, limit=_BACK_OFFS_BATCH, before=before)).jobs:
@@ -292,7 +297,7 @@ class Tracker:
             before = page[-1].id
 
     async def _settle(self, job_id: int) -> timedelta | None:
-        """Take steps for one job until nothing is left to do now."""
+        """Take steps for one job until no further step is due now."""
         while self._has_looked:  # before the first look, running groups would seem to be gone
             try:
                 job = await self._store.get(job_id)
@@ -305,7 +310,10 @@ class Tracker:
         return None
 
     async def _take_steps(self, job_id: int, job: Job | None) -> timedelta | None:
-        """Take steps, beginning with this version of the job. Raises StaleJob if another one was written."""
+        """Take steps, beginning with this version of the job.
+
+        Raises StaleJob if another version was written.
+        """
         while True:
             log_context.subject.set(log_context.Subject(job_id, job.attempt if job else 0))
             if job is None or not job.state.is_live or job.ending is not None:
@@ -394,10 +402,7 @@ class Tracker:
         return ended
 
     def _strays_are_gone(self, job_id: int, job: Job | None) -> bool:
-        """Return whether the job has no stray groups.
-
-        If it has some, they are being stopped when this returns.
-        """
+        """Return whether the job has no stray groups. Begin to stop the stray groups that it has."""
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
@@ -425,14 +430,14 @@ class Tracker:
     async def _save(self, before: Job, after: Job) -> Job:
         """Write the next version of a job, and queue the work that follows from it.
 
-        If the job was and stays live, the caller takes the next step itself, with the returned version.
+        If the job was live and stays live, the caller takes the next step itself, with the returned version.
         """
         is_next_step_of_caller = before.state.is_live and after.state.is_live
         try:
             saved = await self._store.update(after, term=self._tenure.term, by=self._changes)
         except StoreUnavailable:
-            # The write may have taken effect. If it has not, the caller retries after a growing pause, which
-            # the work that is queued here must not cut short.
+            # The write may have taken effect. If it has not, the caller retries after a growing pause. The
+            # work that is queued here must not cut this pause short.
             if not is_next_step_of_caller:
                 if after.state.is_live:
                     self._queue.add(after.id)

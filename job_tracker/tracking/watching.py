@@ -41,10 +41,10 @@ _SHOWN_A_SECOND = 20  # processes; so a large group is written less often
 
 
 class ProgressWatch:
-    """Watches for the tracker; only the tracker stops groups.
+    """Watches attempts for the tracker, which alone stops groups.
 
-    Its knowledge ends with the tracker's term. The next tracker learns from the next reports, so no attempt
-    is stopped because of old knowledge.
+    The watch's knowledge ends with the tracker's term. The next tracker learns from new reports, so no
+    attempt is stopped because of old knowledge.
     """
 
     def __init__(
@@ -115,18 +115,18 @@ class ProgressWatch:
         self._note_slow_machines()
 
     def follow(self, job: Job, machines: Sequence[str] = ()) -> None:
-        """Watch the attempt of a running job. Its ranks are on these machines, as far as they are known."""
+        """Watch the attempt of a running job. `machines` are the machines of the ranks, as far as known."""
         attempt = (job.id, job.attempt)
         self._groups[attempt] = job.group
         (self._held.add if HELD in job.tags else self._held.discard)(attempt)
         self._board.follow(job, machines)
 
     def stall_of(self, group: GroupRef) -> Diagnosis | None:
-        """Return why the group has stalled; None if it has not."""
+        """Return why the group has stalled. None: it has not stalled."""
         return self._stalls.get((group.job_id, group.attempt))
 
     def forgive(self, group: GroupRef) -> None:
-        """Give the group its whole time again."""
+        """Give the group the full allowed time again."""
         attempt = (group.job_id, group.attempt)
         self._go_on(attempt)
         for known, watched in self._board.watched():
@@ -143,7 +143,7 @@ class ProgressWatch:
         self._shown.pop(attempt, None)
 
     def _go_on(self, attempt: Attempt) -> None:
-        """Forget what was found out about a stall."""
+        """Forget all findings about a stall."""
         self._stalls.pop(attempt, None)
         if inspection := self._inspections.pop(attempt, None):
             inspection.cancel()

@@ -63,12 +63,10 @@ class TreeContents:
 def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) -> Iterator[bytes]:
     """Yield a tar archive of the tree with all files below `folder`, which every user may change.
 
-    `shared` are empty folders beside it in which each user may create files and remove its own.
-
-    Folders that contain `folder` are those of the engine's machine or image, and may be changed by root only.
-
-    An engine unpacks it as root, before the user of the program is known, into a place that only the program
-    sees. So the modes do not protect anything.
+    `shared` are empty folders beside `folder`, in which each user may create files and remove its own.
+    Folders that contain `folder` belong to the engine's machine or image, and may be changed by root only.
+    An engine unpacks the archive as root, before the user of the program is known. Only the program sees the
+    place, so the modes need not protect the files.
     """
     made = set()
     for file in contents.manifest.files:
@@ -95,7 +93,7 @@ def in_one_stream(contents: TreeContents, *, manifest_only: bool = False) -> Ite
 
 
 async def read_in_threads(pieces: Generator[bytes, None, None]) -> AsyncGenerator[bytes, None]:
-    """Yield what the generator yields, in messages of at least PIECE bytes. It runs in threads."""
+    """Yield the generator's output in messages of at least PIECE bytes. The generator runs in threads."""
 
     def read() -> bytes:
         found, size = [], 0

@@ -73,10 +73,11 @@ class Programs:
         clock: Callable[[], datetime] = utc_now,
         note: EventObserver = ignore_event,
     ) -> None:
-        """`refusal` says why the service runs no uploaded programs; empty: it does.
+        """`refusal` is the reason why the service runs no uploaded programs.
 
-        An upload ends if no message comes for `patience` seconds, after `most_seconds`, or after
-        `share_seconds` if another one waits for its turn. `note` gets an event of each denial.
+        Empty: it runs them. An upload ends if no message comes for `patience` seconds, or after
+        `most_seconds`. If another upload waits for its turn, it ends after `share_seconds`. `note` gets an
+        event of each denial.
         """
         self._store = store
         self._refusal = refusal
@@ -87,7 +88,7 @@ class Programs:
         self._uploads = _Uploads(most_seconds, share_seconds)
 
     async def find_tree(self, caller: Caller, tree: str) -> TreeStatus:
-        """Return which parts of a tree are stored. This counts as a use of it."""
+        """Return which parts of a tree are stored. The call counts as a use of the tree."""
         self._check(caller, "find_tree")
         await self._lookups.take(caller.key)
         try:
@@ -152,7 +153,7 @@ class Programs:
     async def use_changes(self, project: str, tree: str) -> None:
         """Use a tree of changes for a job, if it is complete. Raises InvalidField for another kind of tree.
 
-        A job runs without the text of its changes, so it may run again after that was removed.
+        A job does not need the text of its changes, so it may run again after the text was removed.
         """
         if not is_tree(tree):
             raise InvalidField(

@@ -37,7 +37,8 @@ from job_tracker.trees.manifest import FIELD, Manifest, TreeLimits, is_tree, par
 _MANY = 1_000_000
 _DISK = "storage.data_dir"
 _ANY_TREE = TreeLimits(max_bytes=1 << 60, max_files=_MANY)
-"""The limits of trees that were accepted before: the configured ones may have become lower since."""
+"""The limits for trees that are already stored: the configured limits may have become lower since the trees
+were accepted."""
 _PARTIAL_SECONDS = 24 * 3600.0
 
 
@@ -105,7 +106,10 @@ class ProjectTrees:
         """The incomplete contents."""
 
     def find(self, tree: str) -> TreeStatus:
-        """Return which parts of a tree are stored. If its manifest is, this counts as a use of the tree."""
+        """Return which parts of a tree are stored.
+
+        If its manifest is stored, the call counts as a use of the tree.
+        """
         with self._access(), self._locked():
             return self._found(tree)
 
@@ -215,7 +219,7 @@ class ProjectTrees:
             return [name for name, used_at in self._uses() if used_at < before]
 
     def touch(self, trees: Iterable[str]) -> None:
-        """Count this as a use of those of the trees that are stored."""
+        """Count this call as a use of each of the trees that is stored."""
         with self._access(), self._locked():
             for tree in trees:
                 self._touch(tree)
@@ -333,7 +337,7 @@ class ProjectTrees:
 
     @contextmanager
     def _locked(self, *, exclusive: bool = False) -> Iterator[None]:
-        """Keep removals away from all other access, even in other processes."""
+        """Exclude removals during all other access, even by other processes."""
         try:
             lock = (self._place / "lock").append()
         except FileNotFoundError:  # the project has no trees yet

@@ -22,9 +22,10 @@ _NOT_ENDED = frozenset(state for state in JobState if not state.is_terminal)
 
 
 class TreeSweeper:
-    """Removes unused trees. Those of jobs that have not ended are marked first, and are never removed.
+    """Removes unused trees.
 
-    A job that is submitted while the marks are made has used its tree just before, so that stays, too.
+    Trees of jobs that have not ended are marked first, and are never removed. A job that is submitted during
+    the marking has just used its tree, so this tree stays, too.
     """
 
     def __init__(self, jobs: JobStore, trees: TreeStore, keep: timedelta) -> None:

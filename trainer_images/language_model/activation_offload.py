@@ -1,4 +1,4 @@
-"""OFFLOAD=activations: what a forward pass saves for the backward pass is kept in the host's memory.
+"""OFFLOAD=activations: tensors that a forward pass saves for the backward pass are kept in the host's memory.
 
 S. Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
 offload the activations that CHECKPOINTING=full keeps in this way. Copies are not overlapped with computing.

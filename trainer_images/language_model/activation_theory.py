@@ -1,4 +1,5 @@
-"""Formulas for activations, in numbers per token: those that layers keep for their backward pass, and more.
+"""Formulas for the memory of activations, in numbers per token: activations that layers keep for their
+backward pass, and temporary ones.
 
 Korthikanti et al., 2022, count 34 bytes per number of the width for each layer in fp16, and 5 bytes for each
 score of each head. Here, without biases and in fp32, a layer keeps 16 vectors of the width. Attention that
@@ -74,7 +75,8 @@ def of_head(layout: Layout) -> float:
 def of_backward(layout: Layout) -> float:
     """Return the peak need of a layer's backward pass, besides the numbers that all layers keep.
 
-    It may be negative: a layer frees its numbers meanwhile, and the head has done so before.
+    The result may be negative: a layer frees its kept numbers during the pass, and the head has freed its
+    own before.
     """
     layer, width = of_layer(layout), layout.width
     freed = layer.norms / 2 + layer.products * 2 / 3  # by the feed-forward part
@@ -90,7 +92,9 @@ def of_backward(layout: Layout) -> float:
 
 
 def on_device(layout: Layout) -> float:
-    """Return the need of a layer's backward pass if everything that layers keep is on the host."""
+    """Return the need of a layer's backward pass on the device if all kept numbers of layers are on the
+    host.
+    """
     layer, width = of_layer(layout), layout.width
     if layout.recomputed_every:
         freed = layer.norms / 2 + layer.products * 2 / 3
@@ -100,7 +104,9 @@ def on_device(layout: Layout) -> float:
 
 
 def statistics(layout: Layout) -> float:
-    """Return the numbers that a layer keeps of its norms, and of the scores in the fused kernel."""
+    """Return the numbers of statistics that a layer keeps: for its norms, and for the scores in the fused
+    kernel.
+    """
     fused = 0.0 if layout.is_attention_explicit else layout.heads / layout.tensor
     return 4 / (layout.tensor if layout.sequence_parallel else 1) + fused
 
@@ -108,7 +114,7 @@ def statistics(layout: Layout) -> float:
 def offloaded(layout: Layout) -> float:
     """Return the bytes that OFFLOAD=activations copies to the host in a step, and back.
 
-    They are those of the rank that copies the most.
+    The result is for the rank that copies the most.
     """
     every = layout.recomputed_every
     divided = layout.tensor if layout.sequence_parallel else 1
@@ -127,7 +133,7 @@ def offloaded(layout: Layout) -> float:
 def layer_by_layer(layout: Layout) -> float:
     """Return the peak memory in bytes of the device with OFFLOAD=layers, with weights and gradients.
 
-    It is that of a layer or of the head, so it does not depend on the number of layers.
+    The peak is reached in one layer or in the head, so it does not depend on the number of layers.
     """
     width, layer = layout.width, of_layer(layout)
     tokens = layout.batch_size / layout.data / layout.micro_batches * layout.context

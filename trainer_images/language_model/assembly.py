@@ -38,7 +38,7 @@ class Learner:
     _mesh: Mesh
     host: Host
     _local_weights: LocalWeights | None
-    """None unless ranks average their weights."""
+    """The schedule by which ranks average their weights. None: they do not average weights."""
 
     def learn(self, batch: Batch, learning_rate: float, step: int) -> float:
         """Take one step with the batch of the whole group. Return this process's share of the mean loss.
@@ -83,7 +83,10 @@ class Learner:
         return self._passes if isinstance(self._passes, PipeDream) else None
 
     def find_gradients(self, share: Batch, position: Position) -> float | None:
-        """Compute the gradients of this process's share of a batch. Return its mean loss, if known here."""
+        """Compute the gradients of this process's share of a batch.
+
+        Return the mean loss of the share, or None if only another process knows it.
+        """
         assert not isinstance(self._passes, PipeDream)  # its gradients are of an earlier batch
         self.optimizer.zero_grad()
         return self._passes.learn(share, position)

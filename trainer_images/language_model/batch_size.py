@@ -18,7 +18,8 @@ class StepSize(NamedTuple):
 def at_step(step: int, layout: Layout) -> StepSize:
     """Return the size of step number `step`, counted from 1.
 
-    The learning rate warms up to that of BATCH_SIZE. Later, the batch grows instead of a decay of the rate.
+    The learning rate warms up to the rate for BATCH_SIZE. Later, the batch grows where otherwise the rate
+    would decay.
     """
     full = scaled(layout.lr, layout.batch_size, layout.reference_batch_size, layout.lr_scaling)
     start = 0.0 if layout.lr_scaling is RateScaling.NONE else layout.lr
@@ -30,9 +31,9 @@ def at_step(step: int, layout: Layout) -> StepSize:
 def scaled(rate: float, batch_size: int, reference: int, scaling: RateScaling) -> float:
     """Scale `rate`, which was found for batches of `reference` examples, to `batch_size`.
 
-    Linear scaling: k times the examples get k times the rate, so one step is as long as k small ones (Goyal
-    et al., arXiv:1706.02677, 2017). Square root scaling: the noise of a step stays the same (Krizhevsky,
-    arXiv:1404.5997, 2014). It also suits Adam.
+    Linear scaling: k times the examples get k times the rate, so one step is as long as k steps with small
+    batches (Goyal et al., arXiv:1706.02677, 2017). Square root scaling: the noise of a step stays the same
+    (Krizhevsky, arXiv:1404.5997, 2014). It also suits Adam.
     """
     if scaling is RateScaling.NONE:
         return rate
@@ -52,8 +53,8 @@ def warmed_up(start: float, full: float, step: int, steps: int) -> float:
 def grown(size: StepSize, times: int, growth: int, largest: int) -> StepSize:
     """Return `size` after `times` planned decays of the rate by `growth` (Smith et al., ICLR 2018).
 
-    The batch grows by this factor instead: the noise falls in the same way, with fewer steps. Once the batch
-    would exceed `largest` (0 means no limit), the rate decays.
+    The batch grows by this factor instead: the noise falls in the same way, with fewer steps. If the batch
+    would exceed `largest` (0 means no limit), the rate decays instead.
     """
     for _ in range(times):
         if largest and size.batch_size * growth > largest:

@@ -19,7 +19,7 @@ from language_model.zero import own_share
 log = logging.getLogger(__name__)
 
 COUNTED_STEP = 4
-"""The first steps of an attempt also allocate lasting objects."""
+"""The step of an attempt that is measured. Earlier steps allocate lasting objects, too."""
 
 
 @dataclass
@@ -30,7 +30,7 @@ class StepCost:
     messages: float = 0
     """The number of messages to a single process. Those within collectives do not count."""
     parameter_bytes: float = 0
-    """Memory that is held between steps, like the next two."""
+    """The memory of parameters between steps. The next two fields are memory between steps, too."""
     gradient_bytes: float = 0
     optimizer_bytes: float = 0
     peak_bytes: float = 0
@@ -43,8 +43,10 @@ class StepCost:
 
 
 def counted_step(layout: Layout) -> int:
-    """Return the step of an attempt to measure, from 1. An asynchronous pipeline must be full of versions,
-    and local weights are averaged in that step."""
+    """Return the step of an attempt to measure, from 1.
+
+    An asynchronous pipeline must be full of versions, and local weights are averaged in that step.
+    """
     in_full = max(COUNTED_STEP, 2 * layout.pipeline if layout.is_asynchronous else 0)
     return -(-in_full // layout.local_steps) * layout.local_steps
 

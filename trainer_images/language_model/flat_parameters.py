@@ -10,8 +10,8 @@ from language_model.local_part import local
 class FlatParameters:
     """The parameters of a rank's part of a model, in one vector.
 
-    They are in reverse order, since a backward pass computes the gradients of the last ones first. Of a
-    parameter that is divided among tensor ranks, the vector has the local share.
+    They are in reverse order, since a backward pass computes the gradients of the last ones first. If a
+    parameter is divided among tensor ranks, the vector has only the local share.
     """
 
     @torch.no_grad()
@@ -38,7 +38,7 @@ class FlatParameters:
         return self._places[parameter]
 
     def view(self, vector: Tensor, parameter: Tensor) -> Tensor:
-        """Return the part of a vector like this one that belongs to a parameter, in the parameter's shape."""
+        """Return the elements of a parameter in a vector of the same layout, in the parameter's shape."""
         place = self._places[parameter]
         part = vector[place.start : place.stop].view(local(parameter).shape)
         if not isinstance(parameter, DTensor):

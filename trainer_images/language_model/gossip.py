@@ -2,7 +2,7 @@
 
 X. Lian, W. Zhang, C. Zhang and J. Liu, "Asynchronous Decentralized Parallel Stochastic Gradient Descent",
 ICML 2018. As there, ranks are active (even) or passive (odd). Only active ranks ask for an average, and only
-passive ones answer, at any time. So no rank waits for another rank that waits, or for a slow gradient.
+passive ones answer, at any time. So a rank never waits for another waiting rank, or for a slow gradient.
 """
 
 import random
@@ -35,8 +35,8 @@ def passives(size: int) -> range:
 class Gossip:
     """The weights of this rank between two averages over the group.
 
-    A gradient is computed from a copy of them, while other ranks may average with them. As in the paper, it
-    is then applied to the average.
+    A gradient is computed from a copy of the weights, while other ranks may average with the weights. As in
+    the paper, the gradient is then applied to the averaged weights.
     """
 
     def __init__(self, model: nn.Module, group: dist.ProcessGroup, seed: int) -> None:

@@ -72,7 +72,7 @@ def _round(
             batch = examples.batch(place.take(share), group.device)
             gossip.read()
             loss = learner.find_gradients(batch, Position(steps[index], part * share))
-            assert loss is not None  # it is None only in a pipeline
+            assert loss is not None  # the loss is None only in a pipeline
             gossip.exchange()
             rate = sizes[index].learning_rate
             gossip.step(lambda rate=rate: learner.step_alone(rate))  # type: ignore[misc]
@@ -93,7 +93,7 @@ def _round(
 
 
 class Shares:
-    """The shares of a round. Iterate to take them; each share is taken by one rank."""
+    """The shares of a round. Iterating takes shares; each share is taken by one rank only."""
 
     def __init__(self, first_step: int, count: int) -> None:
         # The store with which the group met counts for all ranks. It needs no port of its own.

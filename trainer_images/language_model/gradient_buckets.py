@@ -40,9 +40,9 @@ class Bucket(ABC):
         return self.gradient[self.own.start - self.place.start : self.own.stop - self.place.start]
 
     def add(self, values: Tensor, start: int, scale: float) -> None:
-        """Add the given values that are in this bucket.
+        """Add those of the given values that belong to this bucket.
 
-        They are the flat vector's from element `start` on.
+        The values begin at element `start` of the flat vector.
         """
         first, last = max(start, self.place.start), min(start + len(values), self.place.stop)
         if first < last:
@@ -74,7 +74,10 @@ class Bucket(ABC):
 
 
 class ScatteredBucket(Bucket):
-    """A bucket of ZeRO-1, of which each rank gets the sum of an equal part. It is kept for the whole step."""
+    """A bucket of ZeRO-1: each rank gets the sum of an equal part of it.
+
+    Its memory is kept for the whole step.
+    """
 
     def __init__(self, place: range, group: dist.ProcessGroup, device: torch.device) -> None:
         super().__init__(place, group, device)

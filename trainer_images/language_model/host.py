@@ -1,7 +1,7 @@
-"""The memory of the host as seen from a device, and what is copied between them.
+"""The memory of the host as seen from a device, and the copies between both.
 
-A CPU has no other memory, so its device is simulated: copies are real, and each tensor counts as held by the
-device or by the host. An operation on tensors of the host gives tensors of the host, as on a real device.
+A CPU has no memory of its own, so its device is simulated: copies are real, and each tensor counts as held by
+the device or by the host. An operation on tensors of the host gives tensors of the host, as on a real device.
 """
 
 import weakref
@@ -22,7 +22,7 @@ class Host:
         self._is_simulated = device.type == "cpu"
         self._held: weakref.WeakValueDictionary[int, torch.UntypedStorage] = weakref.WeakValueDictionary()
         self.receives: bool | None = None
-        """The direction of a copy while it runs: whether the host gets it, rather than the device."""
+        """The direction of a running copy: whether it goes to the host. None: no copy is running."""
         self.bytes_in = 0
         """Bytes copied to the host."""
         self.bytes_out = 0

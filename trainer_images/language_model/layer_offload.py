@@ -93,7 +93,7 @@ class LayerByLayer:
     ) -> list[Tensor]:
         """Recompute the module and add to its gradients. Return the gradients of the inputs, on the host.
 
-        `after` has the gradients of the outputs, or computes the loss of them.
+        `after` has the gradients of the outputs, or is a function that computes the loss of the outputs.
         """
         weights = {name: weight.requires_grad_() for name, weight in self._given(module).items()}
         gradients: list[Tensor] = []

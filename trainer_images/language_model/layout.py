@@ -48,7 +48,8 @@ class Layout:
     tensor: int = 1
     """The number of ranks among which each layer is divided."""
     local_steps: int = 1
-    """The steps of a rank between two averages of all weights, for STRATEGY=averaging and gossip."""
+    """The number of steps of a rank between two averages of all weights, for STRATEGY=averaging and
+    gossip."""
     optimizer: Stepping = Stepping.ADAMW
     schedule: Schedule = Schedule.ONE_FORWARD_ONE_BACKWARD
     stages_per_rank: int = 2
@@ -76,7 +77,7 @@ class Layout:
     bucket_mb: int = 25
     """The size of the buckets of gradients that are averaged together."""
     all_reduce: Topology = Topology.LIBRARY
-    """The way in which DistributedDataParallel sums gradients."""
+    """The algorithm by which DistributedDataParallel sums gradients."""
     node_size: int = 1
     """The number of processes per node, for ALL_REDUCE=hierarchical. The default is LOCAL_WORLD_SIZE."""
     servers: int = 1
@@ -222,7 +223,7 @@ class Layout:
 
     @property
     def averages_in_pairs(self) -> bool:
-        """Whether ranks average their weights with one other at a time, too."""
+        """Whether ranks additionally average their weights in pairs."""
         return self.strategy is Strategy.GOSSIP and self.data > 1
 
     @property
@@ -370,8 +371,8 @@ def _batch_growth_fits(layout: Layout) -> None:
 def uses_ddp(layout: Layout) -> bool:
     """Return whether DistributedDataParallel averages the gradients.
 
-    It supports neither tensor parallel models nor pipelines. There, gradients are averaged after the last
-    micro-batch, and with OFFLOAD=layers, layer by layer.
+    It supports neither tensor parallel models nor pipelines. In these cases, gradients are averaged after
+    the last micro-batch or, with OFFLOAD=layers, layer by layer.
     """
     shares_whole = layout.strategy in (Strategy.DDP, Strategy.ZERO_REDUNDANCY_OPTIMIZER)
     shares_whole = shares_whole and not layout.is_layer_by_layer

@@ -1,4 +1,5 @@
-"""Local weights: each data rank steps with its own gradients, and all average their weights at times.
+"""Local weights: each data rank steps with its own gradients, and all ranks average their weights from time
+to time.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017;
 Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019. The moments of AdamW are averaged, too,

@@ -2,8 +2,8 @@
 
 Layers keep their numbers in a part, so weights have the same names everywhere. Only the initial weights are
 random. The seed of each depends on its name, so every layout starts with the same weights. There are no
-biases: the gradient of some would be zero except for rounding errors, and Adam makes a full step from any
-gradient, so layouts could not be compared.
+biases. Some biases would have a gradient of zero except for rounding errors, and Adam makes a full step even
+from a tiny gradient. So the results of different layouts could not be compared.
 """
 
 import hashlib
@@ -58,9 +58,10 @@ class Attention(nn.Module):
         return mixed
 
     def core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return what each token sees. All shapes are (examples, heads, context, width of a head).
+        """Return the output of attention for each token.
 
-        The operations one by one are those that Korthikanti et al., 2022, recompute.
+        All shapes are (examples, heads, context, width of a head). The operations one by one are those that
+        Korthikanti et al., 2022, recompute.
         """
         if not self._is_explicit:
             return functional.scaled_dot_product_attention(query, key, value, is_causal=True)

@@ -63,7 +63,7 @@ def _work(
         numbers = place.take(share * len(roles.workers)).view(-1, share)[number]
         position = Position(version + 1, share * number)
         loss = learner.find_gradients(examples.batch(numbers, group.device), position)
-        assert loss is not None  # it is None only in a pipeline
+        assert loss is not None  # the loss is None only in a pipeline
         return loss
 
     dtype = flat.weights_of(learner.model).dtype

@@ -39,8 +39,8 @@ Seconds = dict[Pass, float]
 class PassTimes:
     """The CPU seconds of the passes of this process, in the order of their start.
 
-    The time of a pass is the least in all steps. Other processes can only add to it: they empty caches, and
-    on a virtual machine they may take the processor unseen.
+    The time of a pass is its shortest time in all steps, since other processes can only make it longer: they
+    displace data from caches, and on a virtual machine they may take the processor unnoticed.
     """
 
     def __init__(self, layout: Layout) -> None:

@@ -5,8 +5,8 @@ follow each other through the stages. In the steady state, a stage alternates be
 backward pass (1F1B), and steps after each backward pass.
 
 Stage i of k has k-i batches in flight, so the gradient that it applies is from its weights k-1-i steps ago.
-Its weights from that time are kept (weight stashing), so that both passes of a batch use the same ones.
-Stages do not agree on versions (the paper's vertical sync is optional, and off by default).
+The stage keeps its weights from that time (weight stashing), so that both passes of a batch use the same
+weights. Stages do not agree on versions (the paper's vertical sync is optional, and off by default).
 """
 
 import math

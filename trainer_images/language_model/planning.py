@@ -74,8 +74,7 @@ class Choice:
 
     @property
     def slowdown(self) -> float:
-        """The time of a step relative to its work, with recomputation and waiting, but without the
-        network."""
+        """The time of a step relative to its work, with recomputation and waiting, without the network."""
         return (1 + self.recomputed) / (1 - self.bubble)
 
     def fits(self, device: float) -> bool:
@@ -106,10 +105,10 @@ def plan(
     batch: Annotated[int, typer.Option(help="Examples per step of the group.", min=1, max=1_000_000)] = 16,
     precision: Annotated[str, typer.Option(help="Format of the passes: fp32, bf16 or fp16.")] = "fp32",
 ) -> tuple[list[Choice], Choice | None]:
-    """This is the planner of the algorithm language-model. The first column has parameters for `trainctl
-    submit`.
+    """This is the planner of the algorithm language-model.
 
-    The best choice is first: the least time lost to waiting and recomputation, then the least traffic.
+    The first column has parameters for `trainctl submit`. The best choice is first: the least time lost to
+    waiting and recomputation, then the least traffic.
     """
     if precision not in set(Precision):
         raise ValueError(f"--precision must be one of {', '.join(Precision)}, but is {precision!r}")
@@ -142,7 +141,7 @@ def choices(model: Layout, ranks: int, device: float) -> list[Choice]:
     """Find all layouts of `model` on `ranks` ranks that fit devices of `device` bytes, the best first.
 
     The best layout loses the least time to waiting and recomputation, then has the least traffic, then the
-    simplest strategy. Of layouts that differ only in measures to save memory, only the best is returned.
+    simplest strategy. If layouts differ only in measures to save memory, only the best of them is returned.
     """
     found: dict[tuple[object, ...], Choice] = {}
     for layout in _layouts(model, ranks):

@@ -1,4 +1,4 @@
-"""The loop of a parameter server or its standby. The leading one reports and saves for the group."""
+"""The loop of a parameter server or its standby. The leading server reports and saves for the group."""
 
 import logging
 import math
@@ -58,7 +58,7 @@ class ServingLoop:
                 stack.enter_context(ending_with_leader())
             steps, self._place.taken = start_of(self._group, run, self._place)
             self._begin(steps)
-            # A leader that ends on SIGTERM has saved. It takes all others along.
+            # A leader that ends on SIGTERM has saved a checkpoint. All other processes end with it.
             stack.push(lambda kind, *_: self._mailbox.leave() if kind is Terminated else None)
             for update in serve(self._replica, self._mailbox):
                 examples = examples_of(update.number, self._layout)
@@ -163,7 +163,7 @@ class ServingLoop:
         }
 
     def _traffic(self, updates: int) -> dict[str, float]:
-        """Return the mean bytes of an update that the busiest server has sent and received."""
+        """Return the bytes of the busiest server, sent and received, per update."""
         assert self._replica.leader is not None
         sent, received = max(self._replica.leader.traffic.values(), key=sum)
         return {"server_sent_bytes": sent / updates, "server_received_bytes": received / updates}

@@ -22,7 +22,9 @@ MEGABYTE = 2**20
 
 
 class _State(dict[Tensor, dict[str, Any]]):
-    """The state of shares. Of the state of a parameter, torch.distributed.checkpoint reads only the names."""
+    """The state of the optimizer for shares of parameters. torch.distributed.checkpoint reads only the names
+    of a parameter's values.
+    """
 
     def __missing__(self, _: Tensor) -> dict[str, Any]:
         return dict.fromkeys(("step", *MOMENTS))

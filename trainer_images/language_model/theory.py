@@ -46,8 +46,9 @@ def parameters(layout: Layout) -> int:
 def memory(layout: Layout) -> Memory:
     """Return the memory of a rank for the model and its training.
 
-    These are the gradients that the optimizer steps; see `gathered` for those of a backward pass. fully_shard
-    frees the gathered parameters, so with it a rank holds only its share of them between steps.
+    The gradients are those with which the optimizer steps; for the gradients of a backward pass, see
+    `gathered`. fully_shard frees the gathered parameters, so with it a rank holds only its share of them
+    between steps.
     """
     own = max(_of_rank(layout)) * FLOAT
     if layout.is_asynchronous:
@@ -119,7 +120,7 @@ def pipeline_bytes(layout: Layout) -> float:
 def pipeline_messages(layout: Layout) -> float:
     """Return the messages that a rank sends per step, on average: activations and their gradients.
 
-    The stages of PipeDream send as many as others do for one micro-batch.
+    The stages of PipeDream send as many messages as other pipelines send for one micro-batch.
     """
     return 2 * (layout.stages - 1) * layout.micro_batches / layout.pipeline
 
@@ -239,9 +240,10 @@ def gathered(layout: Layout) -> float:
 
 
 def recomputed(layout: Layout) -> float:
-    """Return the recomputed multiplications as a share of a step's. A forward pass has a third of a step's.
+    """Return the recomputed multiplications as a share of a step's.
 
-    PyTorch recomputes a layer only as far as the backward pass needs it, so without its last product.
+    A forward pass has a third of a step's multiplications. PyTorch recomputes a layer only as far as the
+    backward pass needs it, so the layer's last product is not recomputed.
     """
     if layout.checkpointing == "keep_products":
         return 0.02  # norms and sums have no multiplications, but take time

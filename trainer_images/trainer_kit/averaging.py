@@ -29,13 +29,14 @@ class Averaging:
     """The parameters of the averaging."""
 
     bucket_mb: int | None = None
-    """The size in MiB of gradients that are averaged together. None: 25, but 1 for the first ones."""
+    """The size in MiB of a bucket of gradients, which are averaged together. None: 25, but 1 for the first
+    bucket."""
     compression: Compression = Compression.NONE
     powersgd_rank: int = 1
     powersgd_start: int = 2
     """The number of steps before PowerSGD compresses. PyTorch requires two or more."""
     seed: int = 0
-    """Of PowerSGD's first factors, which must be equal in all processes."""
+    """The seed of PowerSGD's first factors, which must be equal in all processes."""
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -53,9 +54,9 @@ class Averaging:
 def sent_bytes(shapes: Iterable[Iterable[int]], ranks: int, averaging: Averaging) -> float:
     """Return the bytes that each of `ranks` processes sends in a step, by formula, after PowerSGD's start.
 
-    `shapes` are those of the trained parameters, in fp32. A sum of S bytes is sent as in a ring: 2(n-1)/n S
-    bytes, which is the least possible (Patarasuk and Yuan, 2009). PowerSGD sends r (n + m) numbers for a
-    matrix of n x m, if that at least halves them.
+    `shapes` are the shapes of the trained parameters, which are in fp32. A sum of S bytes is sent as in a
+    ring: 2(n-1)/n S bytes, which is the least possible (Patarasuk and Yuan, 2009). For a matrix of n x m,
+    PowerSGD sends r (n + m) numbers instead, if these are at most half as many.
     """
     numbers = sum(_numbers(shape, averaging) for shape in shapes)
     width = 2 if averaging.compression in (Compression.FP16, Compression.BF16) else 4

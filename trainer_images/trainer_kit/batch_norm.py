@@ -1,4 +1,5 @@
-"""Batch normalization with the statistics of the whole group: 4 ranks with 16 examples are one with 64.
+"""Batch normalization with the statistics of the whole group: 4 ranks with 16 examples each give the same
+statistics as one rank with 64.
 
     model = batch_norm.over_group(ResNet())
     replica = group.wrap(model)

@@ -1,10 +1,11 @@
-"""Contrastive learning over a group: the negatives of an example come from all ranks, not from its own only.
+"""Contrastive learning over a group: the negatives of an example come from all ranks, not only from the
+example's own rank.
 
     loss = contrast.info_nce(encode(views), encode(other_views))
 
-With n ranks of b examples, each query has n x b - 1 negatives. The gradients are those of one process with
-all examples: the parts of other ranks' losses that depend on this rank's keys come back (Chen et al., SimCLR,
-ICML 2020).
+With n ranks of b examples, each query has n x b - 1 negatives. The gradients equal those of one process with
+all examples: each rank gets back the gradients of other ranks' losses with respect to its keys (Chen et al.,
+SimCLR, ICML 2020).
 
 With a queue, the negatives are keys of earlier steps, from an encoder that follows slowly (He et al., MoCo,
 CVPR 2020):
@@ -37,13 +38,15 @@ def gathered(rows: Tensor) -> Tensor:
 def info_nce(
     queries: Tensor, keys: Tensor, negatives: Tensor | None = None, *, temperature: float = 0.1
 ) -> Tensor:
-    """Return the mean loss of this rank's queries, of shape (rows, width). Each belongs to its row of `keys`.
+    """Return the mean loss of this rank's queries, of shape (rows, width).
 
-    Without `negatives`, the negatives of a query are all other keys of all ranks. `negatives`, of shape (any,
-    width), replace them: they get no gradients, and nothing is exchanged. Rows are normalized first.
+    The positive of each query is the same row of `keys`. Without `negatives`, the negatives of a query are
+    all other keys of all ranks. `negatives`, of shape (any, width), replace them: they get no gradients, and
+    nothing is exchanged. Rows are normalized first.
 
-    If each rank takes the gradients of this loss, and `group.wrap` averages them, they are those of one
-    process. Raises ValueError for shapes that differ, and for a temperature that is not positive.
+    If each rank computes the gradients of this loss, and `group.wrap` averages them, they equal the gradients
+    of one process with all examples. Raises ValueError for shapes that differ, and for a temperature that is
+    not positive.
     """
     if queries.shape != keys.shape or queries.dim() != 2:
         raise ValueError(
@@ -67,7 +70,7 @@ class Queue(nn.Module):
     """The newest keys of all ranks, the same in all of them. A checkpoint of this module has them."""
 
     def __init__(self, size: int, width: int) -> None:
-        """Begin with `size` random keys, the same in all ranks if their seeds are."""
+        """Begin with `size` random keys. They are the same in all ranks if the ranks have the same seed."""
         super().__init__()
         self.register_buffer("_keys", functional.normalize(torch.randn(size, width), dim=1))
         self.register_buffer("_place", torch.zeros((), dtype=torch.long))

@@ -14,7 +14,7 @@ from trainer_kit import storage
 
 VERSION_LENGTH = 16
 HASHES = "SHA256SUMS"
-"""The file with the hashes of the others, as sha256sum writes it."""
+"""The file with the hashes of the other files, in the format of sha256sum."""
 
 
 class DatasetVersion(NamedTuple):

@@ -96,7 +96,7 @@ class LowRank(_Hook):
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Restore the state that this rank has saved. Return whether it fits: same size, buckets and rank.
 
-        If it does not, PowerSGD begins anew, in all processes alike.
+        If it does not fit, PowerSGD begins anew in all processes.
         """
         if state.get("fits") != self._fits():
             return False
@@ -123,7 +123,7 @@ def low_rank_of(model: nn.Module) -> LowRank | None:
 
 
 def count(size: int) -> None:
-    """Count the all-reduce of `size` bytes: each process sends 2(n-1)/n times as many.
+    """Count the all-reduce of `size` bytes, in which each process sends 2(n-1)/n times `size` bytes.
 
     This is the least possible, and the amount that a ring sends (Patarasuk and Yuan, 2009).
     """

@@ -60,13 +60,13 @@ class Group:
     def wrap(self, model: nn.Module, averaging: Averaging | None = None, **options: Any) -> nn.Module:
         """Wrap `model` so that every backward pass averages its gradients over the group.
 
-        A backward pass that has computed its gradients waits for those of others. This time counts as waiting
-        (`steps`), except on GPUs, where the pass does not wait for them.
+        After a process has computed its gradients, the backward pass waits for the gradients of other
+        processes. This time counts as waiting (`steps`), except on GPUs, where the pass does not wait.
 
         The parameters remain those of `model`: save that, not the wrapper. `averaging` has the size of
         buckets and the compression, by default those of the environment (BUCKET_MB, GRADIENT_COMPRESSION).
-        `options` are those of DistributedDataParallel. It warns about batch normalization with the statistics
-        of one rank. Raises ParameterError.
+        `options` are those of DistributedDataParallel. Logs a warning if the model has batch normalization
+        with the statistics of one rank. Raises ParameterError.
         """
         averaging = averaging or Averaging.from_environment()
         if self.size == 1:

@@ -286,7 +286,7 @@ def _connect(address: str, token: str, ca: str = "") -> Send:
 
 
 def _roots(ca: str) -> bytes | None:
-    """Return the authorities as PEM; None: those that gRPC trusts by itself."""
+    """Return the authorities as PEM. None: the authorities that gRPC trusts by default."""
     if ca == _SYSTEM_ROOTS:
         return None
     return ca.encode() if ca.startswith(_PEM) else Path(ca).read_bytes()

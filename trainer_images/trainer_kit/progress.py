@@ -19,8 +19,8 @@ _MOST_PROCESSES = 100_000
 class Reporter:
     """Collects progress and passes it to a sink. A step is also a sign of life of this process (`steps`).
 
-    The series `step_seconds` and `waiting_seconds` are about this process, the master. They begin once it has
-    waited for others.
+    The series `step_seconds` and `waiting_seconds` are about this process, the master. Both series begin
+    once this process has waited for others.
     """
 
     def __init__(self, sink: Sink, of_leader: Sink | None = None) -> None:
@@ -44,8 +44,8 @@ class Reporter:
     ) -> None:
         """Report new values. A metric may be NaN or infinite: the service shows it.
 
-        `examples` is the number of examples of all ranks in this step. With the step's time, it gives
-        `examples_per_second`.
+        `examples` is the number of examples of all ranks in this step. Divided by the step's time, it
+        becomes `examples_per_second`.
         """
         if step is not None:
             steps.OF_PROCESS.step(step)

@@ -46,7 +46,7 @@ class Sink(Protocol):
     """Takes reports. A failure to send them must not affect the training."""
 
     def progress(self, known: Progress, fresh: Mapping[str, float]) -> None:
-        """Take all progress that is known, and the metrics that are new in this report."""
+        """Take the whole known progress, and the metrics that are new in this report."""
         ...
 
     def artifact(self, artifact: Artifact) -> None:

@@ -26,8 +26,9 @@ def place() -> int:
 def of_all_threads() -> str:
     """Return the stacks of all threads except the calling one, the main thread first, innermost call last.
 
-    They have at most MOST_THREADS threads and MOST_CHARACTERS characters. Each rank may have its own working
-    folder. So files below it are named relative to it, and the stacks of ranks at the same place are equal.
+    The text has at most MOST_THREADS threads and MOST_CHARACTERS characters. Each rank may have its own
+    working folder. So files in the working folder are named relative to it, and ranks at the same place have
+    equal stacks.
     """
     folder = _working_folder()
     names = {thread.ident: thread.name for thread in threading.enumerate()}

@@ -34,8 +34,8 @@ class Standing:
     """The median of the last steps, once there are enough of them. Phases other than training are left
     out."""
     waiting_seconds: float
-    """The part of it in which the process waited for others: `step_seconds` minus the median of its own
-    work."""
+    """The part of `step_seconds` in which the process waited for others: `step_seconds` minus the median
+    time of its own work."""
     waiting: bool
     phase: str
     moved_ago: float
@@ -117,8 +117,8 @@ class Steps:
     def seen_at(self, place: int) -> None:
         """Record the place of the main thread, as a number.
 
-        The thread that reads the signs looks each second. The main thread may have come there right after the
-        last look, or after a step since then.
+        The thread that reads the signs looks each second. The main thread may have arrived at the place
+        right after the last look, or after a later step.
         """
         now = self._clock()
         if place != self._place:

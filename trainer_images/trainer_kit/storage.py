@@ -14,8 +14,9 @@ from trainer_kit.errors import StorageError
 
 def locate(uri: str) -> tuple[AbstractFileSystem, str]:
     """Return the file system of `uri`, and the path on it without a trailing slash."""
-    # It imports the libraries of the file system. Some draw random numbers then (aiobotocore did,
-    # with httpx), and a seeded training would have others than with a plain folder.
+    # This call imports the libraries of the file system. Some libraries draw random numbers at their import
+    # (aiobotocore did, with httpx). A seeded training would then get other random numbers than with a plain
+    # folder.
     state = random.getstate()
     try:
         filesystem, path = fsspec.url_to_fs(uri)

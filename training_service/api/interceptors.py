@@ -34,7 +34,8 @@ _LONGEST_REQUEST_ID = 64
 # Parsing blocks the event loop, and a map with many small entries is slow. Admission allows far less.
 _LARGEST_REQUEST = 4 * MAX_PARAMETER_BYTES
 LARGEST_MESSAGE = 2 * _LARGEST_REQUEST
-"""Bytes. Above _LARGEST_REQUEST, so that a request that is slightly too large gets a clear error."""
+"""The largest message in bytes. It is larger than _LARGEST_REQUEST, so that a request that is slightly too
+large gets a clear error."""
 # An error message is a percent-encoded header, and clients accept 8 KiB of headers. With more, they get
 # neither the message nor the code.
 _LONGEST_MESSAGE = 2048
@@ -197,9 +198,9 @@ class CallInterceptor:
 class _Wrapping:
     """Adds the wrapped handlers of services to a server.
 
-    Neither interceptors of gRPC nor methods that are registered one by one are used: both cost time with each
-    call. The first make grpc.aio look for the handler in coroutines, and the others make it wait for one task
-    per method. Together, they take a quarter of the time of an empty call.
+    gRPC's own interceptors and methods that are registered one by one are not used, since both cost time
+    with each call. With interceptors, grpc.aio looks for the handler in coroutines. With registered methods,
+    it waits for one task per method. Both together take a quarter of the time of an empty call.
     """
 
     def __init__(self, server: grpc.aio.Server, wrap: Callable[[str, _Handler], _Handler]) -> None:
@@ -216,7 +217,10 @@ class _Wrapping:
 
 
 class _Supervision:
-    """One call from its start to its end. It must be fast, since every call uses it."""
+    """The supervision of one call from its start to its end.
+
+    This code must be fast, since every call uses it.
+    """
 
     __slots__ = (
         *("_context", "_identity", "_message", "_method", "_retry_after", "_started", "_token"),
@@ -247,7 +251,10 @@ class _Supervision:
             self.is_beyond_rate = isinstance(error, RateExceeded)
 
     async def abort(self) -> NoReturn:
-        """End the call with its error and the request id. The log has its line by then."""
+        """End the call with its error and the request id.
+
+        Before that, the call's line is written to the log.
+        """
         message = self._message
         metadata: tuple[tuple[str, str | bytes], ...] = ((REQUEST_ID_HEADER, self._identity),)
         if self._retry_after is not None:

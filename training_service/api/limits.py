@@ -9,7 +9,7 @@ from job_tracker.domain.errors import RateExceeded
 
 
 class CallLimits:
-    """Counts the calls of each caller, and refuses those beyond the limits. Each call uses it."""
+    """Counts the calls of each caller, and refuses calls beyond the limits. Each call passes through it."""
 
     def __init__(self, rates: Mapping[CallKind, Rate | None] | None = None) -> None:
         """Kinds without a rate have no limit."""

@@ -128,7 +128,7 @@ def report_of(message: pb.ReportRequest) -> Report:
 
 
 def _has_content(message: pb.ReportRequest) -> bool:
-    """Return whether the message says anything about the attempt, besides where its process stands."""
+    """Return whether the message has any content besides the position of its process."""
     return bool(message.metrics or message.artifacts or any(message.HasField(name) for name in COUNTS))  # type: ignore[arg-type]
 
 

@@ -20,9 +20,9 @@ _SUPERVISOR = "_schedule_rpc_coro"
 class Places:
     """Places for large responses, each taken before a response is built and freed once the response is sent.
 
-    One caller has at most `for_one` of them. While no other call waits for a place, a client may pause as
-    long as it likes. If calls wait, those that have held a place for `seconds` are ended, the oldest first.
-    Their clients get CANCELLED, after which our clients reconnect.
+    One caller has at most `for_one` places. If no other call waits for a place, a client may pause for any
+    time. If calls wait, calls that have held a place for `seconds` are ended, the oldest first. Their
+    clients get CANCELLED, after which our clients reconnect.
     """
 
     def __init__(self, places: int, for_one: int, seconds: float) -> None:
@@ -80,8 +80,8 @@ def end_calls(handlers: Collection[asyncio.Task[Any]]) -> None:
     """End calls while they send: their clients get CANCELLED, and gRPC frees the messages.
 
     Cancelling only the handler is not enough: gRPC would keep the message and the call as long as the client
-    stays connected. A second task of gRPC waits for the client to disconnect. It must be cancelled, too. It
-    can only be found by the variables of its coroutine.
+    stays connected. A second task of gRPC waits for the client to disconnect, and must be cancelled, too.
+    This task can only be found by the variables of its coroutine.
     """
     unfound = set(handlers)
     for task in asyncio.all_tasks():

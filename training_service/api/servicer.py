@@ -29,7 +29,8 @@ KNOWS_CANCELLED = "x-knows-cancelled"
 _LISTS_MADE, _LISTS_SENT, _LISTS_OF_ONE = 2, 16, 12
 # Bytes. A smaller message needs no place: it takes less memory than the call itself.
 _LARGE = 8 * 1024
-# While it is sent, a status of a large job takes 0.2 MB, a piece of a log 0.3 MB, and a piece of a file 1 MB.
+# While they are sent, the status of a large job takes 0.2 MB, a piece of a log 0.3 MB, and a piece of a
+# file 1 MB.
 _SENT, _OF_ONE = 64, 48
 # The metrics of a job take 50 MB at most until they have been read.
 _METRICS_SENT, _METRICS_OF_ONE = 4, 3

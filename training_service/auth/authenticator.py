@@ -36,9 +36,9 @@ class Authenticator(Protocol):
     """Identifies callers."""
 
     async def authenticate(self, metadata: Pairs, address: str, peer: Peer) -> tuple[Caller, Identity | None]:
-        """Return the caller, and the identity of its client certificate if the certificate identified it.
-
-        Raises NotAllowed, with a message that quotes nothing that the caller sent, and StoreUnavailable.
+        """Return the caller, and the identity of its client certificate if the certificate identified the
+        caller. Raises StoreUnavailable, and NotAllowed with a message that does not quote values from the
+        caller.
         """
         ...
 
@@ -47,7 +47,7 @@ class Authenticator(Protocol):
 
 
 class Proofs:
-    """Asks for a token, or else for a client certificate. The first one that was sent counts."""
+    """Identifies callers by a token, or by a client certificate if no token was sent."""
 
     def __init__(self, callers: Callers, identify: Identify | None, *, is_open: bool) -> None:
         """`identify` is None without client certificates. `is_open`: callers with neither are operators."""
@@ -111,7 +111,7 @@ class NotingRefusals:
 
 
 def refusal_of(error: NotAllowed, address: str, at: datetime) -> AuditEvent:
-    """Return the event of a call from this address whose caller could not be identified."""
+    """Return the audit event of a call from this address whose caller could not be identified."""
     return AuditEvent(
         at=at,
         action=AUTHENTICATE,

@@ -17,7 +17,7 @@ from training_service.auth.live import Live
 from training_service.auth.pem_files import PemFile
 
 _FLIGHTS = 4
-"""More than a handshake has."""
+"""The largest number of flights. A handshake has fewer."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class ServerTls:
     client_ca: bytes | None = None
     """The authorities of client certificates, as PEM; None if none are accepted."""
     client_ca_expires_at: datetime | None = None
-    """The time at which the first of these authorities expires, of those that have not expired yet."""
+    """The earliest time at which one of these authorities expires. Already expired authorities do not
+    count."""
 
     @property
     def expires_at(self) -> datetime:
@@ -115,7 +116,7 @@ def _fetcher(
 ) -> Callable[[], grpc.ServerCertificateConfiguration | None]:
     """Return a function that gRPC calls for each connection, in its own threads.
 
-    It returns None if nothing has changed.
+    The returned function returns None if the certificates have not changed since its last call.
     """
     used = live.get()
 
@@ -159,9 +160,10 @@ def _pem(certificates: Iterable[x509.Certificate]) -> str:
 
 
 def why_untrusted(tls: ServerTls, authorities: str | None, host: str) -> str | None:
-    """Return why a client with these authorities refuses the server at this host; None if it accepts it.
+    """Return why a client with these authorities refuses the server at this host.
 
-    Without `authorities`, the client trusts those of this machine. The handshake is made in memory.
+    None: the client accepts the server. Without `authorities`, the client trusts the authorities of this
+    machine. The handshake is made in memory.
     """
     context = ssl.create_default_context(cadata=authorities)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as gRPC does

@@ -67,10 +67,10 @@ class Access:
     ) -> CreateTokenResponse:
         """Create a token, and return it with its text, which the service does not keep.
 
-        With a `project`, the token is valid in that project alone, with the `role`. Without one, it has the
-        roles that `name` has as a member of projects, or with `operator`, all rights. It expires after
-        `lifetime`; None: never. This is not retried: after Unavailable, a token may exist whose text is
-        lost.
+        With a `project`, the token is valid in that project alone, with the `role`. Without a project, the
+        token has the roles that `name` has as a member of projects or, with `operator`, all rights. The
+        token expires after `lifetime`. None: never. The call is not retried: after Unavailable, a token may
+        exist whose text is lost.
         """
         request = encoded(lambda: CreateTokenRequest(name=name, project=project, role=role))
         if lifetime is not None:
@@ -80,7 +80,7 @@ class Access:
         return self._answer_of(self._stub.CreateToken, request)
 
     def tokens(self, project: str = "") -> Iterator[Token]:
-        """Yield the tokens of a project, or all for operators, by id."""
+        """Yield the tokens of a project by id. Without a project, operators get all tokens."""
         request = encoded(lambda: ListTokensRequest(project=project, page_size=1000))
         while True:
             page = self._answer_of(self._stub.ListTokens, request)
@@ -118,7 +118,7 @@ class Access:
         self._answer_of(self._stub.DeleteProject, request)
 
     def set_member(self, project: str, member: str, role: Role.ValueType) -> Project:
-        """Give a caller a role in a project, in place of the one that it has."""
+        """Give a caller a role in a project, which replaces an earlier role."""
         request = encoded(lambda: SetMemberRequest(project=project, member=member, role=role))
         return self._answer_of(self._stub.SetMember, request)
 
@@ -135,7 +135,7 @@ class Access:
     def rotate_report_key(self) -> ReportKey:
         """Make a new key of report tokens. Live attempts keep the key that they have.
 
-        This is not retried: after Unavailable, there may be a new key, which does no harm.
+        The call is not retried: after Unavailable, there may be a new key, which does no harm.
         """
         return self._answer_of(self._stub.RotateReportKey, RotateReportKeyRequest())
 
@@ -156,7 +156,7 @@ class Access:
         until: datetime | None = None,
         page_size: int = 1000,
     ) -> Iterator[AuditEvent]:
-        """Yield audit events of a project, or all for operators, newest first.
+        """Yield audit events of a project, newest first. Without a project, operators get all events.
 
         `caller` is the name of their caller. `since` and `until` are times with a time zone.
         """

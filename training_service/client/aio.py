@@ -53,13 +53,15 @@ class AsyncTrainingClient(AsyncJobReader):
     TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, and ~/.config/training-service/client.toml (see
     docs/security.md). The files are read once: a client that outlives its certificate has to be created anew.
 
-    `token` proves who is calling, or the first line of the file `token_file`. Their defaults are the
-    environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, and what `trainctl login`
-    stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
-    machine. `access` has the operations on tokens and projects, `catalog` those on algorithms and datasets.
+    `token`, or the first line of the file `token_file`, proves who is calling. Their defaults are the
+    environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, and the token that
+    `trainctl login` stored. Files and variables are read again for each call. A token is sent only over TLS,
+    or to this machine. `access` has the operations on tokens and projects, `catalog` those on algorithms and
+    datasets.
 
     If the service does not answer, a call is retried for about 3 s with growing pauses. A call that a limit
-    refuses is repeated when the service says, within `timeout`, or `patience` for streams.
+    refuses is repeated at the time that the service names, within `timeout`, or within `patience` for
+    streams.
 
     Every method raises TrainingServiceError (see `training_service.client.errors`). Methods that return an
     iterator raise it during the iteration.
@@ -117,12 +119,12 @@ class AsyncTrainingClient(AsyncJobReader):
 
         `dataset_version` is the version's hash. Leave out both for an algorithm that needs no dataset.
         `instances` is the number of processes that train together (the parameter PARALLEL_INSTANCES).
-        `pod_options` apply to each of them on Kubernetes. `retry_policy` lists the failures that are followed
-        by another attempt. `deadlines` bound the time for waiting, starting and running. `number_policy` says
-        whether an attempt fails when it reports NaN or infinity. `tags` are words by which `list` finds the
-        job. `queue` is where it waits, and `priority` the class of its priority there; `expected` is how long
-        an attempt takes, and `flavor` the kind of machine on which it runs. Omitted options get the service's
-        defaults.
+        `pod_options` apply to each of them on Kubernetes. `retry_policy` lists the failures that are
+        followed by another attempt. `deadlines` bound the time for waiting, starting and running.
+        `number_policy` says whether an attempt fails when it reports NaN or infinity. `tags` are words by
+        which `list` finds the job. `queue` is the queue in which the job waits, and `priority` the class of
+        its priority there. `expected` is the run time of an attempt, and `flavor` the kind of machine on
+        which the job runs. Omitted options get the service's defaults.
 
         Every request carries a request key, by default a new one, so the retries of this call queue one job.
         To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
@@ -260,10 +262,10 @@ class AsyncTrainingClient(AsyncJobReader):
     ) -> int:
         """Queue a job with the same request as another, and return its id. The job's project stays.
 
-        `parameters` are those with another value, None leaves a value as it is. Values that the other job
-        had by default stay as they were, even if the defaults have changed. `command` replaces that of an
-        uploaded program, and `environment` has those of its variables that get another value. For
-        `request_key` see `submit`.
+        `parameters` are the parameters that get another value; None leaves a value as it is. Values that the
+        other job had by default stay as they were, even if the defaults have changed. `command` replaces the
+        command of an uploaded program, and `environment` has the program's variables that get another value.
+        For `request_key` see `submit`.
 
         Raises as `submit` does, and NotFound if there is no such job.
         """

@@ -26,8 +26,8 @@ async def answer_of(
 ) -> T:
     """Return the answer to a request. `metadata` gives the metadata of each try.
 
-    If a limit refuses the call, it waits as the service says and repeats it, all within `timeout`, which is
-    in seconds. Raises TrainingServiceError.
+    If a limit refuses the call, this waits for the time that the service names, and repeats the call. All of
+    this happens within `timeout` seconds. Raises TrainingServiceError.
     """
     retry, left = LimitRetry(timeout), timeout
     while True:

@@ -36,8 +36,8 @@ T = TypeVar("T")
 class AsyncCatalog:
     """Lists and declares algorithms, datasets and queues. It is the `catalog` of an AsyncTrainingClient.
 
-    A `project` is the only one that has what is declared; empty, all have it. Every method raises
-    TrainingServiceError; NotAllowed if the caller's role does not allow the call.
+    With a `project`, only this project can use the declared entry. Without one, all projects can use it.
+    Every method raises TrainingServiceError; NotAllowed if the caller's role does not allow the call.
     """
 
     def __init__(
@@ -49,7 +49,10 @@ class AsyncCatalog:
         self._timeout = timeout
 
     async def algorithms(self, project: str = "", name: str = "") -> AsyncIterator[Algorithm]:
-        """Yield the algorithms of a project, or of the default project, by name; or only one."""
+        """Yield the algorithms of a project, or of the default project, by name.
+
+        With `name`, yield only this one.
+        """
         request = encoded(lambda: ListAlgorithmsRequest(project=project, name=name, page_size=1000))
         while True:
             page = await self._answer_of(self._stub.ListAlgorithms, request)
@@ -60,7 +63,10 @@ class AsyncCatalog:
             request.page_token = page.next_page_token
 
     async def datasets(self, project: str = "", name: str = "") -> AsyncIterator[Dataset]:
-        """Yield the datasets of a project, or of the default project, by id; or only one."""
+        """Yield the datasets of a project, or of the default project, by id.
+
+        With an id, yield only this one.
+        """
         request = encoded(lambda: ListDatasetsRequest(project=project, name=name, page_size=1000))
         while True:
             page = await self._answer_of(self._stub.ListDatasets, request)
@@ -102,9 +108,10 @@ class AsyncCatalog:
         await self._answer_of(self._stub.RemoveDataset, request)
 
     async def queues(self, project: str = "", name: str = "") -> AsyncIterator[Queue]:
-        """Yield the queues that jobs of a project may use, with their parents, by name; or only one.
+        """Yield the queues that jobs of a project may use, with their parents, by name.
 
-        Without a project, it is the default project; for operators, these are all queues.
+        With `name`, yield only this one. Without a project, the default project counts; operators then get
+        all queues.
         """
         request = encoded(lambda: ListQueuesRequest(project=project, name=name, page_size=1000))
         while True:

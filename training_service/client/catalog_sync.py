@@ -36,8 +36,8 @@ T = TypeVar("T")
 class Catalog:
     """Lists and declares algorithms, datasets and queues. It is the `catalog` of a TrainingClient.
 
-    A `project` is the only one that has what is declared; empty, all have it. Every method raises
-    TrainingServiceError; NotAllowed if the caller's role does not allow the call.
+    With a `project`, only this project can use the declared entry. Without one, all projects can use it.
+    Every method raises TrainingServiceError; NotAllowed if the caller's role does not allow the call.
     """
 
     def __init__(self, channel: grpc.Channel, address: str, credentials: Credentials, timeout: float) -> None:
@@ -47,7 +47,10 @@ class Catalog:
         self._timeout = timeout
 
     def algorithms(self, project: str = "", name: str = "") -> Iterator[Algorithm]:
-        """Yield the algorithms of a project, or of the default project, by name; or only one."""
+        """Yield the algorithms of a project, or of the default project, by name.
+
+        With `name`, yield only this one.
+        """
         request = encoded(lambda: ListAlgorithmsRequest(project=project, name=name, page_size=1000))
         while True:
             page = self._answer_of(self._stub.ListAlgorithms, request)
@@ -57,7 +60,10 @@ class Catalog:
             request.page_token = page.next_page_token
 
     def datasets(self, project: str = "", name: str = "") -> Iterator[Dataset]:
-        """Yield the datasets of a project, or of the default project, by id; or only one."""
+        """Yield the datasets of a project, or of the default project, by id.
+
+        With an id, yield only this one.
+        """
         request = encoded(lambda: ListDatasetsRequest(project=project, name=name, page_size=1000))
         while True:
             page = self._answer_of(self._stub.ListDatasets, request)
@@ -96,9 +102,10 @@ class Catalog:
         self._answer_of(self._stub.RemoveDataset, request)
 
     def queues(self, project: str = "", name: str = "") -> Iterator[Queue]:
-        """Yield the queues that jobs of a project may use, with their parents, by name; or only one.
+        """Yield the queues that jobs of a project may use, with their parents, by name.
 
-        Without a project, it is the default project; for operators, these are all queues.
+        With `name`, yield only this one. Without a project, the default project counts; operators then get
+        all queues.
         """
         request = encoded(lambda: ListQueuesRequest(project=project, name=name, page_size=1000))
         while True:

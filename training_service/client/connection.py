@@ -1,6 +1,6 @@
 """The address of the service, and the encryption of connections to it.
 
-Each value is the first one given of: argument, environment variable, configuration file.
+For each value, the first given source counts: argument, environment variable, configuration file.
 """
 
 import os
@@ -82,8 +82,8 @@ def connection(
 ) -> Connection:
     """Find the connection. Raises InvalidRequest if the configuration file cannot be used.
 
-    The file is `training-service/client.toml` in XDG_CONFIG_HOME, or in `~/.config` without it. Its values
-    for TLS belong to its address, so they are not used for another one.
+    The file is `training-service/client.toml` in XDG_CONFIG_HOME, or in `~/.config` without it. The file's
+    values for TLS belong to the file's address, so they are not used for another address.
     """
     file = _configured()
     configured = file.get("address", DEFAULT_ADDRESS)
@@ -97,7 +97,9 @@ def connection(
 
 
 def project_or_default(project: str | None) -> str:
-    """Return the given project, or that of TRAINING_PROJECT, or "": the service's default for the caller."""
+    """Return the given project, or else the project in TRAINING_PROJECT, or else "": the caller's default
+    project.
+    """
     return os.environ.get(PROJECT_VARIABLE, "") if project is None else project
 
 

@@ -1,9 +1,9 @@
 """The token that calls carry, and its sources.
 
-It is the first one given of: argument, TRAINING_SERVICE_TOKEN, the file in TRAINING_SERVICE_TOKEN_FILE, the
-credentials that `trainctl login` stored, and the operator's token of a service on this machine. The last is
-only for clients without a certificate. The token is read again for each call, so a replaced token counts at
-once.
+The first given source counts: argument, TRAINING_SERVICE_TOKEN, the file in TRAINING_SERVICE_TOKEN_FILE, the
+credentials that `trainctl login` stored, and the operator's token of a service on this machine. The
+operator's token is only for clients without a certificate. The token is read again for each call, so a
+replaced token counts at once.
 """
 
 import ipaddress
@@ -156,7 +156,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _operator_token(address: str) -> str | None:
-    """Return the token that a service of this user on this machine wrote, if it is that of the address."""
+    """Return the token that a service of this user on this machine wrote, if this service has the address."""
     if not is_loopback(address):
         return None
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

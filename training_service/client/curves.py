@@ -100,7 +100,9 @@ def smoothed(found: MetricSeries, weight: float) -> MetricSeries:
 
 
 def _without_repeated_steps(points: Iterable[MetricPoint]) -> list[MetricPoint]:
-    """Keep the later of repeated steps: an attempt that resumes from a checkpoint repeats some."""
+    """If a step was repeated, keep the later point: an attempt that resumes from a checkpoint repeats some
+    steps.
+    """
     kept: list[MetricPoint] = []
     for point in points:
         while kept and kept[-1].attempt < point.attempt and kept[-1].step >= point.step:

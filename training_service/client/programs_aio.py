@@ -43,9 +43,9 @@ class AsyncPrograms:
     async def upload(self, files: WorkingTree, on_progress: OnProgress | None, project: Metadata) -> None:
         """Send the files that the service lacks.
 
-        If the connection breaks, this connects again, and sends nothing twice that has arrived. It raises
-        Unavailable if the service does not answer the first call for about 3 s, or a later one for about
-        20 s: it may have to start again. Raises InvalidRequest if a file has changed meanwhile.
+        If the connection breaks, this connects again, and sends nothing twice that has arrived. Raises
+        Unavailable if the service does not answer the first call for about 3 s, or a later call for about 20
+        s, in which the service may start again. Raises InvalidRequest if a file has changed meanwhile.
         """
         sending, retry, is_reached = Sending(files, on_progress), StreamRetry(_UPLOAD_SECONDS), False
         while True:
@@ -71,7 +71,10 @@ class AsyncPrograms:
             await asyncio.sleep(pause)
 
     async def upload_changes(self, revision: Revision, project: Metadata) -> ProgramChanges:
-        """Upload the changes of a revision as a tree of their own. Return what a request says about them."""
+        """Upload the changes of a revision as a tree of their own.
+
+        Return the part of a request that describes the changes.
+        """
         with TemporaryDirectory() as folder:
             (Path(folder) / CHANGES).write_bytes(revision.changes)
             tree = read_folder(folder)

@@ -94,12 +94,10 @@ class AsyncJobReader:
         """Yield jobs, newest first, optionally filtered by status, name prefix, algorithm and submitter.
 
         `since` (inclusive) and `until` (exclusive) bound the time of submission; times without a time zone
-        are local times. With `mine`, these are the caller's own jobs. A job has all of the `tags`. With
-        `before_job`, these are jobs with lower ids.
-
-        These are jobs of the client's project, or with `all_projects` of every project in which the caller
-        has a role. They are fetched page by page, each page when the iteration reaches it. A `page_size` of 0
-        leaves the size to the service.
+        are local times. With `mine`, only the caller's own jobs are listed. Only jobs with all of the `tags`
+        are listed and, with `before_job`, only jobs with lower ids. The jobs are from the client's project
+        or, with `all_projects`, from every project in which the caller has a role. They are fetched page by
+        page, each page when the iteration reaches it. A `page_size` of 0 leaves the size to the service.
         """
         request = requests.jobs(
             statuses,
@@ -162,7 +160,7 @@ class AsyncJobReader:
         """Yield the output of one rank, or of all ranks with `all_ranks`, in chunks of whole lines.
 
         `rank` 0 is the master. With `all_ranks`, lines are ordered by time, and each chunk names its rank.
-        `attempt` 0 is the last attempt, and with `follow` also the attempts after it; each chunk names its
+        `attempt` 0 is the last attempt and, with `follow`, the attempts after it. Each chunk names its
         attempt. `follow` waits for further output, even of a job that has not started, until the job or the
         given attempt ends. `tail_lines` starts with that many last lines of each rank. `since` starts with
         the output after that time. `timestamps` puts the time before each line.
@@ -223,11 +221,11 @@ class AsyncJobReader:
         return await self._answer_of(self._stub.ExplainTraining, requests.why(job_id))
 
     async def queue(self, queue: str = "", *, limit: int = 1000) -> GetQueueResponse:
-        """Return the queue as it stands: what each queue uses, and at most `limit` waiting jobs.
+        """Return the present queue: the use by each queue, and at most `limit` waiting jobs.
 
-        These are jobs of the client's project; without one, of every project in which the caller has a role.
-        With `queue`, they are those of one queue. The first answer has the queues, and `next_page_token` is
-        set if more jobs wait.
+        The jobs are from the client's project; without one, from every project in which the caller has a
+        role. With `queue`, they are from one queue only. The first answer has the queues, and
+        `next_page_token` is set if more jobs wait.
         """
         request = requests.queue(self.project, queue, min(limit, 1000))
         found = await self._answer_of(self._stub.GetQueue, request)
@@ -242,7 +240,7 @@ class AsyncJobReader:
     async def queue_snapshot(self, project: str = "") -> GetQueueSnapshotResponse:
         """Return the queue as the scheduler sees it. Jobs that the caller may not see have no ids.
 
-        Without a `project`, the caller's default project says whether it may.
+        Without a `project`, the caller's role in its default project decides whether the call is allowed.
         """
         return await self._answer_of(self._stub.GetQueueSnapshot, requests.queue_snapshot(project))
 
@@ -293,7 +291,7 @@ class AsyncJobReader:
             await asyncio.sleep(pause)
 
     def _metadata(self, more: Metadata = ()) -> Metadata:
-        """Return the metadata of a call, with the token of this moment."""
+        """Return the metadata of a call, with the present token."""
         return (*self._credentials.metadata(), *more)
 
     async def _answer_of(self, call: Callable[..., Awaitable[T]], request: Message, more: Metadata = ()) -> T:
@@ -304,7 +302,7 @@ class AsyncJobReader:
     ) -> AsyncGenerator[Any, None]:
         """Yield the messages of the stream that `begin` opens; retry it until its first message.
 
-        If a limit refuses it, it is tried for `seconds`; None: for `patience`.
+        If a limit refuses the stream, it is tried again for `seconds`. None: for `patience`.
         """
         retry = StreamRetry(self._patience if seconds is None else seconds)
         while True:

@@ -11,9 +11,8 @@ from training_service.client.requests import INSTANCES_PARAMETER
 
 
 def words_of(request: TrainRequest, project: str) -> tuple[list[str], list[str]]:
-    """Return the words of `submit` or `run` with its options, and the parts that have no option.
-
-    The job is submitted to the project; empty: to the caller's default project.
+    """Return the words of `submit` or `run` with its options, and the parts of the request that have no
+    option. The job is submitted to `project`. Empty: to the caller's default project.
     """
     job, program = request.metadata, request.program
     words = ["run", "--tree", program.tree] if request.HasField("program") else ["submit", job.algorithm]

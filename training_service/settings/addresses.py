@@ -38,7 +38,8 @@ def host_of(address: str) -> str:
 def is_loopback(address: str) -> bool:
     """Return whether only this machine can reach HOST:PORT.
 
-    The only possible name is `localhost`, if it resolves to loopback addresses. Other names may change.
+    Of all host names, only `localhost` counts, if it resolves to loopback addresses. Other names may resolve
+    to other addresses later.
     """
     host = host_of(address)
     if host.lower() == "localhost":

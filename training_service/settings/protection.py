@@ -26,7 +26,7 @@ def is_authenticated(settings: Settings) -> bool:
 def is_open(settings: Settings) -> bool:
     """Return whether callers without a token or a certificate are operators.
 
-    The address of a caller does not count: with a proxy on this machine, everyone comes from loopback.
+    The address of a caller does not count: with a proxy on this machine, all callers come from loopback.
     """
     server = settings.server
     return settings.auth.loopback == "open" and (server.insecure or is_loopback(server.address))
@@ -35,7 +35,8 @@ def is_open(settings: Settings) -> bool:
 def is_web_open(settings: Settings) -> bool:
     """Return whether visitors of the dashboard without a token are operators.
 
-    It asks for no client certificates. So if the API requires them, the dashboard requires tokens.
+    The dashboard asks for no client certificates. So if the API requires certificates, the dashboard
+    requires tokens.
     """
     return is_open(settings) and settings.server.tls.client_certificates != "required"
 

@@ -1,8 +1,8 @@
 """Writes metrics as event files, which TensorBoard reads.
 
-Such a file is a row of records: the length, its checksum, the message, its checksum. A message is an `Event`
-of tensorflow/core/util/event.proto, of which only scalars are written. The checksum is a CRC-32C that is
-rotated (tensorflow/core/lib/hash/crc32c.h, "Mask").
+An event file is a sequence of records. Each record has a length, the checksum of the length, a message, and
+the checksum of the message. A message is an `Event` of tensorflow/core/util/event.proto, of which only
+scalars are written. The checksum is a CRC-32C that is rotated (tensorflow/core/lib/hash/crc32c.h, "Mask").
 """
 
 import math
@@ -27,7 +27,7 @@ Row = tuple[int, float, str, float]
 def event_files(run: str, series: Iterable[MetricSeries]) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield the path and the content of a file for each attempt: a run of its own in TensorBoard.
 
-    So the steps that an attempt has repeated are not mixed with those of the attempt before it.
+    So steps that an attempt has repeated are not mixed with the steps of the attempt before.
     """
     rows: dict[int, list[Row]] = {}
     for each in series:
@@ -65,7 +65,7 @@ def masked(content: bytes) -> int:
 
 
 def crc32c(content: bytes) -> int:
-    """Return the CRC-32C (Castagnoli). The standard library has only that of another polynomial."""
+    """Return the CRC-32C (Castagnoli). The standard library has only a CRC-32 of another polynomial."""
     checksum, table = 0xFFFFFFFF, _TABLE
     for byte in content:
         checksum = table[(checksum ^ byte) & 0xFF] ^ checksum >> 8

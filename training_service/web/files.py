@@ -1,4 +1,4 @@
-"""The files that pages load. They are part of the service, and come from nowhere else."""
+"""The files that pages load. All of them are part of the service."""
 
 import gzip
 import hashlib

@@ -35,7 +35,10 @@ class Wanted:
     size: int = PAGE
 
     def where(self, caller: Caller) -> JobFilter:
-        """Return the filter for the operation; without a project, all of the caller. Raises InvalidField."""
+        """Return the filter for the operation.
+
+        Without a project, it is for all projects of the caller. Raises InvalidField.
+        """
         texts = self.texts
         return JobFilter(
             frozenset(self.states),

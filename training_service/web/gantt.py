@@ -13,7 +13,7 @@ from training_service.web.showing import duration
 
 MOST_LANES: Final = 40
 _LEAST_PAST, _MOST_PAST = 0.03, 0.25
-"""The time before now that the picture shows, as a part of that after it."""
+"""The smallest and the largest time before now in the picture, as a part of the time after now."""
 _SHORTEST: Final = 60.0
 _LONGEST: Final = 14 * 86_400.0
 """Seconds after now that the picture shows."""
@@ -27,7 +27,7 @@ class Bar:
     left: float
     width: float
     kind: str
-    """running, expected, reserved, or unknown: the end is not known."""
+    """The kind of the bar: running, expected, reserved, or unknown if the end is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class Lane:
     instances: int
     bars: Sequence[Bar]
     text: str
-    """When it runs, in words."""
+    """The time at which the job runs, in words."""
     at: datetime
-    """When it began, or is to begin."""
+    """The time at which the job began, or is to begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Gantt:
     lanes: Sequence[Lane]
     ticks: Sequence[Tick]
     now: float
-    """Its place in percent."""
+    """The place of the present time, in percent of the width."""
     hidden: int
-    """Jobs that are left out, since there are too many."""
+    """The number of jobs that are left out, since there are too many."""
     without: int
-    """Waiting jobs that have no reserved start yet."""
+    """The number of waiting jobs that have no reserved start yet."""
 
 
 @dataclass(frozen=True, slots=True)

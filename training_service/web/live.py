@@ -38,7 +38,10 @@ class LivePages:
         self._closing = False
 
     def response(self, events: AsyncGenerator[str | bytes, None], ends_at: float = math.inf) -> Response:
-        """Return the answer with a stream of events until this Unix time. Raises LimitExceeded."""
+        """Return the answer with a stream of events, which ends at the Unix time `until`.
+
+        Raises LimitExceeded.
+        """
         if self._open >= self._most:
             raise LimitExceeded(
                 f"{self._open} pages are kept up to date, which is the limit (web.streams); close some",
@@ -55,7 +58,7 @@ class LivePages:
             waiting.reschedule(asyncio.get_running_loop().time())
 
     async def wait(self, awaited: Awaitable[T], seconds: float = _QUIET_SECONDS) -> T | None:
-        """Return the result, or None after this time. Raises Closing when the service stops."""
+        """Return the result, or None if it does not come in time. Raises Closing when the service stops."""
         try:
             async with asyncio.timeout(0 if self._closing else seconds) as waiting:
                 self._waiting.add(waiting)

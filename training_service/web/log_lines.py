@@ -1,4 +1,4 @@
-"""Lines of logs as pages show them, and which part of a log a page wants."""
+"""Lines of logs as pages show them, and the part of a log that a page asks for."""
 
 import re
 from collections import deque
@@ -17,7 +17,7 @@ from job_tracker.logs.writing import time_at
 LINES: Final = 1000
 MOST_LINES: Final = 20_000
 _MOST_BYTES: Final = 2 << 20
-"""Text of one page."""
+"""The largest size of the text of one page."""
 _MOST_SEARCHED: Final = 64 << 20
 """Bytes that one search looks at."""
 _LONGEST_LINE: Final = 10_000
@@ -27,7 +27,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A printed line, its rank, and the time of its record, which is its place in the log."""
+    """A printed line, its rank, and the time of its record. The time is the line's position in the log."""
 
     time: str
     rank: int
@@ -39,9 +39,9 @@ class Part:
     """The part of a log that a page shows."""
 
     rank: int | None
-    """None: all ranks."""
+    """The rank. None: all ranks."""
     attempt: int
-    """0: the last one."""
+    """The number of the attempt. 0: the last attempt."""
     lines: int = LINES
     at: str = ""
     """The time of the first line; "start"; empty: the last lines."""
@@ -100,9 +100,9 @@ class Read:
     position: str
     """The position after the last piece; empty if nothing was read."""
     goes_on: bool
-    """Whether more follows that was not read."""
+    """Whether the log has further lines that were not read."""
     is_cut: bool = False
-    """Whether lines before these were left out, since they are too many bytes."""
+    """Whether earlier lines were left out, since the text is limited to a number of bytes."""
 
 
 async def read(pieces: AsyncGenerator[LogPiece, None], part: Part) -> Read:
@@ -129,7 +129,10 @@ async def read(pieces: AsyncGenerator[LogPiece, None], part: Part) -> Read:
 
 
 def lines_of(piece: LogPiece) -> Iterator[Line]:
-    """Return the lines of a piece. A line that has several records is shown once, at the first one."""
+    """Return the lines of a piece.
+
+    A line that consists of several records is shown once, at its first record.
+    """
     began, parts = b"", list[bytes]()
     for record in records.records_of(piece.records):
         began = began or record[: records.TIME]
@@ -144,7 +147,10 @@ def lines_of(piece: LogPiece) -> Iterator[Line]:
 
 
 def shown(text: str) -> str:
-    """Return a line without escapes of terminals. Of a bar that overwrites itself, the last version stays."""
+    """Return a line without escapes of terminals.
+
+    If a progress bar overwrites its line, only the last version stays.
+    """
     text = _ESCAPES.sub("", text.rstrip("\r\n"))
     text = text.rpartition("\r")[2] if "\r" in text else text
     text = _CONTROLS.sub("\ufffd", text)

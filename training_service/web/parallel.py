@@ -1,4 +1,6 @@
-"""Jobs that differ in parameters as parallel coordinates: an axis for each, and the last one a metric."""
+"""Jobs that differ in parameters, as parallel coordinates: an axis for each parameter, and a last axis for a
+metric.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -45,7 +47,7 @@ class Line:
     job: Job
     points: str
     shade: int
-    """1 to 5: the higher the metric, the larger. 0: the job has none."""
+    """The shade, from 1 to 5: a higher metric has a higher shade. 0: the job has no value of the metric."""
     label: str
 
 
@@ -73,11 +75,14 @@ class Parallel:
     axes: Sequence[Axis]
     lines: Sequence[Line]
     rows: Sequence[Row]
-    """In the order of the results, the highest first; those without one last."""
+    """The rows in the order of their results, the highest first. Rows without a result come last."""
 
 
 def parallel_of(jobs: Sequence[Job], metric: str = "") -> Parallel:
-    """Return the picture of some jobs. Without a metric, use a common one, or one that most jobs have."""
+    """Return the picture of some jobs.
+
+    Without `metric`, use one of the usual metrics of quality, or else a metric that most jobs have.
+    """
     parameters = {job.id: _parameters(job) for job in jobs}
     names = _differing(parameters.values())
     metrics = _metrics(jobs)
@@ -162,7 +167,7 @@ def _number(text: str) -> float | None:
 
 
 def _metrics(jobs: Sequence[Job]) -> list[str]:
-    """Return the metrics, those of most jobs first."""
+    """Return the metrics. Metrics that more jobs have come first."""
     counts: dict[str, int] = {}
     for job in jobs:
         for name in job.progress.metrics if job.progress else ():

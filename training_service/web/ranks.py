@@ -14,17 +14,17 @@ _FIRST: Final = {Phase.FAILED: 0, Phase.PENDING: 1, Phase.RUNNING: 2, Phase.STOP
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """A rank, and where it stands."""
+    """A rank with its position."""
 
     status: RankStatus
     role: str
     node: str
     pace: RankPace | None
-    """That of its slowest process; None if it reports none."""
+    """The pace of the rank's slowest process. None: the rank reports no pace."""
 
     @property
     def is_slow(self) -> bool:
-        """Return whether it holds up the others."""
+        """Return whether the rank holds up the others."""
         return self.pace is not None and self.pace.slowness > 0
 
 
@@ -58,7 +58,7 @@ def ranks_of(job: Job) -> Ranks:
 
 
 def _paces(job: Job) -> Mapping[int, RankPace]:
-    """Return the pace of each rank: of its process with the fewest steps."""
+    """Return the pace of each rank, taken from the rank's process with the fewest steps."""
     processes = job.allocated_group.trainers.processes
     found: dict[int, RankPace] = {}
     for pace in job.progress.ranks if job.progress else ():

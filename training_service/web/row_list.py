@@ -1,4 +1,4 @@
-"""A list of jobs as a stream of events: once all rows, and then those that change, come or go."""
+"""A list of jobs as a stream of events: first all rows, then the rows that change, come or go."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
@@ -20,7 +20,10 @@ class RowList:
         """The digest of a version, and the event after it."""
 
     def event_after(self, before: "RowList | None") -> bytes:
-        """Return the event for a browser that shows `before`; None: it shows another list, or none."""
+        """Return the event for a browser that shows the version `before`.
+
+        None: the browser shows another list, or none.
+        """
         wanted = before.digest if before is not None else ""
         if self._after[0] != wanted or not self._after[1]:
             self._after = (wanted, self._made_after(before).event)
@@ -41,7 +44,7 @@ def whole(rows: Mapping[int, str]) -> str:
 
 
 def _changes(before: Mapping[int, str], after: Mapping[int, str]) -> Iterator[str]:
-    """Yield what htmx does one after the other. A new row is put behind the row above it."""
+    """Yield the changes that htmx makes one after the other. A new row is put behind the row above it."""
     for job_id in before.keys() - after.keys():
         yield f'<template><tr id="row-{job_id}" hx-swap-oob="delete"></tr></template>\n'
     above = "afterbegin:#rows"

@@ -66,7 +66,7 @@ class WebServer:
         self._is_started = True
 
     async def stop(self) -> None:
-        """Take no new requests, and give those that run time to finish. May be repeated."""
+        """Take no new requests, and give running requests time to finish. The call may be repeated."""
         if self._is_started:
             self._is_started = False
             await self._server.shutdown(sockets=[self._socket])
@@ -98,7 +98,8 @@ class _Protocol(H11Protocol):
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens at this address. Raises OSError if it cannot."""
     family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    # With the protocol: without it, asyncio leaves Nagle's algorithm on, and each answer waits for 40 ms.
+    # The socket names the protocol TCP. Without it, asyncio does not switch off Nagle's algorithm, and each
+    # answer waits for 40 ms.
     made = socket.socket(family, kind, protocol)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

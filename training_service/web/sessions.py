@@ -22,7 +22,7 @@ class Session:
     """A browser's session. It has no secret: the signature proves that the service made it."""
 
     id: str
-    """Random, and another one after each login."""
+    """A random id, which is new after each login."""
     ends_at: float
     """Unix time."""
     credential: str = ""
@@ -34,8 +34,9 @@ class Session:
 class Sessions:
     """Makes and reads cookies, and the proofs of forms.
 
-    The key is derived from the current key of report tokens, which all replicas know. So its rotation ends
-    all sessions. Training processes cannot derive it: they have tokens, and no key.
+    The key is derived from the current key of report tokens, which all replicas know. So a rotation of the
+    key of report tokens ends all sessions. Training processes cannot derive the key of sessions: they have
+    tokens, but not the key of report tokens.
     """
 
     def __init__(
@@ -63,7 +64,10 @@ class Sessions:
         return f"{content}.{self._signed('cookie', content)}"
 
     def read(self, cookie: str) -> Session | None:
-        """Return the session of a cookie; None if it is forged, of another key, or has ended."""
+        """Return the session of a cookie.
+
+        None: the cookie is forged or made with another key, or the session has ended.
+        """
         content, _, signature = cookie.partition(".")
         if len(cookie) > _LONGEST or not cookie.isascii():
             return None

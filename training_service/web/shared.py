@@ -1,4 +1,7 @@
-"""Parts of pages that several viewers watch: made once for all viewers with the same rights and filter."""
+"""Parts of pages that several viewers watch.
+
+A part is made once for all viewers with the same rights and filter.
+"""
 
 import asyncio
 import hashlib
@@ -39,7 +42,10 @@ class _Making:
 
 
 class SharedParts:
-    """Makes parts of pages. Those who ask for the same one at about the same time get the same object."""
+    """Makes parts of pages.
+
+    Callers that ask for the same part at about the same time get the same object.
+    """
 
     def __init__(self, pause: float = SHORTEST_PAUSE) -> None:
         """`pause` is the number of seconds from one version of a part to the next one, at least."""
@@ -49,8 +55,8 @@ class SharedParts:
     async def made(self, key: Hashable, since: float, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return a version that was begun at `since`, a time of the event loop, or later.
 
-        Raises what `make` does. Callers with the same `key` must have the same `make`. It goes on if one of
-        them is cancelled.
+        Raises what `make` does. Callers with the same `key` must have the same `make`. The work goes on if
+        one of these callers is cancelled.
         """
         loop = asyncio.get_running_loop()
         while True:
@@ -76,7 +82,8 @@ class SharedParts:
         making = _Making(loop.time(), task)
 
         def done(_: "asyncio.Task[Any]") -> None:
-            # Not the time in which the machine does other work: on a busy one, all versions would come late.
+            # The time in which the machine does other work does not count. Otherwise, all versions would
+            # come late on a busy machine.
             took = min(loop.time() - making.begun, time.process_time() - busy)
             making.next_at = making.begun + min(max(self._pause, _PAUSE_TIMES * took), _LONGEST_PAUSE)
             loop.call_later(_LONGEST_PAUSE, forget)
@@ -92,18 +99,21 @@ class SharedParts:
 def version(name: str, text: str, digest: str = "") -> Version:
     """Return the version of a part with this text, sent as the event `name`.
 
-    The digest is its id: a browser that connects again says what it shows. It is that of the text, unless
-    the text is only what has changed.
+    The digest is the id of the version: a browser that connects again sends the id that it shows. It is the
+    digest of the text, unless the text has only the changes.
     """
     digest = digest or digest_of(text)
     return Version(f"id: {digest}\n{streams.event(name, text)}".encode(), digest)
 
 
 def digest_of(text: str) -> str:
-    """Return what tells one text from another."""
+    """Return the digest that identifies a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def rights_of(caller: Caller) -> Hashable:
-    """Return what decides which jobs a caller sees. Callers with the same rights see the same parts."""
+    """Return the rights that decide which jobs a caller sees.
+
+    Callers with the same rights see the same parts.
+    """
     return frozenset(caller.roles.items()), caller.default_project

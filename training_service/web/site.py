@@ -1,4 +1,4 @@
-"""The dashboard as an application: its addresses, and what happens around each page."""
+"""The dashboard as an application: its addresses, and the common steps around each page."""
 
 import logging
 import random
@@ -54,7 +54,7 @@ class Page:
     view: View
     calls: tuple[str, ...] = ()
     is_form: bool = False
-    """Whether it is the target of a form, which needs the proof of its session."""
+    """Whether the page is the target of a form. Such a request needs the proof of its session."""
     is_public: bool = False
     """Whether it needs no caller."""
 
@@ -102,7 +102,7 @@ class _Site:
         self._observe_refusal = observe_refusal
 
     def endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
-        """Return the view with everything around it: caller, limits, proof, errors, log and metrics."""
+        """Return the view with the common steps around it: caller, limits, proof, errors, log and metrics."""
 
         async def answer(request: Request) -> Response:
             started = time.perf_counter()
@@ -119,8 +119,8 @@ class _Site:
             code, message = grpc.StatusCode.CANCELLED, ""
             is_link = found is None and not page.is_form and _is_from_elsewhere(request)
             try:
-                # A browser holds the cookie back if a link of another site leads here. A page of ours that
-                # loads itself again gets it.
+                # The browser sends no cookie if a link of another site leads here. If a page of the
+                # dashboard loads itself again, the browser sends the cookie.
                 response = (
                     HTMLResponse(render("again.html")) if is_link else await self._answer(page, visit, found)
                 )

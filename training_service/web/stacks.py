@@ -22,7 +22,10 @@ class Standing:
 
 
 def standings_of(failure: Diagnosis | None) -> Sequence[Standing]:
-    """Return where the ranks stood, those that did not arrive first; empty unless the attempt stalled."""
+    """Return the positions of the ranks.
+
+    Ranks that did not arrive come first. Empty: the attempt has not stalled.
+    """
     if failure is None or failure.category is not Category.STALLED:
         return []
     _, *parts = _HEAD.split(failure.detail)

@@ -13,10 +13,10 @@ from training_service.web.scales import Tick, TimeScale
 from training_service.web.showing import duration, number
 
 _THINNEST: Final = 0.3
-"""A state is at least this wide, in percent, so that a short one can be seen."""
+"""The smallest width of a state, in percent, so that a short state can be seen."""
 _MOST_PARTS: Final = 400
 _LEAST_FOR_NAME: Final = 9.0
-"""Percent of the width that the name of an attempt needs."""
+"""The part of the width that the name of an attempt needs, in percent."""
 
 
 class Event(StrEnum):
@@ -134,7 +134,7 @@ def _saved(last: Saved, saves: Saves) -> Iterator[tuple[Event, datetime, str]]:
 
 
 def _number_of_saves(job: Job) -> int:
-    """Return the number of all checkpoints: the picture has only some of many."""
+    """Return the number of all checkpoints. If there are many, the picture shows only some of them."""
     every = [move.saves for move in job.history] + ([job.progress.saves] if job.progress else [])
     return sum(saves.count for saves in every)
 

@@ -17,9 +17,9 @@ class UseChart:
 
     name: str
     held: str
-    """The path of the area that it held."""
+    """The path of the area of the held part."""
     quota: str
-    """The path of what is guaranteed to it; empty if it has no quota."""
+    """The path of the guaranteed part. Empty: there is no quota."""
     most_held: float
     """0 to 1."""
     last_quota: float | None
@@ -35,7 +35,9 @@ class UseChart:
 def use_charts(
     history: Mapping[str, Sequence[Point]], now: float, seconds: float
 ) -> tuple[Sequence[UseChart], Sequence[Tick]]:
-    """Return the pictures of those that have a history, and the marks of their common axis."""
+    """Return the pictures of the queues or projects that have a history, and the marks of their common
+    axis.
+    """
     scale = TimeScale(now - seconds, now)
     charts = [
         UseChart(
@@ -53,7 +55,7 @@ def use_charts(
 
 
 def _area(points: Sequence[Point], scale: TimeScale) -> str:
-    """Return a path that falls to zero where nothing is known: then nothing was held."""
+    """Return a path, which falls to zero at times without points, since nothing was held then."""
     parts, until = list[str](), -1.0
     ground = f"V{_HEIGHT:.0f}z"
     for begin, end, top in _runs((point.at, point.at + point.seconds, _y(point.held)) for point in points):

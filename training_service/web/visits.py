@@ -1,4 +1,4 @@
-"""A visit: one request of a caller for a page, and what the page may use."""
+"""A visit: one request of a caller for a page, and the operations that the page may use."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager
@@ -41,7 +41,8 @@ class Parts:
     service: ServiceView
     visitors: Visitors
     changes: Callable[[int | None], AbstractContextManager[Changes]]
-    """Follows changes of one job, or of all. They are hints to read again, by an operation with a caller."""
+    """Follows changes of one job, or of all. Changes are hints to read the job again, by an operation with a
+    caller."""
     live: LivePages
     shared: SharedParts
     api_address: str = ""

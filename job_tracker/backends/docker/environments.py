@@ -1,7 +1,7 @@
 """Volumes with the Python environments of requirements files: one for each project, on the engine.
 
 The engine creates a volume together with the first container that mounts it, and gives it the owner and the
-mode of the folder in the image. The instances make the environments in it, and remove old ones
+mode of the folder in the image. The instances make the environments in the volume, and remove old ones
 (requirements_runner.py). A volume is removed if no container has used it for a while.
 """
 

@@ -1,8 +1,8 @@
 """Keeps the files of uploaded programs on the engine: each tree once, as a layer upon the program image.
 
-The containers that are made from an image cannot change it, and it exists as a whole or not at all. The
-engine copies its folder HOME into the volume of each new container. So a tree is sent to the engine once, and
-each rank starts with its own copy. The engine removes no image that a container uses.
+Containers cannot change the image from which they are made, and an image is never incomplete. The engine
+copies the folder HOME of the image into the volume of each new container. So a tree is sent to the engine
+once, and each rank starts with its own copy. The engine removes no image that a container uses.
 
 The time at which an image was last tagged is the time of its last use.
 """
@@ -106,7 +106,8 @@ class KeptPrograms:
         labels = {MANAGED_BY: MANAGER, INSTANCE: self._instance, PROGRAM_IMAGE: key, BASE_IMAGE: shown}
         name = f"{_FILLING}{key}-{token_hex(4)}"
         try:
-            # Left by a service that was killed. A replica that fills one at this moment begins again.
+            # The container was left by a service that was killed. If a replica is just filling it, this
+            # replica begins again.
             await self._remove_fillings([*ours(self._instance), f"{PROGRAM_IMAGE}={key}"], before=math.inf)
             # A program image may have no command of its own. Without a command, no container is created.
             container = await self._client.create_container(

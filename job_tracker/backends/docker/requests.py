@@ -30,13 +30,11 @@ def container(
 ) -> dict[str, Any]:
     """Return the whole request. Without a `command`, the container runs the command of its image.
 
-    If it `has_program`, its files are copied into it before it is started. The engine can do this only in a
-    volume: an anonymous one, which is removed with the container.
+    If it `has_program`, the program's files are copied into the container before the start. The engine can
+    copy files only into a volume, so the container has an anonymous volume, which is removed with it.
 
-    `environments` is the mount with the Python environments of its project.
-
-    On the network of its group, the other containers find it by its name. A container that `is_alone` has no
-    such network.
+    `environments` is the mount with the Python environments of the project. On the group's network, other
+    containers find this container by its name. A container that `is_alone` has no such network.
     """
     scratch = (TEMPORARY,) if has_program else (HOME, TEMPORARY)
     program: list[dict[str, Any]] = [{"Type": "volume", "Target": HOME}] if has_program else []

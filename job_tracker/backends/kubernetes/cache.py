@@ -1,9 +1,9 @@
 """A local view of our pods: a list from the API server, then a watch that continues from it.
 
-The view may lag behind the cluster, and far behind after a lost connection. It never goes backwards: an
-object is replaced only by a later version of itself. So the answer to a write can be added at once, and
-the watch may deliver it again. A list follows each failure and also runs periodically; it repairs all
-missed changes. The work for one event does not depend on the number of pods.
+The view may lag behind the cluster, and far behind after a lost connection. The view never goes backwards:
+an object is replaced only by a later version of the same object. So the answer to a write can be added at
+once, and the watch may deliver it again. A new list follows each failure, and runs periodically, too. It
+makes up for all missed changes. The work for one event does not depend on the number of pods.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from job_tracker.backends.kubernetes.api_errors import Invalid, from_answer
 
 _PROTOCOL = "v4.channel.k8s.io"
 _STDOUT, _STATUS = 1, 3
-"""The first byte of each message is its channel."""
+"""Channels, which are the first byte of each message."""
 _MOST_OF_MESSAGE = 4 << 20
 
 

@@ -52,8 +52,8 @@ class _Outcome:
 class Connection:
     """Sends requests to one API server. The first one connects.
 
-    Requests raise ApiError: an error answer, or Unreachable without one. None is sent twice, except after
-    credentials have expired.
+    Requests raise ApiError: an error answer, or Unreachable without an answer. A request is sent a second
+    time only after credentials have expired.
     """
 
     def __init__(
@@ -114,9 +114,10 @@ class Connection:
         return data
 
     async def open(self, request: str, path: str, query: Query, silence: float) -> aiohttp.ClientResponse:
-        """Begin a stream, to be read by `pieces`. It is measured as `request`, up to its beginning.
+        """Begin a stream, to be read by `pieces`.
 
-        It fails with Unreachable if nothing arrives for `silence` seconds.
+        The time until the stream begins is measured as `request`. Raises Unreachable if nothing arrives for
+        `silence` seconds.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._try_seconds, sock_read=silence)
         with _translated(), self._measured(request) as outcome:

@@ -27,7 +27,8 @@ class Row:
     may_recover: bool = True
     """True if the problem may disappear by itself. The rank then gets some time."""
     eviction: EvictionReason | None = None
-    """Set if the processes of the pod get notice and time to end. Then this is no failure."""
+    """The reason of an eviction, if the processes of the pod get notice and time to end. Such an end is not
+    a failure."""
 
     def about(self, rank: int, detail: str = "", container: str = "") -> Diagnosis:
         """Return the diagnosis for a rank."""

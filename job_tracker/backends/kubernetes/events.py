@@ -42,13 +42,14 @@ class JobEvent:
     message: str
     type: Literal["Normal", "Warning"] = "Normal"
     code: str = ""
-    """Tells Events with the same reason apart."""
+    """Distinguishes Events with the same reason."""
 
 
 def job_event(before: Job, after: Job) -> JobEvent | None:
-    """Return what is new about the group of the job's current attempt; None if it is not worth an Event.
+    """Return the Event about the latest change of the group of the job's current attempt.
 
-    An end is reported when it is decided, since the pods still exist at that time.
+    None: the change is not worth an Event. An end is reported when it is decided, since the pods still exist
+    then.
     """
     if after.state is JobState.LAUNCHING and before.state is not after.state:
         return JobEvent("Launching", f"Launching {_instances(after)}, {_attempt(after)}.")
@@ -56,7 +57,7 @@ def job_event(before: Job, after: Job) -> JobEvent | None:
         return JobEvent("Running", f"The master is running, {_attempt(after)}.")
     if before.state.is_live and after.state is JobState.CANCELLED:
         return JobEvent("Cancelled", "The job was cancelled on request.")
-    # A job that was to be queued again may have ended before by itself.
+    # A job that was to be queued again may have ended by itself before.
     is_new = before.ending is None or (bool(before.interrupted) and not after.interrupted)
     if after.state.is_live and after.ending is not None and is_new:
         return _decided(after, after.ending)
@@ -125,7 +126,8 @@ class EventRecorder:
             self._masters.pop(after.group, None)
 
     def job_waits(self, job: Job, code: str, sentence: str) -> None:
-        # On the pod that its next attempt will have. `kubectl get events` shows it; there is no pod yet.
+        # The Event is about the pod of the next attempt, which does not exist yet. `kubectl get events`
+        # shows the Event.
         coming = replace(job, attempt=job.attempt + 1)
         event = JobEvent("Waiting", f"{code}: {sentence}", code=code)
         self._put(event_manifest(coming, event, self._clock(), None, self._settings))

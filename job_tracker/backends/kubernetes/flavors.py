@@ -1,4 +1,4 @@
-"""Kinds of nodes: which nodes they are, and what pods need to run there."""
+"""Kinds of nodes: the labels of their nodes, and the tolerations that pods need to run there."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -62,6 +62,6 @@ def _tolerates(toleration: Toleration, taint: Mapping[str, Any]) -> bool:
 def flavor_of(node: Manifest, flavors: Mapping[str, NodeFlavor]) -> str | None:
     """Return the first flavor that a node belongs to, so that no node counts twice.
 
-    Taints do not decide it: they come and go.
+    Taints do not matter here, since they come and go.
     """
     return next((name for name, flavor in flavors.items() if flavor.has(node)), None)

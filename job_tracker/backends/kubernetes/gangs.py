@@ -1,7 +1,7 @@
 """Marks pods for the cluster's own gang scheduler, so that it starts a group's pods together. Pure.
 
-Such a scheduler starts all pods of a group or none. Without this, it could start half of a group that the
-service has admitted, while the other half waits.
+Such a scheduler starts all pods of a group or none. Without the marks, it could start half of an admitted
+group while the other half waits.
 """
 
 from collections.abc import Mapping
@@ -23,14 +23,16 @@ PodGroupResource = Literal["podgroups.scheduling.x-k8s.io", "podgroups.schedulin
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """The object by which a scheduler describes a group, and the mark by which pods name their group."""
+    """The kind of object that describes a group to a scheduler, and the mark by which pods name their
+    group.
+    """
 
     api: str
     resource: PodGroupResource
     label: str = ""
     annotation: str = ""
     scheduler_name: str = ""
-    """The usual name of the scheduler. Empty: each cluster has its own."""
+    """The usual name of the scheduler. Empty: there is no usual name."""
 
 
 _KINDS: Mapping[Scheduler, _Kind] = {
@@ -53,7 +55,7 @@ API_OF: Mapping[str, str] = {kind.resource: f"/apis/{kind.api}" for kind in _KIN
 
 
 class GroupMarks(Protocol):
-    """Labels and annotations by which something in the cluster treats the pods of a group as one."""
+    """Labels and annotations by which a gang scheduler or Kueue recognizes the pods of a group."""
 
     def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
         """Return the pod with the labels and annotations of its group, which has `size` pods."""
@@ -71,7 +73,7 @@ def with_more(
     annotations: Mapping[str, str] = MappingProxyType({}),
     spec: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[str, Any]:
-    """Return the pod with these values, which replace others."""
+    """Return the pod with additional values, which replace existing values of the same keys."""
     metadata = pod["metadata"]
     return {
         **pod,
@@ -113,7 +115,7 @@ class GangScheduler(Config):
         return self
 
     def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
-        """See GroupMarks. Only groups of several are named."""
+        """See GroupMarks. Only pods of groups with several instances get a mark."""
         if self.scheduler is None or size == 1:
             return dict(pod)
         kind, group = _KINDS[self.scheduler], job.group.name

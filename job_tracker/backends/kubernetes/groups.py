@@ -68,15 +68,15 @@ class PodGroup(LiveGroup):
     log_ends: dict[str, str] = field(default_factory=dict)
     """The ends of the logs of failed pods, by uid. Empty texts: they could not be read."""
     wanted: dict[int, Manifest] = field(default_factory=dict)
-    """The failed pods whose logs are to be read, since the kubelet has cut their ends."""
+    """The failed pods whose logs are to be read, since the kubelet has kept only a part of the end."""
     gate_note: str = ""
     """Kueue's message about the group while it waits."""
     gate_read_at: float = float("-inf")
-    """When it was asked, by the monotonic clock."""
+    """The time at which Kueue was last asked, by the monotonic clock."""
     _seen: dict[int, RankObservation] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     _notices: dict[int, Eviction] = field(default_factory=dict)
-    """The evictions that were seen. Later states of their pods no longer show them."""
+    """The observed evictions by rank. They are stored since later states of the pods no longer show them."""
     _changed: set[int] = field(default_factory=set)
 
     @property
@@ -99,8 +99,8 @@ class PodGroup(LiveGroup):
         """Return the state of every rank; with `changed_only`, only changed pods are evaluated again.
 
         With `reads_logs`, a failed rank counts as running until the end of its log is read (`has_read`).
-        Other ranks that are seen to fail in the meantime also count as running, since the failure with the
-        longer log may be the cause.
+        Other ranks that fail in the meantime count as running, too, since the failure with the longer log
+        may be the cause.
 
         The result of a rank that has ended is final, even if its pod changes or is deleted.
         """
@@ -120,7 +120,7 @@ class PodGroup(LiveGroup):
         self._changed.add(rank)
 
     def has_gate_note(self, note: str) -> None:
-        """Note what Kueue says of the group."""
+        """Store Kueue's message about the group."""
         self.gate_note = note
         self._changed.add(MASTER_RANK)
 
@@ -130,7 +130,7 @@ class PodGroup(LiveGroup):
         return not self.stopping and any(is_gated(pod) for pod in self.living.values())
 
     def _shown(self, rank: int) -> RankObservation:
-        """Return the observation of a rank, as running if its failure was not shown before."""
+        """Return the observation of a rank. A failure that was not shown before is shown as running."""
         seen = self._seen[rank]
         was = self.last.ranks[rank].status.phase if self.last else None
         if seen.status.phase is not Phase.FAILED or was is Phase.FAILED:
@@ -142,7 +142,7 @@ class PodGroup(LiveGroup):
         if not reads_logs or pod is None or self.stopping or rank in self.gone or not end_is_cut(pod):
             return None
         if rank in self._notices:
-            return None  # its end is no failure
+            return None  # the end of an evicted rank is not a failure
         if pod["metadata"]["uid"] in self.log_ends:
             return None
         self.wanted[rank] = pod
@@ -179,7 +179,7 @@ class PodGroup(LiveGroup):
         return seen
 
     def _with_log(self, rank: int) -> Manifest | None:
-        """Return the pod, with the end of its log as the message of its end if that was read."""
+        """Return the pod. If the end of its log was read, it becomes the message of the pod's end."""
         pod = self.pods.get(rank)
         log_end = self.log_ends.get(pod["metadata"]["uid"]) if pod else None
         return with_message(pod, log_end) if pod and log_end else pod
@@ -231,7 +231,8 @@ class PodGroup(LiveGroup):
     def may_change_by_itself(self) -> bool:
         """Return whether the observation may change without an event.
 
-        This is true for a pod that cannot start or has not appeared yet, and for one on a silent node.
+        This is true for a pod that cannot start, a pod that has not appeared yet, and a pod on a silent
+        node.
         """
         return self.last is not None and any(
             rank.status.note or (rank.status.phase is Phase.PENDING and rank.status.rank not in self.pods)

@@ -1,7 +1,8 @@
 """The machines of the cluster: its nodes, without the resources that other pods request. See Inventory.
 
-They come from two lists with watches that continue them: the nodes, and the pods of all namespaces that have
-not ended. A change of a pod costs the same in a large cluster, since only its node is looked at again.
+The inventory comes from two lists, each continued by a watch: the nodes, and the pods of all namespaces that
+have not ended. A change of a pod does not cost more in a larger cluster, since only the pod's node is looked
+at again.
 """
 
 import logging
@@ -28,7 +29,7 @@ from job_tracker.domain.observers import RequestObserver, ignore_request
 log = logging.getLogger(__name__)
 
 _PODS = "pods"
-"""The resource of a node of which each pod takes one. For the service, it is `instances`."""
+"""The node's resource of which each pod takes one. The service calls it `instances`."""
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 _STAYS = frozenset({"DaemonSet", "Node"})
 """The kinds of owners of pods that a node always has: daemons, and static pods."""
@@ -69,7 +70,7 @@ class NodeInventory:
         )
         self._nodes: dict[str, Manifest] = {}
         self._pods: dict[str, dict[str, _Taken]] = {}
-        """The requests of pods, by node and uid."""
+        """The requests of pods, by node and by the pod's uid."""
         self._node_of: dict[str, str] = {}
         """The node of each of these pods."""
         self._machines: dict[str, Machine] = {}
@@ -106,7 +107,7 @@ class NodeInventory:
         return dict(self._machines)
 
     async def _sync(self) -> None:
-        # Pods first: nodes without their pods would look empty.
+        # Pods are read first, since nodes without their pods would look empty.
         await self._pod_cache.sync()
         await self._node_cache.sync()
 
@@ -148,7 +149,10 @@ class NodeInventory:
             self._feed.publish(name, machine)
 
     def _machine(self, name: str) -> Machine | None:
-        """Return the machine; None if there is no such node, or if it is of no followed flavor."""
+        """Return the machine.
+
+        None: there is no such node, or the node does not belong to a followed flavor.
+        """
         node = self._nodes.get(name)
         if node is None or (flavor := flavor_of(node, self._flavors)) not in self._followed or flavor is None:
             return None

@@ -1,11 +1,11 @@
 """Keeps pods of stopped groups for a while, for inspection.
 
-A label removes them from the selection of live groups, so every replica ignores them. All information is on
-the pod, so any replica can remove it when its time is over.
+A label removes them from the selection of live groups, so every replica ignores them. The time until which a
+pod is kept is written on the pod, so any replica can remove it afterwards.
 
 Only pods that ended by themselves can be kept, since a running pod is ended by deleting it. A deadline would
-end it too, but early kubelets (seen with 1.20) report such a pod as Failed while its processes run, and never
-report their end (kubernetes/kubernetes issue 88613).
+end a running pod, too. But early kubelets (seen with 1.20) report a pod that exceeds its deadline as Failed
+while its processes run, and never report their end (kubernetes/kubernetes issue 88613).
 """
 
 import asyncio

@@ -4,8 +4,8 @@ Kueue's webhook adds the label `managed`, a finalizer, and a gate to each pod th
 all pods of a group exist, Kueue makes a Workload with the name of the group. It removes the gates when it
 admits the Workload. To evict the group, it sets the condition TerminationTarget and deletes the pods.
 
-It removes the finalizers in three cases: all pods have succeeded; all have ended, and one says that none will
-be replaced; or the Workload is deleted.
+Kueue removes the finalizers in three cases: all pods have succeeded; all pods have ended, and an annotation
+of one pod says that no pod will be replaced; or the Workload is deleted.
 
 Sources: kubernetes-sigs/kueue, pkg/controller/jobs/pod/constants/constants.go, and pod_webhook.go and
 pod_controller.go beside it; apis/kueue/v1beta2/workload_types.go; apis/visibility/v1beta2/types.go.
@@ -81,7 +81,7 @@ class KueueMarks:
 
     queues: Mapping[str, str] = field(default_factory=dict)
     priority_classes: Mapping[int, str] = field(default_factory=dict)
-    """By the number of the priority."""
+    """Kueue's priority classes, by the number of the priority."""
 
     def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
         """See GroupMarks.
@@ -122,8 +122,8 @@ def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
 def of_stop(pod: Manifest) -> dict[str, str]:
     """Return the annotations that let Kueue finish a group that is being stopped.
 
-    Before the stop, the group's pods could be replaced. So Kueue holds the pods that have ended, and the
-    service learns how they ended, even if it was away meanwhile.
+    These annotations are set only at the stop. Until then, Kueue holds pods that have ended, so the service
+    learns how they ended even if it was away meanwhile.
     """
     return {RETRIABLE: "false"} if is_managed(pod) else {}
 
@@ -141,7 +141,7 @@ def is_gated(pod: Manifest) -> bool:
 
 
 def is_held(pod: Manifest) -> bool:
-    """Return whether the pod is deleted, never ran, and exists only until Kueue removes its finalizer."""
+    """Return whether a deleted pod that never ran exists only until Kueue removes its finalizer."""
     metadata = pod["metadata"]
     never_ran = not (pod.get("spec") or {}).get("nodeName") and not (pod.get("status") or {}).get(
         "containerStatuses"
@@ -150,20 +150,28 @@ def is_held(pod: Manifest) -> bool:
 
 
 def is_of(workload: Manifest, pods: Iterable[Manifest]) -> bool:
-    """Return whether the Workload is that of a group with these pods. Another may have its name."""
+    """Return whether the Workload belongs to the group of these pods.
+
+    A foreign Workload may have the same name.
+    """
     owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
     return any(pod["metadata"]["uid"] in owners for pod in pods)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The number of waiting Workloads that come before a group, in both queues in which it waits."""
+    """The place of a waiting group: the number of Workloads before it in its ClusterQueue, and in its
+    LocalQueue.
+    """
 
     in_cluster_queue: int
     in_local_queue: int
 
     def sentence_part(self) -> str:
-        """Return the place as a part of a sentence that names the LocalQueue."""
+        """Return the place in words, such as "first in its ClusterQueue".
+
+        The caller's sentence names the LocalQueue.
+        """
         before, same = self.in_cluster_queue, self.in_local_queue
         if not before:
             return "first in its ClusterQueue"
@@ -187,7 +195,7 @@ def queue_of(pod: Manifest) -> str:
 def waiting_note(pod: Manifest, workload: Manifest | None, place: Place | None = None) -> str:
     """Return the reason why a gated group waits, in Kueue's words.
 
-    `workload` is None if there is none, `place` if it is unknown.
+    `workload` is None if the group has no Workload. `place` is None if the place is unknown.
     """
     labels = pod["metadata"].get("labels") or {}
     waits = f"Waits for Kueue in the LocalQueue {queue_of(pod)}"

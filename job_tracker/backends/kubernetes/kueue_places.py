@@ -1,6 +1,7 @@
 """The places of groups in Kueue's queues, which Kueue's visibility API knows.
 
-That API is optional: an aggregated API server, and a right of its own. Without it, the places are unknown.
+This API is optional: it is an aggregated API server, and the service needs a separate right to use it.
+Without the API, the places are unknown.
 """
 
 import asyncio

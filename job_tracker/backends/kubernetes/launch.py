@@ -1,8 +1,8 @@
 """Creates or adopts the objects of a plan: the master first, since it owns the others.
 
-No object of an attempt is created twice, since the first one may have run. If any pod of the attempt is known
-and the master is missing, the attempt has failed. A worker is not created again if it was ever seen or if the
-group was complete once. The exception is a restart of its rank.
+An object of an attempt is never created a second time, since the first object may have run. If any pod of
+the attempt is known and the master is missing, the attempt has failed. A worker is not created again if it
+was ever seen, or if the group was ever complete, except to restart its rank.
 """
 
 import logging

@@ -1,6 +1,7 @@
 """Reads the ends of the logs of failed pods.
 
-The kubelet keeps only 2,048 bytes of each. A report of torchrun is longer.
+The logs are read because the kubelet keeps only the last 2,048 bytes of each, and a report of torchrun is
+longer.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from job_tracker.common.tasks import background
 from job_tracker.domain.errors import BackendUnavailable
 
 _SECONDS = 5.0
-"""The failure of a rank may be reported this many seconds later, because its log is read first."""
+"""The longest delay, in seconds, of the report of a failed rank, because its log is read first."""
 
 
 class LogEnds:

@@ -28,7 +28,8 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
     unreachable = Unreachable
     gone = (NotFound, Invalid)
     retried = (Unreachable, Invalid)
-    # Long, since a node may be unable to serve logs for hours, and every master on it has a stream.
+    # The pause is long, since a node may be unable to serve logs for hours, and every master on it has a
+    # stream.
     longest_pause = 300.0
 
     def __init__(self, client: KubernetesClient, groups: Groups, spool: FolderSpool) -> None:

@@ -247,9 +247,9 @@ def fetch_container(
 ) -> dict[str, Any]:
     """Build the init container that fetches a tree into the working directory of the training container.
 
-    It requests no more than the training does, and no devices, so the pod needs no more room. `cached` is the
-    project whose files are kept on the claim `program_cache`, and the largest size in bytes of the files of
-    all projects.
+    Its requests do not exceed those of the training container, and it has no devices, so the pod needs no
+    additional room. `cached` is the project whose files are kept on the claim `program_cache`, and the
+    largest size in bytes of the files of all projects.
     """
     cache = [_CACHE_PATH, cached[0], str(cached[1])] if cached else []
     text = Path(__file__).with_name("fetch_program.py").read_text()

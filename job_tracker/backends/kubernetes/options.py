@@ -115,7 +115,7 @@ class PodOptions(RequestedPodOptions):
 
     @property
     def identity(self) -> "PodOptions":
-        """The options that set the pods' identity. The operator's changes also apply to queued jobs."""
+        """The options that set the pods' identity. Changes by the operator apply to queued jobs, too."""
         return PodOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 
     @property

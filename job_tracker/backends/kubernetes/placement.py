@@ -10,7 +10,8 @@ from job_tracker.domain.errors import LaunchFailed
 from job_tracker.domain.group import Place
 
 _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
-"""The weight of a wish, 1 to 100. On the same machine, the wishes for rack and zone count, too."""
+"""The weight of each preference, from 1 to 100. For pods on the same machine, the preferences for rack and
+zone count, too."""
 _STRONGEST = 100
 _WEAKEST = 1
 """The weight of places that the request does not name, if pods are to be apart. Such a preference counts once

@@ -67,9 +67,11 @@ def plan(
     stop_grace: timedelta = timedelta(seconds=10),
     marks: GroupMarks | None = None,
 ) -> KubernetesPlan:
-    """Plan the job's current attempt. Pods get `marks`, or those of `kubernetes.gang`.
+    """Plan the job's current attempt.
 
-    Raises LaunchFailed if the stored options are not readable."""
+    Pods get `marks`, or those of `kubernetes.gang`. Raises LaunchFailed if the stored options are not
+    readable.
+    """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
     flavor = settings.flavors.get(job.allocation.flavor) if job.allocation else None
@@ -170,7 +172,10 @@ def plan(
 
 
 def _command(job: Job, command: Sequence[str]) -> Sequence[str]:
-    """Return the command as a caller has sent it. That of an algorithm may refer to variables, as $(NAME)."""
+    """Return the command as a caller has sent it.
+
+    The command of an algorithm may refer to variables as $(NAME).
+    """
     return manifests.literal(command) if job.spec.program else command
 
 

@@ -108,7 +108,8 @@ def observe_rank(
 
 def pending_reason(pod: Manifest) -> str | None:
     """Return why the pod's training has not started, in the cluster's words; None if it is starting
-    normally."""
+    normally.
+    """
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
         return _joined(scheduled.get("reason"), scheduled.get("message"))[:_MAX_NOTE]
@@ -158,7 +159,7 @@ def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
 
 
 def _evicted(rank: int, pod: Manifest, end: Manifest | None, notice: Eviction) -> RankObservation:
-    """Observe a rank that others stop. It runs until its container ends."""
+    """Observe a rank that others stop. The rank counts as running until its container ends."""
     seen = _stopped(rank, pod, end)
     is_over = end is None and _status(pod).get("phase") == "Failed"
     if is_over and "running" in _training_state(pod):  # the kubelet reports this before it ends the processes
@@ -192,7 +193,8 @@ def _never_started(rank: int, pod: Manifest) -> Diagnosis:
 @dataclass(frozen=True, slots=True)
 class _Removal:
     """The removal of a pod from outside: its row, the cluster's words, and the time when it began, if
-    known."""
+    known.
+    """
 
     row: Row
     detail: str
@@ -230,7 +232,10 @@ class _Removal:
 
 
 def _removal_of(pod: Manifest, now: datetime, *, gone: bool) -> _Removal | None:
-    """Return what has ended the pod from outside, or is about to end it; None if there is nothing."""
+    """Return the removal that has ended the pod from outside, or is about to end it.
+
+    None: there is no removal.
+    """
     status, disruption = _status(pod), _condition(pod, "DisruptionTarget")
     disrupted = disruption.get("status") == "True"
     by_kueue = _condition(pod, EVICTED)

@@ -156,11 +156,11 @@ class Stopper:
         return group
 
     async def _mark_stopping(self, group: PodGroup) -> bool:
-        """Mark on a pod that the group is being stopped, for a service that finds only some of its pods.
+        """Mark a pod as belonging to a group that is being stopped.
 
-        Marking the master is enough: it is deleted last, so it exists as long as any other pod. Another pod
-        is marked only if the master is gone. Returns False if Kueue waits for the mark and the marking
-        failed.
+        The mark is for a service that later finds only some of the group's pods. Marking the master is
+        enough: the master is deleted last, so it exists as long as any other pod. Another pod is marked only
+        if the master is gone. Returns False if the marking failed and Kueue needs the mark.
         """
         _, pod = min(group.living.items(), default=(MASTER_RANK, None))
         annotations = (pod["metadata"].get("annotations") or {}) if pod is not None else {}

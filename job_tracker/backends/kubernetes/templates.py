@@ -10,7 +10,9 @@ from job_tracker.catalog.syntax import CPU
 
 
 def requested_beside(template: Mapping[str, Any], resources: Mapping[str, str]) -> dict[str, str]:
-    """Return what a pod requests beside the resources of its training container, as quantities."""
+    """Return the resources that a pod requests in addition to those of its training container, as
+    quantities.
+    """
     if not template:
         return {}
     container = {"name": CONTAINER, "resources": {"requests": dict(resources)}}

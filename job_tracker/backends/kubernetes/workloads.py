@@ -1,7 +1,7 @@
 """Reads Kueue's Workloads of the groups that wait for it, and removes those of groups that never ran.
 
-The Workload of a group has the name of the group. It is read periodically while the group waits. This needs
-no right to list the Workloads of others.
+The Workload of a group has the group's name, and is read by this name periodically while the group waits. So
+the service needs no right to list Workloads.
 """
 
 import asyncio

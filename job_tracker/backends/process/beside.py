@@ -16,8 +16,8 @@ _FOLDER = str(Path(sys.executable).parent)
 async def execute(pid: int, command: Sequence[str], most_bytes: int) -> bytes:
     """Run the command, with the rank's first process in RANK_PID. See RankAccess.
 
-    `python3` is that of the service, and nothing of the service's environment is passed on. A command that is
-    cancelled, or prints too much, is killed together with all processes that it has started.
+    `python3` is the Python of the service. The command gets no variables of the service's environment. A
+    command that is cancelled, or prints too much, is killed together with all processes that it has started.
     """
     program = sys.executable if command[0] == "python3" else command[0]
     try:

@@ -13,7 +13,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 # Shells, and programs that clean up first, report an end by signal N as exit code 128 + N.
 _SIGNALLED = 128
 
-# What to do about a program that is missing, or that cannot be executed.
+# The resolutions for a program that is missing, or that cannot be executed.
 _OF_CONFIGURED = (
     "Install the program or its interpreter, or correct the algorithm's process.command or process.path in "
     "the service's configuration.",
@@ -73,7 +73,10 @@ def records_lost(detail: str) -> Diagnosis:
 
 
 def no_virtual_environment(folder: str) -> Diagnosis:
-    """Explain that the algorithm's virtual environment is missing. Otherwise another Python would run."""
+    """Diagnose that the algorithm's virtual environment is missing.
+
+    The launch fails, since another Python would run instead.
+    """
     return Diagnosis(
         category=Category.COMMAND_NOT_FOUND,
         summary=f"The virtual environment {folder!r} does not exist on this machine.",
@@ -83,7 +86,10 @@ def no_virtual_environment(folder: str) -> Diagnosis:
 
 
 def environment_gone(name: str) -> Diagnosis:
-    """Explain that the named Python environment is gone. Otherwise, another Python would run."""
+    """Diagnose that the named Python environment is gone.
+
+    The launch fails, since another Python would run instead.
+    """
     return Diagnosis(
         category=Category.LAUNCH_FAILED,
         summary=f"The Python environment {name!r} is no longer configured.",

@@ -1,8 +1,8 @@
-"""Python environments of uploaded programs: those of requirements files, named ones, and places for caches.
+"""Python environments of uploaded programs, made from requirements files or named, and folders for caches.
 
-The first rank that needs the environment of a requirements file makes it (shared/requirements_runner.py),
-below PROJECT in one folder. It is removed when it was not used for a while. A running job holds the lock of
-its environment.
+The first rank that needs the environment of a requirements file makes it (shared/requirements_runner.py), in
+the folder of the project. An environment is removed when it was not used for a while. A running job holds the
+lock of its environment.
 """
 
 import shutil

@@ -15,9 +15,9 @@ _LONGEST_ID = 100
 def make_copy(rank: Place, unpack: Unpack) -> None:
     """Make `work` in the rank's folder, unless it is there already. Raises the errors of `unpack`.
 
-    The files are written elsewhere and then moved, so `work` is never incomplete. They are not synced to
-    disk, so after a power failure they are written again: `unpacked` has the boot id of the machine under
-    which they were written.
+    The files are written elsewhere and then moved, so `work` is never incomplete. The files are not synced
+    to disk, so after a reboot they are written again: `unpacked` has the boot id of the machine at the time
+    of writing.
     """
     work, mark, aside = rank / "work", rank / "unpacked", rank / f"work{PART}"
     boot = _BOOT_ID.read_bytes()

@@ -1,7 +1,7 @@
 """Finds the line at the end of a log that names the cause of a failure, and a remedy for it.
 
-A log is hostile input. Each pattern is searched in a bounded part of one line, and no pattern repeats another
-repetition, so the time is bounded. Text of a log is quoted on one line, and appears only in the message of
+A log is hostile input. Each pattern is searched in a bounded part of one line, and no pattern has nested
+repetitions, so the time is bounded. Text of a log is quoted on one line, and appears only in the message of
 its own job.
 """
 
@@ -70,7 +70,8 @@ def _kind(pattern: str, remedy: str, category: Category = Category.CRASHED) -> K
     return Kind(re.compile(pattern), remedy, category)
 
 
-# The first kind that fits counts. What is searched is one line: of an exception its class and message.
+# The first matching kind counts. The patterns are searched in one line; for an exception, it is the class
+# and the message.
 _KINDS = (
     _kind(
         r"CalledProcessError: Command ",
@@ -207,7 +208,7 @@ _VARIABLE = Kind(
 )
 _UNKNOWN = _kind("", "")
 _PROGRAM_ERROR = re.compile(r"[\w./-]{1,80}: error: ")
-# The last lines of a program that the C library or assert() ends.
+# The last lines of a program that is ended by the C library or by assert().
 _ABORT = re.compile(
     r"\w{1,40}\(\): |double free or|corrupted |\*\*\* stack smashing|.{1,300}: Assertion `.{1,300}' failed"
 )

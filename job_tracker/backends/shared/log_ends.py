@@ -10,8 +10,8 @@ READ_LINES, READ_BYTES = 200, 32 * 1024
 process."""
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
-"""For a cause that is not among the last lines: the lines kept before and after it, and the longest of the
-latter."""
+"""If the cause is not among the last lines: the numbers of lines that are kept before and after it, and the
+largest length of a line after it."""
 
 _COLOURS = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
 _TRACEBACK = "Traceback (most recent call last):"

@@ -15,7 +15,8 @@ from job_tracker.domain.job_spec import Program
 def in_image(program: Program | None, image: str, root: str, **options: Any) -> tuple[str, ...]:
     """Return the words for a program that runs in the image; none if it has no requirements file.
 
-    `root` is a folder in which the instance may write. The options are those of requirements_runner.main.
+    `root` is a folder in which the instance may write. The options are the arguments of
+    requirements_runner.main.
     """
     if program is None or not program.requirements:
         return ()

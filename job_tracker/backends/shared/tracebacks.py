@@ -26,7 +26,7 @@ _GROUP = re.compile(r"(?:[\w.]*\.)?(?:Base)?ExceptionGroup$")
 _DIRECT = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 
-# Code that the user did not write: frames in it do not show where the mistake is.
+# Code that the user did not write. Frames in such code do not show the place of the mistake.
 _LIBRARY = re.compile(r"^<|/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|/trainer_kit/")
 
 
@@ -40,7 +40,7 @@ class Frame:
 
     @property
     def is_of_library(self) -> bool:
-        """Return whether its user did not write this code."""
+        """Return whether the call is in code that the user did not write."""
         return _LIBRARY.search(self.file) is not None
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class RaisedException:
     """An exception in a log."""
 
     at: int
-    """The index of its line."""
+    """The index of the exception's line."""
     name: str
     message: str
     frames: tuple[Frame, ...] = ()
@@ -61,7 +61,7 @@ class RaisedException:
     process: str = ""
     """The prefix that a launcher put before the line, such as `[rank1]: `."""
     after: "RaisedException | None" = None
-    """The exception because of which it was raised, or that was being handled."""
+    """The earlier exception that caused this one, or that was being handled when this one was raised."""
 
     @property
     def line(self) -> str:
@@ -95,18 +95,16 @@ class _Reading:
     """Whether the next exception was raised after the last one."""
     in_group: bool = False
     has_leaf: bool = False
-    """Whether an exception of the group was found. The others in it do not count."""
+    """Whether an exception of an exception group was found. Further exceptions of the group do not count."""
 
 
 def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) -> RaisedException | None:
     """Return the exception that ended the program; None if there is none.
 
-    This is the last exception, unless `is_consequence` says of its line that it only follows from another
-    failure. Then an earlier exception counts: one after which it was raised, or one that another process of
-    the instance has raised.
-
-    Of an exception group, the first exception in it counts. If a command failed that the program had started,
-    the exception at the end of the command's output counts.
+    This is the last exception, unless `is_consequence` holds for its line: then it only follows from another
+    failure. In this case, an earlier exception counts: one that led to the last exception, or one of another
+    process of the instance. Of an exception group, the first exception counts. If the program failed because
+    of a command that it had started, the exception at the end of the command's output counts.
     """
     raised = list(exceptions(lines))
     if not raised:
@@ -169,13 +167,15 @@ def exceptions(lines: Sequence[str]) -> Iterator[RaisedException]:
 
 
 def without_process(line: str) -> tuple[str, str]:
-    """Return what a launcher put before the line, and the line without it."""
+    """Return the prefix that a launcher put before the line, and the line without this prefix."""
     before = _PROCESS.match(line)
     return (before[0].strip(), line[before.end() :]) if before else ("", line)
 
 
 def _exception(reading: _Reading, line: str) -> tuple[str, str] | None:
-    """Return the class and the message if the line is the exception of the calls before it."""
+    """Return the class and the message of the exception, if the line has one for the calls before the
+    line.
+    """
     match = _EXCEPTION.match(line)
     if not match or not (reading.frames or reading.in_group):
         return None

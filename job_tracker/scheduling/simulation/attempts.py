@@ -1,4 +1,4 @@
-"""The attempts of simulated jobs: what a stop loses, and when they end."""
+"""The attempts of simulated jobs: their ends, and the loss by a stop."""
 
 import math
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ STOP_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """The times at which a job saves its work, and the time that it takes to get going again."""
+    """The times at which a job saves its work, and its startup time after a stop."""
 
     every: float = math.inf
-    """Seconds between two checkpoints. Infinite: it saves none as it runs."""
+    """Seconds between two checkpoints. Infinite: the job saves no checkpoints while it runs."""
     on_notice: bool = True
     """Whether it saves when it is asked to stop."""
     startup: float = 60.0
-    """Seconds that each attempt but the first needs before it goes on."""
+    """Seconds that each attempt after the first needs before it goes on."""
 
 
 SAVES_AT_NOTICE: Final = Saving()
@@ -33,7 +33,7 @@ class Span:
     held: dict[str, int]
     """The amount of each resource that it had."""
     lost: float = 0.0
-    """The lost seconds: work that the next attempt repeats, and getting going again."""
+    """The lost seconds: the work that the next attempt repeats, and its startup."""
 
 
 @dataclass(slots=True)
@@ -50,30 +50,36 @@ class Attempt:
     speed: float = 1.0
     """The work that is done in a second."""
     saved: float = 0.0
-    """The seconds of training before its last checkpoint as the simulation begins."""
+    """At the beginning of the simulation: the seconds of training before the attempt's last checkpoint."""
 
     @property
     def startup(self) -> float:
-        """Return the seconds until it trains. For the first attempt they are part of the job's run time."""
+        """Return the seconds until the attempt trains.
+
+        In the first attempt, they are part of the job's run time, so the result is 0.
+        """
         return self.saving.startup if self.number > 1 else 0.0
 
     @property
     def length(self) -> float:
-        """Return how long it runs unless it is stopped."""
+        """Return how long the attempt runs unless it is stopped."""
         return self.startup + (self.run - self.done) / self.speed
 
     def saved_at(self, now: float) -> float:
-        """Return when it last saved a checkpoint while it ran; before the first one, when it began."""
+        """Return the time of the last checkpoint that the attempt saved as it ran.
+
+        Before the first checkpoint: the time of its beginning.
+        """
         saved = self._saved(now)
         return self.begun_at + (self.startup + saved if saved else 0.0)
 
     def kept(self, noticed_at: float) -> float:
-        """Return the work that is done if it is stopped."""
+        """Return the work that remains done if the attempt is stopped."""
         trained = self._trained(noticed_at) if self.saving.on_notice else self._saved(noticed_at)
         return min(self.run, self.done + trained * self.speed)
 
     def lost(self, noticed_at: float, left_at: float) -> float:
-        """Return the lost seconds if it is stopped: all seconds except those of the work that is kept."""
+        """Return the lost seconds if the attempt is stopped: its seconds without those of the kept work."""
         return left_at - self.begun_at - (self.kept(noticed_at) - self.done) / self.speed
 
     def _trained(self, now: float) -> float:

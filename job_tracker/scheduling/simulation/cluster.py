@@ -1,4 +1,4 @@
-"""The machines and queues of a simulation, and what-ifs about them."""
+"""The machines and queues of a simulation, and hypothetical changes of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,7 +41,7 @@ class Cluster:
         return cls((Flavor(name=DEFAULT_FLAVOR, capacity={INSTANCES: instances}),))
 
     def with_queues(self, names: Iterable[str]) -> "Cluster":
-        """Return the cluster with queues of these names in addition."""
+        """Return the cluster with additional queues of these names."""
         return replace(self, queues={**{name: Queue(name=name) for name in names}, **self.queues})
 
     @property
@@ -58,7 +58,7 @@ class Cluster:
 
     @property
     def counts_instances_only(self) -> bool:
-        """Return whether no other resource is limited, and machines are not known."""
+        """Return whether only `instances` are limited, and machines are not known."""
         return all(set(each.capacity) == {INSTANCES} and not each.nodes for each in self.flavors)
 
 
@@ -73,16 +73,17 @@ class Quota:
     queue: str
     amount: int
     flavor: str = ""
-    """Empty: the only one, or else the default one."""
+    """The flavor of the quota. Empty: the only flavor, or else the default flavor."""
     resource: str = INSTANCES
 
 
 @dataclass(frozen=True)
 class Changes:
-    """A what-if: what is different from the base."""
+    """The hypothetical changes of a cluster."""
 
     add: Mapping[str, int] = field(default_factory=dict)
-    """More instances, or machines where these are known, by flavor. A negative number takes some away."""
+    """The number of added instances by flavor, or of added machines if machines are known. A negative number
+    takes some away."""
     quota: Sequence[Quota] = ()
     by_priority: bool = False
     """Whether waiting jobs stop running ones of their queue that have a lower priority, in all queues."""
@@ -174,12 +175,14 @@ def _guaranteed(quota: Quota, queues: Mapping[str, Queue], flavors: Sequence[Fla
 
 
 def _check_sums(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-    """Raise ValueError if the queues below a node, or all, are guaranteed more than there is."""
+    """Raise ValueError if guarantees are too large: those of the queues below a node, or of all queues,
+    exceed the available amount.
+    """
     children: dict[str, list[str]] = {}
     for queue in queues.values():
         children.setdefault(queue.parent, []).append(queue.name)
     ordered = [""]
-    for name in ordered:  # it grows while it is read
+    for name in ordered:  # the list grows while it is read
         ordered.extend(children.get(name, ()))
     for flavor in flavors:
         for resource, capacity in flavor.capacity.items():

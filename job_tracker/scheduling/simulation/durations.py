@@ -10,7 +10,7 @@ class Durations(Protocol):
     """Says how long jobs are expected to run."""
 
     def expected(self, job: TraceJob) -> Expected | None:
-        """Return what is expected at the submission of a job; None: unknown."""
+        """Return the run time that is expected at the submission of a job. None: unknown."""
         ...
 
     def ended(self, job: TraceJob) -> None:
@@ -26,14 +26,14 @@ class ExactDurations:
         return Expected(median=job.run, high=job.run)
 
     def ended(self, job: TraceJob) -> None:
-        """Learn nothing: all is known."""
+        """Learn nothing, since all run times are known."""
 
 
 class SaidDurations(ExactDurations):
-    """Knows what was said of each job."""
+    """Knows the expected run time that is stated with each job."""
 
     def expected(self, job: TraceJob) -> Expected | None:
-        """Return what was said."""
+        """Return the stated time."""
         return job.said
 
 

@@ -12,7 +12,7 @@ from job_tracker.scheduling.waits import LEAST, Wait, WaitTimes
 from job_tracker.scheduling.work import ahead
 
 JUDGED: Final = LEAST
-"""Only jobs that waited longer count, in seconds."""
+"""Only jobs that waited longer than this count, in seconds."""
 _LAST_WAITS: Final = 500
 
 
@@ -41,15 +41,15 @@ class Judgement:
 
     jobs: int
     before_high: float
-    """The share of them that started before their P90."""
+    """The share of these jobs that started before their P90."""
     loss: float
     """The pinball loss of P50 and P90, in seconds."""
     loss_of_last_waits: float
-    """That of the quantiles of the last 500 waits."""
+    """The pinball loss of the quantiles of the last 500 waits, in seconds."""
 
     @property
     def ratio(self) -> float:
-        """The loss, as a share of that of the last waits."""
+        """The loss, divided by the loss of the last waits."""
         return self.loss / self.loss_of_last_waits if self.loss_of_last_waits else 1.0
 
 

@@ -11,7 +11,7 @@ from job_tracker.scheduling.simulation.record import Record
 Key = TypeVar("Key", str, int)
 
 _KEPT_WITHIN = 0.01
-"""Seconds: times are sums, which are rounded."""
+"""The tolerance of promises, in seconds: times are rounded sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Waits:
     mean: float
     median: float
     high: float
-    """Nine in ten waited less."""
+    """Nine in ten jobs waited less."""
 
     @classmethod
     def of(cls, waits: Sequence[float]) -> "Waits":
@@ -35,7 +35,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Fairness:
-    """The shares that the queues had of the machines in a span of time."""
+    """The shares of the machines that the queues had in a span of time."""
 
     begin: float
     end: float
@@ -43,9 +43,9 @@ class Fairness:
     shares: Mapping[str, float]
     """For each queue, its largest share of any resource."""
     utilisation: float
-    """The use of all queues together, of the resource that was used most."""
+    """The share of the most used resource that all queues together used."""
     index: float
-    """Jain's index of usage over weight, of the queues that had jobs: 1 is fair."""
+    """Jain's fairness index of usage over weight, of the queues that had jobs. 1: all had the same."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class Summary:
     """The figures of a simulation."""
 
     by_resource: Mapping[str, float]
-    """Work done, as a share of what the machines could do from the beginning to the last end."""
+    """For each resource: the work done, as a share of the work that the machines could do from the beginning
+    to the last end."""
     end: float
-    """The last end, in seconds."""
+    """The time at which the last job ended, in seconds."""
     waits: Waits
     by_size: Mapping[int, Waits]
     by_queue: Mapping[str, Waits]
@@ -63,7 +64,7 @@ class Summary:
     promised: int
     """The number of jobs that have had a promised start."""
     kept: int
-    """The number of them that started no later than first promised."""
+    """The number of these jobs that started no later than first promised."""
     unstarted: int
     """The number of jobs that never ended: they never started, or were refused."""
     stopped: int = 0
@@ -82,7 +83,7 @@ class Summary:
 
     @property
     def largest(self) -> Waits:
-        """The waits of the largest jobs that started."""
+        """The waits of the largest jobs, of those that started."""
         return self.by_size[max(self.by_size)] if self.by_size else Waits.of(())
 
 

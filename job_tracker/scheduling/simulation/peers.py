@@ -1,7 +1,7 @@
-"""The policies of other schedulers, to compare with.
+"""The policies of other schedulers, for comparisons.
 
-All but `newest` count only instances. They treat all queues as one, and assume that a job of unknown duration
-runs for ever.
+All except `newest` count only instances, treat all queues as one, and assume that a job of unknown duration
+never ends.
 """
 
 import math
@@ -92,8 +92,8 @@ def conservative(snapshot: Snapshot, now: float) -> Plan:
 def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) -> Plan:
     """Plan as the planner does, but with victims sorted as Kueue does.
 
-    The order is: other queues, low priorities, the newest first. As in Kueue, victims that turn out not to be
-    needed are put back, the last first.
+    Victims of other queues come first, then low priorities, then the newest. As in Kueue, victims that turn
+    out not to be needed are put back, beginning with the last.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     return replace(decided, preempted=preemptions(snapshot, decided, now, orders=(_newest_first,)))
@@ -155,7 +155,7 @@ def _free(snapshot: Snapshot, now: float) -> dict[str, FreeOverTime]:
         for flavor in snapshot.flavors
     }
     for each in snapshot.running.values():
-        # One that runs longer than expected is assumed to end in a second.
+        # A gang that runs longer than expected is assumed to end in a second.
         end = max(now + 1, each.started_at + duration_of(each.gang))
         if end < math.inf:
             free[each.allocation.flavor].take(end, math.inf, -size_of(each.gang))

@@ -17,7 +17,7 @@ class Record:
     spans: list[Span] = field(default_factory=list)
     """Its attempts that are over."""
     stops: list[Preempt] = field(default_factory=list)
-    """The number of times that it was stopped for others, or to go on in another size."""
+    """The stops of the job for others, or to go on in another size."""
     evictions: int = 0
     """The number of times that its machines were taken away."""
     is_done: bool = False
@@ -29,12 +29,15 @@ class Record:
 
     @property
     def has_waited(self) -> bool:
-        """Return whether it started in the simulation, and not before."""
+        """Return whether the job started in the simulation, and not before."""
         return self.started_at is not None and self.job.begun is None
 
     @property
     def waited(self) -> float:
-        """The time that it waited for its attempts, in seconds. Raises AssertionError if it never started."""
+        """The total wait before the job's attempts, in seconds.
+
+        Raises AssertionError if the job never started.
+        """
         assert self.spans
         ends = (self.job.submitted_at, *(span.end for span in self.spans))
         return sum(span.begin - end for span, end in zip(self.spans, ends, strict=False))

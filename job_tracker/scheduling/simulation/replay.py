@@ -1,4 +1,4 @@
-"""Replays jobs through a policy, from event to event. Nothing waits, and no clock is read."""
+"""Replays jobs through a policy, from event to event, without waiting and without a real clock."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -44,11 +44,12 @@ class Watcher(Protocol):
 
 
 More: TypeAlias = Callable[[float, Waiting], Iterable[TraceJob]]
-"""Gives the jobs that are submitted at a time, in seconds from the beginning. It sees the waiting jobs."""
+"""A function that returns the jobs that are submitted at a time, in seconds from the beginning. Its second
+argument has the waiting jobs."""
 
 
 class PolicyError(Exception):
-    """A policy has broken a rule: a job was started twice, or on more than is free."""
+    """A policy has broken a rule: a job was started twice, or needs more than is free."""
 
 
 def replay(
@@ -61,18 +62,19 @@ def replay(
 ) -> list[Record]:
     """Return the outcome of each job, in the order of submissions. Raises PolicyError.
 
-    Jobs that the policy never starts have no start. `more` adds jobs to those of `jobs` while some run.
+    Jobs that the policy never starts have no start. `more` adds further jobs during the simulation, while
+    some jobs run.
     """
     return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """A stop of a job. It is under way, or the job has not run again since."""
+    """A stop of a job, which is still under way, or after which the job has not run again."""
 
     noticed_at: float
     decision: Preempt | None = None
-    """None: its machines were taken away."""
+    """The decision of the policy. None: the job's machines were taken away."""
     preemption: Preemption | None = None
 
 
@@ -107,7 +109,7 @@ class _Replay:
         self._shares = names if len(names) > 1 else set()
         """The queues whose usage matters: a single queue shares with no other."""
         self._ends: list[tuple[float, int, int]] = []
-        """The ends of attempts, unless they are stopped: times, jobs and attempts."""
+        """The ends of attempts if they are not stopped: times, jobs and attempts."""
         self._evictions: list[tuple[float, int, int]] = []
         """When attempts lose a machine: times, jobs and attempts."""
         self._leaves: list[tuple[float, int, int]] = []
@@ -115,13 +117,13 @@ class _Replay:
         self._attempts: dict[int, Attempt] = {}
         """The last attempt of each job that has made one."""
         self._given_way: dict[int, _Stop] = {}
-        """The reasons why jobs are being stopped, or have been stopped since they ran last."""
+        """The stops of jobs that are being stopped, or that have not run again since their stop."""
         self._may_stop = any(
             queue.preemption.by_priority or queue.limits for queue in self._queues.values()
         ) or bool(self._spot or any(job.least for job in ordered))
-        """Whether jobs may be stopped. If not, a policy need not know what they would lose."""
+        """Whether jobs may be stopped. If not, a policy need not know the losses by stops."""
         self._coming = 0
-        """The index of the next job to submit; its id is larger by one."""
+        """The index of the next job to submit. Its id is the index plus one."""
 
     def run(self) -> list[Record]:
         for job_id, record in enumerate(self._records, start=1):
@@ -138,7 +140,7 @@ class _Replay:
         return self._records
 
     def _continue(self, job_id: int, begun: Begun) -> None:
-        """Let a job run that has started before."""
+        """Let a job run that started before the simulation."""
         record = self._records[job_id - 1]
         record.started_at = begun.at
         attempt = Attempt(1, BEGIN + begun.at, record.job.saving, record.job.run)
@@ -147,7 +149,7 @@ class _Replay:
         self._hold(Running(self._gang_of(job_id), begun.allocation, attempt.begun_at), attempt, BEGIN)
 
     def _next(self, wake: float | None) -> float | None:
-        """Return the time of the next event; None: nothing can happen any more."""
+        """Return the time of the next event. None: there are no further events."""
         times = [each[0][0] for each in (self._ends, self._evictions, self._leaves) if each]
         if self._coming < len(self._records):
             times.append(max(BEGIN, BEGIN + self._records[self._coming].job.submitted_at))
@@ -341,7 +343,7 @@ class _Replay:
         self._hold(running, attempt, now)
 
     def _hold(self, running: Running, attempt: Attempt, now: float) -> None:
-        """Start a gang. One that has already run longer than its job's run time ends at once."""
+        """Start a gang. It ends at once if it has already run longer than its job's run time."""
         job_id = running.gang.job_id
         self._attempts[job_id] = attempt
         self._running.add(running)
@@ -355,7 +357,7 @@ class _Replay:
                 heappush(self._evictions, (lost_at, job_id, attempt.number))
 
     def _count(self, running: Running, sign: int, now: float) -> None:
-        """Take what a gang uses, or give it back."""
+        """Take the resources that a gang uses, or give them back."""
         queue, flavor = running.gang.queue, running.allocation.flavor
         free, used = self._free.get(flavor, {}), used_by(running)
         for resource in free.keys() & used.keys():
@@ -373,7 +375,9 @@ class _Replay:
 
 
 def _speed(job: TraceJob, allocation: Allocation) -> float:
-    """Return the speed of an elastic job with its present trainers, as a multiple of that of its run time."""
+    """Return the speed of an elastic job with its present trainers, relative to the speed to which its run
+    time refers.
+    """
     asked = job.parts[0].count
     usual = (job.begun.allocation.trainers if job.begun is not None else 0) or asked
     return (allocation.trainers or asked) / usual if job.least else 1.0

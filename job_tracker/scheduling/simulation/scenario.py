@@ -30,11 +30,11 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """The policy, with what is changed."""
+        """The name of the policy, with the changes."""
         return f"{self.policy.value}, {self.changes}" if self.changes else self.policy.value
 
     def run(self) -> "Result":
-        """Simulate it. Raises ValueError if the changes or the policy do not fit the cluster."""
+        """Simulate the scenario. Raises ValueError if the changes or the policy do not fit the cluster."""
         cluster = self.changes.applied(self.cluster)
         records = replay(self.jobs, policy_of(self.policy, cluster), cluster, DURATIONS[self.durations]())
         weights = {name: queue.weight for name, queue in cluster.queues.items()}

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """The times at which machines are taken away. Each is replaced at once, so the capacity remains.
+    """The random times at which machines are taken away.
 
-    The times are exponentially distributed. Those of an attempt depend only on the seed, the job and the
-    number of the attempt. So policies are compared with the same luck.
+    Each machine is replaced at once, so the capacity stays the same. The times are exponentially distributed.
+    The times of an attempt depend only on the seed, the job and the number of the attempt, so all policies
+    are compared with the same random times.
     """
 
     mean: float

@@ -1,4 +1,7 @@
-"""Reads traces of jobs: CSV files, compressed or not, with a job a line. Columns are found by name."""
+"""Reads traces of jobs: CSV files, compressed or not, with one job in each line.
+
+Columns are found by name.
+"""
 
 import csv
 import gzip
@@ -35,10 +38,11 @@ class Begun:
     """The allocation of a job that runs at the start of a simulation."""
 
     at: float
-    """When it started, in seconds from the start; 0 or less."""
+    """The start of the job, in seconds from the start of the simulation; 0 or less."""
     allocation: Allocation
     saved_at: float | None = None
-    """When it last reported a checkpoint, in seconds from the start. None: never."""
+    """The time of the job's last reported checkpoint, in seconds from the start of the simulation. None: it
+    has reported none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,12 @@ class TraceJob:
     """A job of a trace: the time of its submission, its run time, and its resources."""
 
     submitted_at: float
-    """Seconds from the start of the trace. Less than 0: it waits already."""
+    """Seconds from the start of the trace. Less than 0: the job already waits at the start."""
     run: float
-    """Seconds. An elastic job takes this long with the size that it asks for, or that it has at the start."""
+    """The run time in seconds. For an elastic job: the time with the size that it asks for, or has at the
+    start."""
     instances: int
-    """One for each GPU."""
+    """The number of instances: one for each GPU."""
     queue: str = DEFAULT_QUEUE
     algorithm: str = ""
     priority: int = 0
@@ -58,11 +63,11 @@ class TraceJob:
     said: Expected | None = None
     """The expected run time."""
     each: tuple[Part, ...] = ()
-    """Its parts, if they are not just `instances` equal ones without other resources."""
+    """The job's parts. Empty: one part of `instances` equal instances, without other resources."""
     least: int = 0
-    """The smallest number of trainers with which it starts. 0: all."""
+    """The smallest number of trainers with which the job starts. 0: all."""
     flavor: str = ""
-    """The flavor that it asks for. Empty: any."""
+    """The flavor that the job asks for. Empty: any flavor."""
     promise: Promise | None = None
     """An earlier promise, in seconds from the start."""
     begun: Begun | None = None
@@ -241,7 +246,10 @@ def _saving(line: _Line) -> Saving:
 
 
 def _algorithm(line: _Line) -> str:
-    """Return the algorithm, or else the job's resources: equal requests are likely of one algorithm."""
+    """Return the algorithm.
+
+    Without one, return the job's resources, since jobs with equal requests probably have the same algorithm.
+    """
     if line.has("algorithm"):
         return line.name("algorithm")
     return "/".join(line.name(column) for column in _SHAPE if line.has(column))

@@ -18,8 +18,8 @@ def prepared(
 ) -> list[TraceJob]:
     """Return the jobs submitted after `since`, with run times cut at `longest` seconds.
 
-    A job that ran for no time runs for a second. Without `priorities`, all have priority 0. The first one is
-    submitted at 0. Raises TraceError if no job is left.
+    A job with a run time of 0 gets a run time of a second. Without `priorities`, all jobs have priority 0.
+    The first job is submitted at 0. Raises TraceError if no job is left.
     """
     kept = [job for job in jobs if job.submitted_at > since or not since]
     if not kept:
@@ -42,14 +42,15 @@ def work(jobs: Sequence[TraceJob]) -> float:
 
 
 def offered(jobs: Sequence[TraceJob], capacity: int) -> float:
-    """Return the offered work while jobs are submitted, as a share of the capacity. 0: all jobs come at
-    once."""
+    """Return the offered work during the time of submissions, as a share of the capacity. 0: all jobs are
+    submitted at once.
+    """
     span = max(job.submitted_at for job in jobs) - min(job.submitted_at for job in jobs)
     return work(jobs) / (capacity * span) if span else 0.0
 
 
 def scaled(jobs: Sequence[TraceJob], capacity: int, load: float) -> list[TraceJob]:
-    """Scale the times of submissions, so that the offered work is this share of the capacity."""
+    """Scale the times of submissions, so that the offered work becomes the given share of the capacity."""
     factor = offered(jobs, capacity) / load
     return [replace(job, submitted_at=job.submitted_at * factor) for job in jobs]
 
@@ -64,10 +65,10 @@ def queued(jobs: Sequence[TraceJob], queues: int, seed: int) -> list[TraceJob]:
 def continued(
     jobs: Sequence[TraceJob], capacity: Mapping[str, int], load: float, seconds: float, seed: int
 ) -> list[TraceJob]:
-    """Return further jobs like these, as they may come at random within `seconds`.
+    """Return further jobs like these, submitted at random times within `seconds`.
 
-    On average, they offer work for the share `load` of the capacity. Raises TraceError if that would be more
-    than half of MOST_JOBS.
+    On average, their work is the share `load` of the capacity. Raises TraceError if that would be more than
+    half of MOST_JOBS.
     """
     rate = load * len(jobs) / sum(_seconds_of_all(job, capacity) for job in jobs)
     if rate * seconds > MOST_JOBS / 2:

@@ -74,10 +74,10 @@ class ChangeFeed:
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
-        """Register a token for a write, which sends it in its message. Call `publish` after the answer.
+        """Register a token for a write, which sends it in its message.
 
-        Then the message is ignored. If there is no answer, for example because the caller was cancelled, the
-        message counts.
+        If the caller calls `publish` after the answer, the message is ignored. Without an answer, for example
+        because the caller was cancelled, the message counts.
         """
         write = Write(next(self._tokens))
         self._writes[write.token] = write

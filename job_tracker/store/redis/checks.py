@@ -23,8 +23,8 @@ _SECRET_BYTES = 32
 async def open_checked(connection: Connection, memory: Path | None) -> str:
     """Return the id of the store on the server; create the store if there is none. Raises StoreRefused.
 
-    A refusal changes nothing. `memory` is a file with the id of the store that was opened there last. It lets
-    a restarted service refuse a server that has lost its data.
+    A refusal changes nothing. `memory` is a file with the id of the store that this service opened last.
+    With this file, a restarted service refuses a server that has lost its data.
     """
     address = connection.address
     try:

@@ -1,4 +1,6 @@
-"""Checks that the open files still have the content that SQLite wrote: they may be truncated in place."""
+"""Checks that the open files still have the content that SQLite wrote, since another program may truncate
+them in place.
+"""
 
 import errno
 import os
@@ -19,9 +21,9 @@ _INDEX = struct.Struct("=14xHII8x8s8x")
 class OpenContents:
     """Compares the sizes and first bytes of database and write-ahead log with SQLite's own index.
 
-    After a truncation, SQLite would keep appending to the log behind the hole, and would find none of these
-    commits at the next start. Its index of the log, in shared memory, shows the sizes that the files must
-    have after the checkpoints of any process.
+    After a truncation of the log, SQLite would append further commits behind a gap, and would not find them
+    at the next start. SQLite's index of the log, in shared memory, shows the sizes that the files must have,
+    even after checkpoints by other processes.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
@@ -38,7 +40,7 @@ class OpenContents:
         self._connection = connection
         [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
         self._identity_page, self._page_size = 0, 0
-        # The id may still be only in the log, if another process reads an older state. Then it is not
+        # If another process reads an older state, the id may still be only in the log. Then the id is not
         # checked.
         self._has_identity = self._shows_identity()
 

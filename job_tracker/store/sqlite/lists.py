@@ -54,7 +54,8 @@ def _tagged(
 ) -> Iterator[int]:
     """Merge the ids of jobs with all tags of the filter, newest first.
 
-    The ranges are those of one of the tags.
+    The ranges of the index that are merged belong to one of the tags; the other tags are looked up for each
+    job.
     """
     first, *others = sorted(where.tags)
     everywhere = "SELECT DISTINCT project FROM project_tallies"
@@ -93,7 +94,8 @@ def _merged(
 
 def _first_at(read: Read, moment: float) -> int:
     """Return the lowest id of the jobs submitted at this time or later, if times grow with ids."""
-    # Two queries: SQLite uses the index for min() or max() only if it is alone.
+    # There are two queries, since SQLite uses the index for min() or max() only if the query has nothing
+    # else.
     [[low, last]] = read("SELECT (SELECT min(id) FROM jobs), (SELECT max(id) FROM jobs)")
     if last is None:
         return 1
@@ -142,7 +144,7 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
 def _are_most(read: Read, where: JobFilter) -> bool:
     """Return whether most jobs are of the wanted projects, and the filter has an index of its own.
 
-    Then that index is the better one, since most of its entries match.
+    If so, that index is better, since most of its entries match.
     """
     if not where.projects or not (where.algorithm or where.name_prefix):
         return False

@@ -21,7 +21,7 @@ class Mark:
 
     store_id: str
     last_id: int
-    """No higher id was given."""
+    """The highest id that may have been given."""
     is_exact: bool
     """Whether that id was certainly given.
 
@@ -88,14 +88,16 @@ class Marker:
             _skip_ids(path, connection, last, before.last_id)
             last = before.last_id
         self._mark = Mark(store_id, last, is_exact=True)
-        # The number of further ids that the mark covers, at least: a reserved id is free again after a
-        # rollback.
+        # A lower bound of the number of further ids that the mark covers. The mark may cover more, since a
+        # reserved id is free again after a rollback.
         self._free = 0
         if self._mark != before:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
-        """Record durably that the next id may be in use. Then this is known even if the log is lost."""
+        """Record durably that the next id may be in use, so that this is known even after a loss of the
+        log.
+        """
         if not self._free:
             following = self._last_id(connection) + 1
             if self._mark.is_exact or following > self._mark.last_id:

@@ -18,9 +18,9 @@ Operation = Callable[[sqlite3.Connection], Result]
 
 _LARGEST_BATCH = 512
 _LOAD = 8
-"""From this number of operations in a commit on, the next commit waits for as many."""
+"""If a commit has at least this number of operations, the next commit waits for the same number."""
 _PATIENCE = 0.01
-"""Seconds that it waits at most."""
+"""The longest time, in seconds, that a commit waits for operations."""
 _DAMAGED = frozenset((sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB))
 
 
@@ -54,11 +54,9 @@ class GroupCommitter:
     """Runs operations in order, each atomically, on the only connection that writes.
 
     The operations that come during a commit wait for the next one. A commit takes as much CPU time as about
-    ten operations. So under load, the next commit waits, for a short time, until as many operations have come
-    as the last one had.
-
-    An operation must check first and write afterwards: one that raises a TrackerError has written nothing.
-    Its result reaches the caller once it is durable.
+    ten operations. So under load, the next commit waits for a short time, until there are as many operations
+    as in the last commit. An operation must check first and write afterwards: an operation that raises a
+    TrackerError must not have written. The result of an operation reaches the caller once it is durable.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """A two-level all-reduce (Jia et al., arXiv:1807.11205, 2018): within nodes, then between their leaders.
 
-It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only k use the slow
-links, in 2 (k - 1) steps instead of 2 (n - 1). Within a node, the tensor goes to the leader and back along a
-binomial tree. Alternatively, as in the paper, it goes in chunks around a ring. Then no process sends it more
-than twice there.
+It suits fast links within a node and slow links between nodes. Of n processes on k nodes, only k use the
+slow links, in 2 (k - 1) steps instead of 2 (n - 1). Within a node, the tensor goes to the leader and back
+along a binomial tree. Alternatively, as in the paper, it goes in chunks around a ring. With the ring, no
+process sends more than twice the tensor's size within the node.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""DistributedDataParallel with an own all-reduce."""
+"""DistributedDataParallel with an all-reduce of this package."""
 
 import torch
 import torch.distributed as dist

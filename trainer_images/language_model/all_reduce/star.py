@@ -1,7 +1,7 @@
 """A star: rank 0 receives every tensor, sums them, and sends the sum to all.
 
-It is the simplest algorithm. The busiest rank sends and receives (n - 1) S, so it suits small tensors and few
-processes.
+It is the simplest algorithm. The busiest rank sends and receives (n - 1) S bytes for a tensor of S bytes, so
+a star suits small tensors and few processes.
 """
 
 import torch

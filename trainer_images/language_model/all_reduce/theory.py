@@ -49,7 +49,9 @@ def tree(rank: int, size: int) -> Traffic:
 
 
 def ring(size: int) -> Traffic:
-    """Return the traffic of any process, the minimum for the busiest process (Patarasuk and Yuan 2009)."""
+    """Return the traffic of each process of a ring, which is the minimum for a busiest process (Patarasuk and
+    Yuan 2009).
+    """
     return Traffic(2 * Fraction(size - 1, size), 2 * (size - 1))
 
 
@@ -66,8 +68,8 @@ def halving_doubling(rank: int, size: int) -> Traffic:
 def binary_blocks(rank: int, size: int) -> Traffic:
     """Return the traffic after Rabenseifner and Träff 2004: halving and doubling within each block.
 
-    A process also sends its part to the next larger block, which is some times larger, in as many messages.
-    It sends the sum of its part to one process of the next smaller block.
+    A process sends its part to the next larger block, too. If this block is k times larger, the part is sent
+    in k messages. The process then sends the sum of its part to one process of the next smaller block.
     """
     blocks = [1 << bit for bit in reversed(range(size.bit_length())) if size >> bit & 1]
     place = next(place for place in range(len(blocks)) if rank < sum(blocks[: place + 1]))

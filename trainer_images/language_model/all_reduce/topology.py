@@ -7,9 +7,9 @@ class Topology(StrEnum):
     """The communication pattern for summing gradients."""
 
     LIBRARY = "library"
-    """The choice of the library, gloo or NCCL."""
+    """The algorithm that the library (gloo or NCCL) chooses."""
     STAR = "star"
-    """One process sums."""
+    """One process sums the tensors of all."""
     TREE = "tree"
     RING = "ring"
     HALVING_DOUBLING = "halving_doubling"
@@ -18,7 +18,7 @@ class Topology(StrEnum):
     HIERARCHICAL = "hierarchical"
     """First within nodes by a tree, then between one process of each node."""
     HIERARCHICAL_RING = "hierarchical_ring"
-    """The same, with a ring within nodes."""
+    """Like `hierarchical`, with a ring instead of a tree within nodes."""
     TORUS = "torus"
 
 

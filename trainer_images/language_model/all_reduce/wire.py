@@ -16,10 +16,10 @@ class Sent:
 
 
 class Wire:
-    """Connects this process to the others of a process group, or to some of them with own ranks.
+    """Connects this process to the other processes of a group, or to some of them.
 
-    Nothing is sent for an empty tensor, since both ends know its size. If a peer is gone, or silent for the
-    group's time-out, torch.distributed raises RuntimeError.
+    The connected processes are numbered from 0. Nothing is sent for an empty tensor, since both ends know its
+    size. If a peer is gone, or silent for the group's time-out, torch.distributed raises RuntimeError.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Wire:
 
     @property
     def rank(self) -> int:
-        """The rank of this process among them."""
+        """The rank of this process among the connected ones."""
         return self._members.index(dist.get_rank(self._group))
 
     def among(self, members: Sequence[int]) -> "Wire":

@@ -1,4 +1,6 @@
-"""The leading server's decisions: the order of gradients, and which losses of processes are bearable."""
+"""The leading server's decisions: the order of gradients, and whether training can go on after the loss of a
+process.
+"""
 
 from collections import deque
 from collections.abc import Iterable
@@ -19,7 +21,7 @@ class History:
 
     def __init__(self, workers: range) -> None:
         self.count = 0
-        """Their number."""
+        """The number of gradients that the server has taken."""
         self.last = dict.fromkeys(workers, 0)
         """The number of the last gradient of each worker."""
         self._recent: deque[Order] = deque(maxlen=len(workers))
@@ -83,7 +85,7 @@ class Leader:
             self._post.send(server, Message(Kind.TAKE, order))
 
     def welcome(self, server: int, ordered: int) -> None:
-        """Send a server the orders that it has missed. It, or the leader, has just taken over."""
+        """Send a server the orders that it has missed. The server or the leader has just taken over."""
         shard = self._roles.shard_of(server)
         self._servers[shard] = server
         for shards in self._have.values():

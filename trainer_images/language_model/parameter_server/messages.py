@@ -48,7 +48,7 @@ class Post(Protocol):
     """Delivers messages, in order between two processes."""
 
     def send(self, peer: int, message: Message) -> None:
-        """Send a message. It is lost if the peer is."""
+        """Send a message. If the peer is lost, the message is lost, too."""
         ...
 
     @property

@@ -1,9 +1,10 @@
 """A server or a standby of one shard: its reaction to each message, without a network.
 
-All servers take the same gradients in the same order, so their shards are those of a single server. The
-leader orders a gradient to be taken once all servers have it. A server first sends a copy to its standby, and
-takes the gradient once the standby has taken it. So workers never see an update that the standby lacks.
-Results depend only on the order, so a standby that takes over continues as the server would have.
+All servers take the same gradients in the same order, so their shards together equal the weights of a single
+server. The leader orders a gradient to be taken once all servers have it. A server first sends a copy to its
+standby, and takes the gradient once the standby has taken it. So workers never see an update that the
+standby lacks. Results depend only on the order, so a standby that takes over continues as the server would
+have.
 
 M. Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014: servers with ranges
 of the weights, and an answer only after the copy.
@@ -57,7 +58,7 @@ class Replica:
         self._standby = None if standby == rank else standby
         """The standby, unless it is lost."""
         self._serves = rank < roles.servers
-        """Whether it answers workers: it is a server, or has taken over from it."""
+        """Whether this process answers workers: it is a server, or has taken over from one."""
         self._lost: set[int] = set()
         self._finished: set[int] = set()
         """The peers that have said farewell."""
@@ -72,7 +73,7 @@ class Replica:
         """The gradients whose copies were sent to the standby. They are taken here once the standby has taken
         them."""
         self._confirmed = 0
-        """The number of them that the standby has taken."""
+        """The number of copied gradients that the standby has taken."""
         self._history = History(roles.workers)
         self._answers: dict[int, Message] = {}
         """The last weights for each worker, for the time after a take-over."""

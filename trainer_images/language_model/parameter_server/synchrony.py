@@ -24,9 +24,9 @@ class Synchrony(StrEnum):
     BACKUP_WORKERS = "backup_workers"
     """An update takes the first N of N + b gradients and drops the rest (Chen et al., arXiv:1604.00981)."""
     SPECULATIVE = "speculative"
-    """Synchronous, but once some shares of the batch have a gradient, idle workers start the others again.
-
-    Whichever gradient of a share comes first counts (backup tasks: Dean and Ghemawat, MapReduce, OSDI 2004).
+    """Like synchronous, but once some shares of the batch have a gradient, idle workers start the other
+    shares again. The first gradient of a share counts (backup tasks: Dean and Ghemawat, MapReduce, OSDI
+    2004).
     """
     SOFTSYNC = "softsync"
     """n-softsync (Zhang et al., IJCAI 2016): an update takes any N / n gradients, each divided by its

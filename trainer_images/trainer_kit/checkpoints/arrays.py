@@ -38,12 +38,12 @@ def kept(
 ) -> Iterator[Kept]:
     """Restore the last checkpoint of this job into `state`, and save checkpoints of it during the block.
 
-    `group` is one of `groups`. `state` has all that changes during training and is the same in all processes:
-    arrays and variables of any framework, objects with `state_dict` and `load_state_dict`, and plain values.
-    Replace its entries as often as you like. `own` has what differs between the processes; it is sent to rank
-    0, so it should be small. The random generators of each process are also kept: those of Python and NumPy,
-    and of PyTorch if it is in use. All processes call `before_save` before they save, after the same step.
-    Every process of the group must call this.
+    `group` is one of `groups`. `state` has all that changes during training and is the same in all
+    processes: arrays and variables of any framework, objects with `state_dict` and `load_state_dict`, and
+    plain values. Replace its entries as often as you like. `own` has what differs between the processes; it
+    is sent to rank 0, so it should be small. The random generators of each process are also kept: those of
+    Python and NumPy, and of PyTorch if it is in use. `before_save` is called in all processes after the same
+    step, right before they save. Every process of the group must call this.
 
     A rank that did not exist when the checkpoint was saved keeps its own values and generators.
 
@@ -71,7 +71,7 @@ class ArraysForm:
         self._own = own
 
     def copy(self) -> tuple[Any, list[tree.Array]]:
-        """Copy the state, with that of each process."""
+        """Copy the common state, and the own state of each process."""
         of_each = self._group.all({"random": random_state.current(), "own": self._own})
         if not self._group.is_first:
             return None, []

@@ -43,7 +43,7 @@ class Exchange(ABC):
 
 
 class Alone(Exchange):
-    """The exchange of a process without others. It sends nothing."""
+    """The exchange of a process that is alone. It sends nothing."""
 
     def __init__(self) -> None:
         super().__init__(0, 1)

@@ -30,7 +30,8 @@ class Form(Protocol[S]):
     ) -> Callable[[], None]:
         """Read the contents of the parts, and return a function that restores the state from them.
 
-        Every process calls both. Raises DamagedError in all of them, and UntrustedTypeError. The function
-        raises UnfitError if the state differs from the saved one. Its content is then undefined.
+        Every process calls this method and the returned function. Raises DamagedError in all processes, and
+        UntrustedTypeError. The function raises UnfitError if the state differs from the saved one. Its
+        content is then undefined.
         """
         ...

@@ -59,9 +59,10 @@ def kept_in_folder(
 ) -> Iterator[Kept]:
     """Restore the last checkpoint of this job, and save checkpoints during the block.
 
-    Every process of the group must call this. `form` makes the form of a state to which the given object
-    belongs. `saving` returns the exchange of the threads that save, or None in a process that writes nothing.
-    Without CHECKPOINT_URI, this only counts steps. Raises the errors of `resume` and ParameterError.
+    Every process of the group must call this. `form` makes the form of the state; its argument is the object
+    that the training code uses. `saving` returns the exchange of the threads that save, or None in a process
+    that writes nothing. Without CHECKPOINT_URI, this only counts steps. Raises the errors of `resume` and
+    ParameterError.
     """
     settings = Settings.from_environment()
     if settings.uri is None:

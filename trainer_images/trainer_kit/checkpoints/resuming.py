@@ -19,7 +19,7 @@ T = TypeVar("T")
 PAUSES = (1.0, 2.0, 4.0, 8.0)
 """Seconds between retries of storage.
 
-After the last one, the run fails, since starting anew would lose all progress.
+After the last retry, the run fails, since starting anew would lose all progress.
 """
 
 

@@ -1,4 +1,5 @@
-"""Trees of arrays and plain values as files: JSON, and the arrays in the order in which it names them.
+"""Trees of arrays and plain values as two files: the JSON of the tree, and its arrays in the order in which
+the JSON names them.
 
 Loading runs no code: JSON has only plain values, and arrays are read without pickle. Values of other types
 are refused when they are saved.
@@ -45,7 +46,7 @@ def write_arrays(file: IO[bytes], arrays: Iterable[Array]) -> None:
 
 
 def read_arrays(file: IO[bytes], count: int) -> list[Array]:
-    """Read as many arrays. Raises DamagedError."""
+    """Read this number of arrays. Raises DamagedError."""
     try:
         return [npy.read_array(file, allow_pickle=False) for _ in range(count)]
     except ValueError as error:

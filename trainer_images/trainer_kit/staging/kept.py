@@ -1,9 +1,9 @@
 """Staged datasets that stay on the disk of a machine, up to a size, for all processes and jobs there.
 
 A dataset is a folder, named by a key. A process that uses it holds a shared lock on its lock file. Removing
-it needs an exclusive lock. A dataset is filled under another name and then renamed, so it is always complete.
-Until then, the process that fills it holds a lock on that folder. So a folder without a lock was left by a
-killed process.
+it needs an exclusive lock. A dataset is filled under another name and then renamed, so it is always
+complete. Until the renaming, the process that fills the folder holds a lock on it. So a folder under such a
+name without a lock was left by a killed process.
 """
 
 import fcntl
@@ -48,10 +48,10 @@ class Kept:
             yield folder
 
     def make_room(self, size: int, key: str) -> None:
-        """Remove datasets that are not in use, the least recently used first, until this one fits.
+        """Remove unused datasets, the least recently used first, until the new dataset fits.
 
-        Copies of the same dataset that other processes of this machine bring do not count, since one copy
-        stays. Raises DataError if it does not fit.
+        If other processes of this machine are just bringing the same dataset, their copies do not count,
+        since only one copy stays. Raises DataError if the new dataset does not fit.
         """
         if size > self._most:
             raise DataError(

@@ -23,27 +23,27 @@ class Way(StrEnum):
     """The way in which the data gets to the ranks."""
 
     NONE = "none"
-    """It stays in storage. The program reads it there."""
+    """The data stays in storage, and the program reads it there."""
     DIRECT = "direct"
-    """Every rank reads all of it from storage."""
+    """Every rank reads all data from storage."""
     BROADCAST = "broadcast"
-    """Rank 0 reads it. It goes down a binomial tree."""
+    """Rank 0 reads the data and sends it down a binomial tree of ranks."""
     RELAY = "relay"
-    """Rank 0 reads each piece. Each rank passes it on to the next."""
+    """Rank 0 reads each piece, and each rank passes the piece on to the next rank."""
     SHARDS = "shards"
-    """Each rank reads a share. All shares go around a ring."""
+    """Each rank reads a share of the data, and all shares go around a ring of ranks."""
 
 
 Read = Callable[[Piece], bytes]
 Arrived = Callable[[Piece, Tensor], None]
-"""Is called with each piece on each rank."""
+"""A function that is called with each piece on each rank."""
 
 
 class Route(NamedTuple):
-    """The rank from which a rank receives its pieces, and those to which it sends them."""
+    """The rank from which a rank receives its pieces, and the ranks to which it sends them."""
 
     parent: int | None
-    """None: from storage."""
+    """The rank that sends the pieces. None: they come from storage."""
     children: Sequence[int] = ()
 
 

@@ -136,9 +136,9 @@ def _diagnosis(diagnosis: Diagnosis | None) -> pb.Diagnosis | None:
 
 
 def _paces(job: Job) -> dict[int, pb.RankPace]:
-    """Return the pace of each rank that reports it.
+    """Return the pace of each rank that reports one.
 
-    Of several processes, the one with the fewest steps counts.
+    If a rank has several processes, the process with the fewest steps counts.
     """
     per_rank = job.spec.group.trainers.processes
     paces: dict[int, RankPace] = {}

@@ -17,7 +17,10 @@ _LONGEST_ID = 18  # digits; ids are shorter
 
 
 def page_of(caller: Caller, message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
-    """Return the filter, the size of the page, and the id below which its jobs are. Raises InvalidField."""
+    """Return the filter, the size of the page, and the id below which the ids of its jobs are.
+
+    Raises InvalidField.
+    """
     if not 0 <= message.page_size <= _LARGEST_PAGE:
         raise InvalidField("page_size", f"{message.page_size} is not allowed; allowed: 0 to {_LARGEST_PAGE}")
     if message.page_token and not (message.page_token.isascii() and message.page_token.isdigit()):
@@ -59,6 +62,9 @@ def page_of(caller: Caller, message: pb.ListTrainingJobsRequest) -> tuple[JobFil
 
 
 def _id_of(digits: str) -> int:
-    """Return the number, or one above all ids if it is long: int() takes 4,300 digits at most, with zeros."""
+    """Return the number in a text.
+
+    For a long text, return a number above all ids, since int() accepts at most 4,300 digits.
+    """
     significant = digits.lstrip("0") or "0"
     return int(significant) if len(significant) < _LONGEST_ID else 10**_LONGEST_ID

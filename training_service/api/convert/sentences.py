@@ -88,7 +88,10 @@ def _why(job: Job) -> str:
 
 
 def _what_happened(why: Diagnosis) -> str:
-    """Return the summary and the cause, or else the last line of the evidence: often, it names the cause."""
+    """Return the summary and the cause.
+
+    If the cause is unknown, return the last line of the evidence, which often names the cause.
+    """
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
     if why.category is Category.STALLED:  # its evidence is stacks, of which the summary has the right line

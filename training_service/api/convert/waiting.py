@@ -50,7 +50,10 @@ def explanation_of(explanation: Explanation) -> pb.ExplainTrainingResponse:
 
 
 def queue_request_of(request: pb.GetQueueRequest) -> tuple[QueueFilter, int, Place | None]:
-    """Return the filter, the size of the page, and the place after which it begins. Raises InvalidField."""
+    """Return the filter, the size of the page, and the place after which the page begins.
+
+    Raises InvalidField.
+    """
     project = project_of("project", request.project) if request.project else ""
     where = QueueFilter(project=project, queue=request.queue)
     limit = page_size(request.page_size)

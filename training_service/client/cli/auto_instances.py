@@ -26,7 +26,7 @@ LEAST_PARAMETER = "MIN_INSTANCES"
 
 @dataclass(frozen=True)
 class Wish:
-    """The numbers that a study may try, and the rule by which it decides."""
+    """The numbers of instances that a study may try, and the rule by which the study decides."""
 
     least: int
     most: int
@@ -49,10 +49,10 @@ class Decision:
 
 
 def decide(session: Session, algorithm: str, wish: Wish, job: Mapping[str, Any]) -> Decision:
-    """Run the study or continue it, print what it found, and return the number that is worth it.
+    """Run the study or continue it, print its findings, and return the number of instances that pays.
 
-    `job` has the settings that its trials share with the job. Raises BadParameter if the folder has another
-    study, and FailedPrecondition if the study found nothing.
+    `job` has the settings that the study's trials share with the job. Raises BadParameter if the folder has
+    another study, and FailedPrecondition if the study found nothing.
     """
     numbers = numbers_between(wish.least, wish.most)
     settings = settings_of(algorithm, numbers, {**job, "enough": wish.enough}, wish.metric)

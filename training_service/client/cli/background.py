@@ -1,8 +1,9 @@
 """A service on this machine, which `trainctl run` starts in the background if there is none.
 
-It is `training-service serve` with its default data folder. Its callers need the operator's token, which only
-this user can read: on a machine with several users, no other one can run programs by it. These files are in
-the folder `training-service/background` of XDG_STATE_HOME, or of `~/.local/state` without it:
+The service is `training-service serve` with its default data folder. Its callers need the operator's token,
+which only this user can read. So on a machine with several users, other users cannot run programs by this
+service. These files are in the folder `training-service/background` of XDG_STATE_HOME, or of
+`~/.local/state` without it:
 
     lock            held while a service is started, so that two commands start one
     service.pid     the service's pid; see background_starter.py
@@ -77,7 +78,7 @@ class BackgroundService:
     def stop(self, timeout: float = 60.0) -> int | None:
         """Stop the service that `start` has started, and return its pid; None if there is none.
 
-        Running jobs go on. Raises ServerError if it does not stop in time.
+        Running jobs go on. Raises ServerError if the service does not stop in time.
         """
         found = self._process()
         if found is None:

@@ -34,7 +34,7 @@ def errors_reported() -> Iterator[None]:
         remark(explanation(error))
         raise typer.Exit(exit_codes.of_error(error)) from error
     except KeyboardInterrupt as interrupt:
-        # A user who presses Ctrl-C knows it, so only the next step is news.
+        # A user who has pressed Ctrl-C knows this, so only the next step is printed.
         if notes := getattr(interrupt, "__notes__", ()):
             remark(". ".join(["interrupted", *notes]))
         raise typer.Exit(ExitCode.INTERRUPTED) from None

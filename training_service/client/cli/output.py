@@ -150,7 +150,7 @@ class Output:
         return update
 
     def note(self, text: str) -> None:
-        """Print one line for people to standard error, unless only what a script needs is wanted."""
+        """Print one line for people to standard error, unless --quiet is given."""
         if not self._quiet:
             remark(text)
 

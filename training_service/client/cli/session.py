@@ -32,7 +32,7 @@ class Session:
         return connection(self.address, **{name: getattr(self, name) for name in _OF_TLS})
 
     def client(self, token: str | None = None) -> TrainingClient:
-        """Create a client, with another token than the usual one if it is given. The caller closes it."""
+        """Create a client, which the caller closes. `token`, if given, replaces the usual token."""
         return TrainingClient(
             self.address, **{name: getattr(self, name) for name in _OF_TLS}, project=self.project, token=token
         )
@@ -47,7 +47,7 @@ class Session:
         return f"{shlex.join(['trainctl', *self._options()])} {words}"
 
     def _options(self) -> list[str]:
-        """Return the options for the same service, as far as it is not the default."""
+        """Return the options that select the same service; none for the default service."""
         mine = self.connection
         options = [] if mine.address == connection().address else ["-a", mine.address]
         default = connection(mine.address)  # that of TLS depends on the address

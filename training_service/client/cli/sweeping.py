@@ -43,9 +43,10 @@ class Limits:
 
 
 def project_of(session: Session) -> str:
-    """Return the project in which the session submits; empty if the service does not say what it is.
+    """Return the project in which the session submits; empty if the service does not name it.
 
-    A sweep keeps it: another caller, or the same one with other roles, may have another default project.
+    A sweep keeps its project: another caller, or the same caller with other roles, may have another default
+    project.
     """
     if session.project:
         return session.project

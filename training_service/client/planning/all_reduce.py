@@ -27,7 +27,8 @@ class Comparison:
     alone: Mapping[str, float]
     """The time of each algorithm, without any computation."""
     waiting: Mapping[str, float]
-    """The time that a step waits. The backward pass hides messages of the library, but not of the others."""
+    """The time that a step waits, for each algorithm. The backward pass hides messages of the library's
+    algorithm, but not of the other algorithms."""
 
     @property
     def best(self) -> str:

@@ -15,7 +15,7 @@ from training_service.client.planning.model import Model
 OVERLAP = 0.5
 """The share of the passes' time behind which the traffic of data ranks is hidden.
 
-Li et al., 2020, section 5.2, measure that overlapping hides from a third of it to all of it.
+Li et al., 2020, section 5.2, measure that overlapping hides between a third of the traffic and all of it.
 """
 
 RESERVE = 0.1

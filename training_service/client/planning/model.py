@@ -23,7 +23,10 @@ LARGEST = {
 
 @dataclass(frozen=True)
 class Model:
-    """A stack of equal transformer layers between an embedding and a head. 0 means a size's default."""
+    """A stack of equal transformer layers between an embedding and a head.
+
+    A size of 0 stands for its default.
+    """
 
     layers: int
     width: int
@@ -121,9 +124,10 @@ class Model:
     def layer_activations(self, tensor: int, *, sequence_parallel: bool) -> float:
         """Return the numbers that a layer keeps per token for its backward pass, on one of `tensor` ranks.
 
-        They are those of Korthikanti et al. without dropout, with a fused kernel of attention: for a GPT 16
-        vectors of the width (32 of their 34 bytes), of which 4, inputs of norms and matrices, are divided
-        only with sequence parallelism. A gated feed-forward part keeps the inputs and the output of its gate.
+        The count follows Korthikanti et al., without dropout and with a fused kernel of attention. For a
+        GPT, these are 16 vectors of the width (32 of their 34 bytes). Four of these vectors, the inputs of
+        norms and matrices, are divided only with sequence parallelism. A gated feed-forward part keeps the
+        inputs and the output of its gate.
         """
         whole = 4.0 * self.width
         divided = (

@@ -60,9 +60,9 @@ class Decision:
 
     best: Choice
     at_best: tuple[Choice, ...]
-    """The layouts of as many devices, of different shapes, the fastest first."""
+    """The layouts of different shapes on the chosen number of devices, the fastest first."""
     by_devices: dict[int, Choice]
-    """The fastest layout of each number of devices with one that fits."""
+    """The fastest fitting layout by number of devices. Numbers without a fitting layout are left out."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,9 @@ def choices(training: Training, cluster: Cluster, devices: int, limits: Limits) 
 
 
 def smallest(training: Training, cluster: Cluster, counts: list[int], limits: Limits) -> Choice | None:
-    """Return the layout that needs the least memory, of those with the most devices that have one."""
+    """Return the layout that needs the least memory, on the largest number of devices for which there is a
+    valid layout.
+    """
     for devices in reversed(counts):
         least: tuple[float, Layout] | None = None
         for plain in _shapes(training, cluster, devices, limits):

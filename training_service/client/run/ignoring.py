@@ -1,4 +1,6 @@
-"""Decides which files of a folder are left out: those that git ignores, and those useless elsewhere."""
+"""Decides which files of a folder are left out: files that git ignores, and files that are useless
+elsewhere.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

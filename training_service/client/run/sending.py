@@ -22,7 +22,7 @@ _CALL = 256 << 20
 """Bytes of content in a call. Each call proves anew that the caller may upload."""
 
 OnProgress = Callable[[int, int], None]
-"""Called with the bytes that were sent, and the bytes that had to be sent."""
+"""A function that is called with the bytes sent so far, and the bytes to send in all."""
 
 
 class Sending:

@@ -23,13 +23,14 @@ from training_service.client.scaling.least_squares import nonnegative
 Term = Callable[[float], float]
 
 TOLERANCE = 0.03
-"""A law explains a point if it is this near, as a share of the point, or within two standard errors of it."""
+"""A law explains a point if they differ by at most this share of the point, or by at most two standard
+errors of the point."""
 
 CONFIDENCE = 1.96
 """Standard errors on each side of an interval that has the true value in 95 of 100 cases, for many points."""
 
 _STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
-"""The same by Student's distribution, by the number of points beyond that of the coefficients."""
+"""The same by Student's distribution, for each number of points minus the number of coefficients."""
 
 
 class Scaling(StrEnum):

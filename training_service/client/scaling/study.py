@@ -22,7 +22,7 @@ STEP, WAITING, SENT = "step_seconds", "waiting_seconds", "gradient_sent_bytes"
 """Series that trainer_kit reports: a step's time, the part in which the master waits, the bytes it sends."""
 LOSS = "loss"
 MOST_OFF = 0.1
-"""A law that is further from a point than this share of it does not explain the points."""
+"""A law does not explain the points if it differs from one of them by more than this share of the point."""
 FURTHER = 4
 """A law is used up to this multiple of the largest measured number of instances."""
 

@@ -10,7 +10,7 @@ Rate = Callable[[int], float]
 
 @dataclass(frozen=True)
 class Prices:
-    """By what a number of instances is judged."""
+    """The prices by which a number of instances is judged."""
 
     least_efficiency: float
     instance_hour: float | None = None

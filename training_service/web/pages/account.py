@@ -37,6 +37,8 @@ async def log_out(visit: Visit) -> Response:
 
 
 def local(path: str) -> str:
-    """Return a path of the dashboard, so that no link can lead to another site after a login."""
+    """Return the path if it is one of the dashboard, so that no link can lead to another site after a
+    login.
+    """
     is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_local and len(path) <= _LONGEST_PATH and "\\" not in path else "/jobs"

@@ -1,4 +1,4 @@
-"""Several jobs beside each other: their parameters with differences marked, and their curves."""
+"""The comparison of several jobs: their parameters with marked differences, and their curves."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Ways out: the metrics of jobs as a table, and as files for TensorBoard."""
+"""Exports: the metrics of jobs as a table, and as files for TensorBoard."""
 
 import asyncio
 import csv
@@ -80,7 +80,7 @@ def _add(archive: zipfile.ZipFile, path: str, pieces: Iterator[bytes], at: datet
 
 
 class _Sink(io.RawIOBase):
-    """Keeps what is written until it is taken."""
+    """Keeps written bytes until they are taken."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A job: its state and history, its ranks, its parameters, and what can be done with it."""
+"""The page of a job: its state and history, its ranks, its parameters, and the possible actions."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -24,7 +24,8 @@ from training_service.web.timeline import timeline_of
 from training_service.web.visits import LONGEST_KEY, Visit, see
 
 _EXPLAINED_SECONDS: Final = 0.04
-"""The page does not wait longer for the reasons why a job waits. They follow with its first event."""
+"""The longest time that the page waits for the reasons why a job waits. Later reasons follow with the page's
+first event."""
 _EXPLANATION_SECONDS: Final = 1.0
 """The largest age of an explanation, in seconds."""
 
@@ -48,7 +49,7 @@ async def overview(visit: Visit) -> Response:
 
 async def live(visit: Visit) -> Response:
     """Send the changing part of the page again whenever the job changes."""
-    await visit.jobs.get(visit.who, visit.job_id)  # so that its errors are answers
+    await visit.jobs.get(visit.who, visit.job_id)  # first read here, so that errors become answers
     return visit.stream(_versions(visit))
 
 
@@ -89,7 +90,7 @@ async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
 
 
 async def _shared_part(visit: Visit, since: float) -> Version:
-    """Return the changing part as it is now. Viewers with the same rights share it."""
+    """Return the changing part in its present version. Viewers with the same rights share this part."""
     caller = visit.who
 
     async def make() -> Version:
@@ -100,7 +101,10 @@ async def _shared_part(visit: Visit, since: float) -> Version:
 
 
 async def _explained(visit: Visit, caller: Caller) -> Explanation:
-    """Return why the job waits, as of the last seconds. The work continues if a page cannot wait."""
+    """Return why the job waits, at most a few seconds old.
+
+    The work continues even if a page stops waiting for it.
+    """
 
     async def make() -> Explanation:
         return await visit.jobs.explain(caller, visit.job_id)
@@ -114,8 +118,8 @@ async def _shown(
 ) -> dict[str, Any]:
     """Return the values of the changing part.
 
-    In a long queue, it takes a while to say why a job waits. With `patience`, it is left out after that many
-    seconds.
+    In a long queue, finding why a job waits takes time. With `patience`, the reasons are left out after that
+    many seconds.
     """
     job, waiting, is_late = view.job, None, False
     if job.state is JobState.QUEUED or job.is_gated:

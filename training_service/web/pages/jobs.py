@@ -32,13 +32,13 @@ class Row:
     job: Job
     position: int
     began: datetime | None
-    """When its state began; of an ended job, when it began to run."""
+    """The time when the job's state began. For an ended job: the time when it began to run."""
     lasted: timedelta | None
-    """The time that it ran, if it has ended."""
+    """The time that the job ran. None: it has not ended."""
 
     @property
     def share(self) -> float | None:
-        """The part of its steps that is done; None if it is not known."""
+        """The part of the job's steps that is done. None: unknown."""
         progress = self.job.progress
         if progress is None or not progress.total_steps:
             return None
@@ -79,7 +79,7 @@ async def table(visit: Visit) -> Response:
 
 
 async def live(visit: Visit) -> Response:
-    """Send the rows that change, come or go; first all of them, unless the browser shows them already."""
+    """First send all rows, unless the browser already shows them. Then send rows that change, come or go."""
     filtered = wanted(visit.request.query_params)
     filtered.where(visit.who)  # before the stream begins, so that its errors are answers
     return visit.stream(_versions(visit, filtered, visit.shown_before))
@@ -113,11 +113,11 @@ def job_ids(texts: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of a page, and which changes concern them."""
+    """The rows of a page, with the test whether a change concerns them."""
 
     list: RowList
     newest: float
-    """Jobs with higher ids belong to the page, too, if they match the filter."""
+    """The highest id of the page. Infinite: new jobs belong to the page, too, if they match the filter."""
 
     def concern(self, job_id: int) -> bool:
         """Return whether a change of this job may change the rows."""
@@ -154,7 +154,7 @@ async def _versions(visit: Visit, filtered: Wanted, seen: str) -> AsyncGenerator
 
 
 async def _shared_rows(visit: Visit, filtered: Wanted, since: float) -> _Rows:
-    """Return the rows as they are now. Viewers with the same rights and filter share them."""
+    """Return the present rows. Viewers with the same rights and filter share them."""
     caller = visit.who
 
     async def make() -> _Rows:

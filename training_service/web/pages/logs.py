@@ -1,4 +1,4 @@
-"""The logs of a job: the last lines first, any place by a link, new lines as they come."""
+"""The logs of a job: the last lines first, other parts by links, and new lines as they are printed."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -45,7 +45,10 @@ async def page(visit: Visit) -> Response:
 
 
 async def follow(visit: Visit) -> Response:
-    """Send new lines as they are printed. A browser that connects again goes on after the last one it has."""
+    """Send new lines as they are printed.
+
+    A browser that connects again continues after the last line that it has.
+    """
     part = part_of(visit.query)
     position = visit.request.headers.get("last-event-id") or visit.query.get("position", "")
     wanted = LogRequest(

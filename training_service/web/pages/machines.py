@@ -1,4 +1,4 @@
-"""The machines: how much there is of each flavor, what runs where, and which project uses how much."""
+"""The machines: the capacity of each flavor, the jobs on each machine, and the use by each project."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class Amount:
     resource: str
     used: str
     capacity: str
-    """Empty: it is not limited."""
+    """The capacity as a quantity. Empty: the resource is not limited."""
     share: float
 
 
@@ -48,7 +48,7 @@ class FlavorRow:
     nodes: Sequence[NodeRow]
     hidden_nodes: int
     jobs: Sequence[tuple[SeenJob, str]]
-    """Those that hold something of it, with what they hold, the largest first."""
+    """The jobs that hold resources of the flavor, each with these resources, the largest first."""
     hidden_jobs: int
 
 

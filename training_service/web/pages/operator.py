@@ -11,7 +11,7 @@ _PAGE: Final = 100
 
 
 async def projects(visit: Visit) -> Response:
-    """List the caller's projects, with members where it is an admin."""
+    """List the caller's projects. Projects in which the caller is an admin are listed with their members."""
     return visit.page("projects.html", tab="", views=await visit.parts.access.list_projects(visit.who))
 
 

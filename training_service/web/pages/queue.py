@@ -1,4 +1,4 @@
-"""The queue: which jobs wait for what and until when, and what each queue uses."""
+"""The queue: the waiting jobs with their reasons and expected starts, and the use by each queue."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -23,7 +23,7 @@ from training_service.web.visits import Visit
 _PAGE: Final = 100
 _FIELDS: Final = ("project", "queue", "after", "over")
 _SPANS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(days=7)}
-"""For how long the history of queues is shown."""
+"""The spans for which the history of queues can be shown."""
 
 
 async def queue(visit: Visit) -> Response:
@@ -59,7 +59,7 @@ async def _versions(visit: Visit) -> AsyncGenerator[str | bytes, None]:
 
 
 async def _shared_part(visit: Visit, since: float) -> Version:
-    """Return the queue as it is now. Viewers with the same rights and filter share it."""
+    """Return the present queue. Viewers with the same rights and filter share it."""
     caller = visit.who
 
     async def make() -> Version:
@@ -102,7 +102,7 @@ async def _shown(visit: Visit, caller: Caller) -> dict[str, Any]:
 
 
 async def _gantt(visit: Visit, caller: Caller, project: str) -> Gantt | None:
-    """Return the picture; None for a caller that has no role in its default project."""
+    """Return the picture. None: the caller has no role in its default project."""
     try:
         return gantt_of(await visit.jobs.snapshot(caller, project, lanes=MOST_LANES))
     except Forbidden:

@@ -15,12 +15,13 @@ from training_service.web import live as streams
 from training_service.web.visits import Visit
 
 SERIES_AT_ONCE: Final = 8
-"""Series of one answer: other requests wait while it is made. static/curves.js knows the number, too."""
+"""The largest number of series in an answer: other requests wait while the answer is made. static/curves.js
+has the same number."""
 _PAUSE: Final = 2.0
 
 
 async def artifacts(visit: Visit) -> Response:
-    """List what the job has made."""
+    """List the artifacts of the job."""
     job, made = await visit.jobs.artifacts(visit.who, visit.job_id)
     return visit.page("artifacts.html", job=job, artifacts=made, tab="artifacts")
 
@@ -49,7 +50,9 @@ async def curves(visit: Visit) -> Response:
 
 
 async def series(visit: Visit) -> Response:
-    """Return metrics as JSON for the page: the first ones with a text in their names, behind a name."""
+    """Return metrics as JSON for the page: the first ones after a name, in the order of names, whose names
+    contain a text.
+    """
     names = frozenset(visit.request.query_params.getlist("name"))
     find, after = visit.query.get("find", ""), visit.query.get("after", "")
     found = await visit.jobs.metrics(
@@ -84,7 +87,10 @@ def json_of(found: Sequence[MetricSeries]) -> str:
 
 
 def series_of(series: MetricSeries) -> dict[str, Any]:
-    """Return a series for JSON, which has neither NaN nor infinity: they are gaps, with their number."""
+    """Return a series for JSON.
+
+    JSON has neither NaN nor infinity, so these values become gaps, and their number is returned.
+    """
     points, finite = series.points, math.isfinite
     values = [point.value for point in points]
     return {

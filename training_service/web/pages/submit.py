@@ -31,18 +31,18 @@ _NAMES_IN_ERRORS: Final = {
     "output_model_name": "model",
     f"{_PARAMETER}{INSTANCES_PARAMETER}": "instances",
 }
-"""The inputs of fields that errors name otherwise."""
+"""The inputs of those fields that have another name in errors."""
 _FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority", "flavor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filled:
-    """A form as it is filled in."""
+    """A form with its present values."""
 
     algorithm: str
     project: str
     values: Mapping[str, str]
-    """By input. Empty ones are left out of the request."""
+    """The values by input. Empty values are left out of the request."""
     key: str
     """The request key: a form that is sent twice makes one job."""
 
@@ -54,7 +54,10 @@ async def form(visit: Visit) -> Response:
 
 
 async def submit(visit: Visit) -> Response:
-    """Queue the job of the form, or show it again with what is wrong beside the field."""
+    """Queue the job of the form.
+
+    If a field is wrong, show the form again with the error beside the field.
+    """
     filled = _sent(visit)
     caller = visit.who.using(project_of("project", filled.project))
     try:
@@ -103,7 +106,7 @@ async def _datasets(visit: Visit, project: str) -> list[str]:
 
 
 async def _begun(visit: Visit) -> Filled:
-    """Return the form of a URL: an algorithm, a project, or a job to begin from."""
+    """Return the form for a URL, which may name an algorithm, a project, or a job whose values are used."""
     if source := visit.whole_number("from", 0, 1, 2**63 - 1):
         job = (await visit.jobs.get(visit.who, source)).job
         request = request_for(job)

@@ -45,8 +45,9 @@ def kept(
     `model` is the model itself, not the result of `group.wrap`. `others` are further objects with
     `state_dict` and `load_state_dict` that change during training and are the same in all processes, such as
     a schedule or the position in the data. Build all objects before the block, and start code that uses
-    random numbers within it. All processes call `before_save` before they save, after the same step, such as
-    to complete steps that an asynchronous training has begun. Every process of the group must call this.
+    random numbers within it. `before_save` is called in all processes after the same step, right before they
+    save. For example, it completes steps that an asynchronous training has begun. Every process of the group
+    must call this.
 
     Without CHECKPOINT_URI, this only counts steps. Raises ParameterError, StorageError if a checkpoint cannot
     be read, UnfitError, UntrustedTypeError, and SupersededError.
@@ -86,7 +87,7 @@ class ShardedForm:
     def write(
         self, copy: StateDict, folder: CheckpointFolder, checkpoint: Checkpoint
     ) -> list[dict[str, Part]]:
-        """Write the parts of this process, and return those of all."""
+        """Write the parts of this process, and return the parts of all processes."""
         writer = PartsWriter(folder.filesystem, folder.path_of(checkpoint))
         group = self._saving.process_group
         try:

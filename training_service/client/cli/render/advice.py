@@ -9,11 +9,11 @@ MOST_WAITING = 0.5
 
 
 def waiting(ranks: Sequence[RankStatus]) -> str:
-    """Say how much the ranks of a job wait for each other, and how to change that; "" if they mostly compute.
+    """Say how much the ranks of a job wait for each other, and how to reduce it.
 
-    If even the rank that waits least waits long, the exchange of data takes the time. If one rank hardly
-    waits, it is the late one, and the status names it as slow. Without the steps of every rank, the answer is
-    "".
+    The result is "" if the ranks mostly compute, or if the steps of some ranks are unknown. If even the rank
+    that waits least waits long, the exchange of data takes the time. If one rank hardly waits, the others
+    wait for this rank, and the status names it as slow.
     """
     paces = [rank.pace for rank in ranks]
     if len(paces) < 2 or not all(pace.step_seconds > 0 and pace.phase == "training" for pace in paces):

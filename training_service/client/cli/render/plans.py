@@ -19,7 +19,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class Advice:
-    """A decision with all that it was made from."""
+    """A decision with its inputs."""
 
     training: Training
     cluster: Cluster
@@ -33,7 +33,7 @@ class Advice:
 
     @property
     def note(self) -> str:
-        """A word about the parameters to copy, if they are of another model."""
+        """A note about the parameters to copy, if they are for another model."""
         return reasons.differences(self.training.model)
 
     @property

@@ -38,7 +38,7 @@ class Shown:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The measured numbers of instances with all that is known of them."""
+        """A row for each measured number of instances, with all known values."""
         return [self._row(instances) for instances in self.series.trials]
 
     def _row(self, n: int) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def tables(every: Iterable[Shown]) -> RenderableType:
 
 
 def _reason(shown: Shown) -> str:
-    """Return why the largest of the jobs that never started did not."""
+    """Return why the largest of the jobs that never started has not started."""
     records = [each for each in shown.result.records if not each.is_done]
     largest = max(records, key=lambda each: each.job.instances)
     size, most = largest.job.instances, shown.result.instances

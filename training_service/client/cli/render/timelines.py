@@ -10,7 +10,8 @@ from training_service.client.timelines import Box, Kind, Timeline
 
 _FILLERS: dict[Kind, str] = {"forward": "─", "backward": "═"}
 _COLORS: dict[Kind, tuple[str, str]] = {"forward": ("#4c72b0", "#a9c0e0"), "backward": ("#55a868", "#a9d8b4")}
-"""Of even and odd stages of a rank: an interleaved pipeline has several."""
+"""The colours of each kind of pass, for even and for odd stages of a rank: in an interleaved pipeline, a
+rank has several stages."""
 _EACH_SECOND = ", each second stage"
 _IDLE = "·"
 _NARROWEST = 20
@@ -46,7 +47,7 @@ def _shape(timeline: Timeline) -> str:
 
 
 def drawn(timeline: Timeline, label: str, width: int) -> str:
-    """Return a row for each rank, of this many columns, and what the signs mean."""
+    """Return a row with `width` columns for each rank, and the meaning of the signs."""
     idle = [f" idle {share:.1%}" for share in timeline.idle_of_ranks]
     heads = [f"rank {rank} " for rank in range(timeline.measured.ranks)]
     left, right = max(map(len, heads)), max(map(len, idle))
@@ -95,7 +96,7 @@ def save(timeline: Timeline, label: str, path: Path) -> None:
 
 
 def _sign(box: Box, width: int) -> str:
-    """Return the sign of a pass: its micro-batch if there is room, and what it is."""
+    """Return the sign of a pass: its kind and, if there is room, its micro-batch."""
     number, filler = str(box.micro_batch), _FILLERS[box.kind]
     return number + filler * (width - len(number)) if len(number) < width else filler * width
 
