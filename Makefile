@@ -22,9 +22,10 @@ demo-kubernetes: ## the same in pods: a cluster, the images, the service in it, 
 
 test:        ## everything that CI checks: format, lint, types, layers, all tests
 	@scripts/install
-	@scripts/install-frameworks & frameworks=$$!; scripts/check & check=$$!; \
+	@# The environments come first: beside all tests, which need them, their installation takes a quarter of an hour.
+	@scripts/check & check=$$!; scripts/install-frameworks; frameworks=$$?; \
 	scripts/install-chromium && scripts/test; tests=$$?; \
-	wait $$frameworks || { echo "test: scripts/install-frameworks failed, see above"; tests=1; }; \
+	[ $$frameworks = 0 ] || { echo "test: scripts/install-frameworks failed, see above"; tests=1; }; \
 	wait $$check || { echo "test: scripts/check failed, see above"; tests=1; }; exit $$tests
 
 check:       ## all of that but the tests

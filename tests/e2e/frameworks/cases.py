@@ -52,11 +52,15 @@ def prepare_questions(storage: Path) -> str:
     return prepare(labelled, str(storage), DATASET).version
 
 
-def train(client: TrainingClient, case: Case, version: str) -> int:
-    """Submit the training after making its Python environment, and return the job's id."""
+def make_environment(case: Case) -> None:
+    """Make the Python environment of the case. That takes minutes on a busy machine."""
     process = tomllib.loads(ALGORITHMS.read_text())["algorithms"][case.algorithm]["process"]
     if environment := process.get("virtual_environment"):
         python_of(Path(environment).name)
+
+
+def train(client: TrainingClient, case: Case, version: str) -> int:
+    """Submit the training, and return the job's id."""
     options = pb.PodOptions(nproc_per_node=case.processes) if case.processes > 1 else None
     return client.submit(
         case.algorithm,

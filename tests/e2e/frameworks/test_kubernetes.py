@@ -46,8 +46,9 @@ def version(server: Server) -> str:
     return made
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 @pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.usefixtures("environment")
 def test_a_framework_trains_in_pods(service: Server, version: str, case: Case) -> None:
     with service.start() as client:
         job = train(client, case, version)

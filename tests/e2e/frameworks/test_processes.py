@@ -45,8 +45,9 @@ def fork_torchrun(server: Server) -> None:
     torchrun.chmod(0o755)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300, func_only=True)
 @pytest.mark.parametrize("case", AS_PROCESSES, ids=str)
+@pytest.mark.usefixtures("environment")
 def test_a_framework_trains(server: Server, version: str, case: Case) -> None:
     fork_torchrun(server)
     with server.start() as client:
