@@ -142,13 +142,21 @@ async def test_a_former_leader_writes_no_notes(store: Store) -> None:
     assert await store.scheduling_notes("usage") == {"default": "new"}
 
 
-async def test_a_preempted_job_is_queued_where_it_stood(store: Store, reopen: Reopen) -> None:
+@pytest.mark.parametrize(("trainers", "counted"), [(0, 1), (1, 0)], ids=["waits", "goes on in another size"])
+async def test_a_preempted_job_is_queued_where_it_stood(
+    store: Store, reopen: Reopen, trainers: int, counted: int
+) -> None:
     first, second = await submit(store, instances=4), await submit(store)
     admitted = await store.update(first.admitted(NOON, Allocation(trainers=2)))
     assert (await store.tallies())[JobState.LAUNCHING] == Tally(1, 2)
     running = await store.update(admitted.running(NOON))
     why = Preemption(
-        by_job=9, why=PreemptionReason.RECLAIM, by_attempt=1, by_project="other", trainers=1, flavor="a100"
+        by_job=9,
+        why=PreemptionReason.RECLAIM,
+        by_attempt=1,
+        by_project="other",
+        trainers=trainers,
+        flavor="a100",
     )
     decided = await store.update(running.preempted(why, NOON))
     store = await reopen()
@@ -157,10 +165,10 @@ async def test_a_preempted_job_is_queued_where_it_stood(store: Store, reopen: Re
     await store.update(decided.ended(decided.ending, NOON))
     store = await reopen()
     back = await store.get(first.id)
-    assert (back.state, back.preemption, back.preemptions) == (JobState.QUEUED, why, 1)
+    assert (back.state, back.preemption, back.preemptions) == (JobState.QUEUED, why, counted)
     assert [await store.queue_position(each) for each in (back, second)] == [0, 1]
     assert [job.id for job in await store.first_queued(9)] == [first.id, second.id]
     counts = await store.tallies()
     assert (counts[JobState.QUEUED], counts[JobState.RUNNING]) == (Tally(2, 5), Tally(0, 0))
     again = await store.update(back.admitted(NOON))
-    assert (again.attempt, again.preemptions, again.preemption) == (2, 1, None)
+    assert (again.attempt, again.preemptions, again.preemption) == (2, counted, None)
