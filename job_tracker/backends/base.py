@@ -20,6 +20,7 @@ from job_tracker.logs.live import LiveLogs
 
 _TOGETHER_SECONDS = 5.0
 _NEVER = 1e12
+_LOST = "Lost, and the others go on: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,15 @@ class Observation:
         """Rank 0. Its progress is that of the group."""
         return self.ranks[MASTER_RANK]
 
-    def without_lost(self, most: int, known: Sequence[RankStatus]) -> "Observation":
+    def without_lost(self, most: int, known: Sequence[RankStatus], *, is_over: bool = False) -> "Observation":
         """Return the observation in which the failures of at most `most` ranks, other than 0, do not count.
 
         `known` are the statuses before this observation. A rank that has not run is not lost, but was never
-        started. If rank 0 or one rank more has failed, losses that were known before do not count, either.
-        Others may be the cause if they came just before it.
+        started. If rank 0 or one rank more has failed, a loss may be the cause if it came just before that.
+        Other losses do not count, either; nor do known ones if it `is_over`, since the end of the attempt was
+        decided after them.
         """
-        lost_before = {rank.rank for rank in known if rank.phase is Phase.FAILED}
+        lost_before = {rank.rank for rank in known if rank.note.startswith(_LOST)}
         ran = {rank.rank for rank in known if rank.phase is Phase.RUNNING}
         failed = sorted(
             (rank for rank in self.ranks[1:] if rank.diagnosis),
@@ -72,7 +74,8 @@ class Observation:
         decisive = [*([self.master] if self.master.diagnosis else []), *failed[most : most + 1]]
         until = min(map(_ended_at, decisive)) - _TOGETHER_SECONDS if decisive else math.inf
         now_lost = {rank.status.rank for rank in failed if _ended_at(rank) < until} & ran
-        lost = {rank.status.rank for rank in failed[:most]} & (lost_before | now_lost)
+        causes = {rank.status.rank for rank in failed if not is_over and (rank.ended_at or 0.0) >= until}
+        lost = {rank.status.rank for rank in failed[:most]} & (lost_before - causes | now_lost)
         return replace(
             self, ranks=tuple(_lost(rank) if rank.status.rank in lost else rank for rank in self.ranks)
         )
@@ -155,7 +158,7 @@ def _left_early(
 def _lost(rank: RankObservation) -> RankObservation:
     """Return the observation of a rank whose failure does not count. Its status has the diagnosis as note."""
     assert rank.diagnosis is not None, "it has failed"
-    note = f"Lost, and the others go on: {rank.diagnosis.summary}"
+    note = f"{_LOST}{rank.diagnosis.summary}"
     return replace(rank, diagnosis=None, status=replace(rank.status, note=note))
 
 

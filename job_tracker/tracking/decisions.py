@@ -66,7 +66,7 @@ def next_step(
     elastic group may be restarted alone.
     """
     if seen is not None:
-        seen = seen.without_lost(job.spec.group.max_lost, job.ranks)
+        seen = seen.without_lost(job.spec.group.max_lost, job.ranks, is_over=job.ending is not None)
     if job.ending is not None:
         current = job if seen is None else job.observed(seen.statuses)
         if seen is not None and (own := ended_by_itself(current, seen, now)) is not None:
@@ -265,7 +265,9 @@ def _deadline_exceeded(job: Job) -> Diagnosis:
             resolution="Shorten the training (fewer epochs, more instances), or submit the job with a longer "
             "deadlines.run.",
         )
-    waiting = [f"Rank {rank.rank}: {rank.note}." for rank in job.ranks if rank.note] or [job.waits_for]
+    waiting = [f"Rank {rank.rank}: {rank.note.removesuffix('.')}." for rank in job.ranks if rank.note] or [
+        job.waits_for
+    ]
     return Diagnosis(
         category=Category.NEVER_STARTED,
         summary=f"The master did not start within its deadline ({job.spec.deadlines.start}).",

@@ -386,7 +386,7 @@ class Tracker:
         """Write the end of the job, or of its attempt, after the stop of the group."""
         seen = self._stops.outcome(job.group)
         if seen is not None:
-            seen = seen.without_lost(job.spec.group.max_lost, job.ranks)
+            seen = seen.without_lost(job.spec.group.max_lost, job.ranks, is_over=True)
             job = job.observed(seen.statuses, seen.program)
             if (own := ended_by_itself(job, seen, self._clock())) is not None:
                 return await self._save(job, own)

@@ -41,7 +41,7 @@ from job_tracker.domain.group import MASTER_RANK, GroupRef
 log = logging.getLogger(__name__)
 
 _LOG_SECONDS = 10.0
-# A rank that has ended holds nothing but its log, so a slow API server gets more time to give it.
+# A group that has ended holds nothing but its logs, so a slow API server gets more time to give them.
 _ENDED_LOG_SECONDS = 40.0
 _REST_SECONDS = 2.0
 _FORCED_SECONDS = 5.0
@@ -190,24 +190,21 @@ class Stopper:
     async def _keeping_logs(self, group: PodGroup) -> AsyncIterator[None]:
         """Save the output of the ranks up to now, and the rest of it during the block.
 
-        A silent node delays this by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS if the ranks on it have
-        ended. It is asked once more at the end, but not in between, since a thousand groups may be stopped at
-        once.
+        A silent node delays this by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS if all ranks have ended.
+        It is asked once more at the end, but not in between, since a thousand groups may be stopped at once.
         """
-        started = [rank for rank, pod in group.living.items() if has_started(pod)]
+        started = {rank: has_ended(pod) for rank, pod in group.living.items() if has_started(pod)}
         kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
-        ended = [rank for rank in started if has_ended(group.living[rank])]
-        await asyncio.gather(
-            within(_LOG_SECONDS, [task for rank, task in kept.items() if rank not in ended]),
-            within(_ENDED_LOG_SECONDS, [kept[rank] for rank in ended]),
-        )
-        if lost := [rank for rank in ended if kept[rank].cancelled()]:
+        seconds = _ENDED_LOG_SECONDS if all(started.values()) else _LOG_SECONDS
+        await within(seconds, list(kept.values()))
+        if lost := [rank for rank, has_ended in started.items() if has_ended and kept[rank].cancelled()]:
             log.warning(
                 "the logs of ranks %s of group %s are lost: the cluster did not give them within %.0f s",
-                *(", ".join(map(str, lost)), group.ref.name, _ENDED_LOG_SECONDS),
+                *(", ".join(map(str, lost)), group.ref.name, seconds),
             )
         # This includes pods that others delete: an evicted pod may print during its grace period.
-        going_on = [rank for rank in started if is_running(group.living.get(rank, {}))]
+        living = group.living
+        going_on = [rank for rank in started if is_running(living.get(rank, {}))]
         read = [rank for rank in going_on if _result_of(kept[rank])]
         rest = [asyncio.create_task(self._logs.keep(group, rank, follow=True)) for rank in read]
         try:

@@ -119,6 +119,20 @@ def test_a_failure_during_a_notice_is_its_consequence_although_a_rank_was_lost_j
     assert decided.job.ending == stopping.ending
 
 
+def test_a_loss_just_before_a_decisive_one_is_the_cause_even_if_it_was_seen_first() -> None:
+    at = {0: 102.0, 1: 100.0}
+    lost = step(running(max_lost=2), seen(R, F, R, R, at=at))
+    assert isinstance(lost, Save)
+    assert failure(lost.job, seen(F, F, R, R, at=at)) == 1
+
+
+def test_a_rank_whose_failure_ends_the_attempt_is_not_called_lost_afterwards() -> None:
+    job = running(max_lost=1)
+    failed = step(replace(job, ranks=(*job.ranks[:3], RankStatus(3, P))), seen(R, R, R, F))
+    assert isinstance(failed, Save)
+    assert isinstance(step(failed.job, seen(R, R, R, F)), Stop)
+
+
 @pytest.mark.parametrize("phases", [(R, F, R, R), (S, F, R, R)])
 def test_a_group_that_may_lose_none_fails_as_before(phases: tuple[Phase, ...]) -> None:
     assert failure(running(max_lost=0), seen(*phases)) == 1
