@@ -221,10 +221,10 @@ class Backend(LiveLogs, Protocol):
         """Yield every group between launch and stop, then END_OF_SNAPSHOT, then groups as they change.
 
         A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken.
-        Changes do not say that a group is gone, so callers must take a new snapshot from time to time. The
-        mark also comes if there are no groups. A snapshot takes O(1) calls to the engine, from the first
-        `anext` on. Intermediate changes may be left out. Raises BackendUnavailable if the snapshot or later
-        changes cannot be read.
+        Changes do not say that a group is gone, so callers must take a new snapshot from time to time.
+        END_OF_SNAPSHOT also comes if there are no groups. The snapshot begins at the first `anext`, and takes
+        O(1) calls to the engine. Intermediate changes may be left out. Raises BackendUnavailable if the
+        snapshot or later changes cannot be read.
         """
         ...
 

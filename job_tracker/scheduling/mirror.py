@@ -180,7 +180,8 @@ class Mirror:
     async def _read(self) -> Seen:
         now = self._clock().timestamp()
         notes = await notes_of(self._store, now)
-        self._board.usage.update(notes.usage)  # usage comes before the jobs, which add their use since then
+        # Set the noted usage before the jobs are read: each job adds its usage since then.
+        self._board.usage.update(notes.usage)
         if self._changes is None:
             await self._copy(now)
         else:

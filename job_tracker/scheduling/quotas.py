@@ -71,7 +71,7 @@ class QuotaRules:
         return queue.parent if queue is not None and queue.parent in self.queues else ""
 
     def limit(self, name: str, kind: Kind) -> Limit:
-        """Return a node's own limit."""
+        """Return the limit that the queue or cohort itself declares."""
         return self._declared(name, kind) or _NO_LIMIT
 
     def _declared(self, name: str, kind: Kind) -> Limit | None:

@@ -159,7 +159,7 @@ def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
 
 
 def _eviction(seen: Observation) -> Eviction | None:
-    """Return the notice by which others stop a part of the group; None if it ended before."""
+    """Return the eviction notice; None if the master succeeded, or a rank failed before the notice."""
     notice = seen.eviction
     if notice is None or seen.master.status.phase is Phase.SUCCEEDED:
         return None

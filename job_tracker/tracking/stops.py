@@ -42,7 +42,10 @@ class Stops:
         return group in self._tasks and self._tasks[group].done()
 
     def outcome(self, group: GroupRef) -> Observation | None:
-        """Return the group's last observation. Raises the error of a failed stop, which may begin again."""
+        """Return the group's last observation.
+
+        If the stop failed, this raises its error. Then the stop may be begun again.
+        """
         task = self._tasks[group]
         if task.cancelled() or task.exception() is not None:
             del self._tasks[group]

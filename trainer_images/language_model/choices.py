@@ -25,8 +25,7 @@ class Strategy(StrEnum):
     GOSSIP = "gossip"
     """Nothing: each rank steps with its own gradients, and averages its weights with one other at a time."""
     PARAMETER_SERVER = "parameter_server"
-    """Nothing: each rank steps with its own gradients, and averages its weights with one other rank at a
-    time."""
+    """Nothing: workers compute gradients, and parameter servers step the weights with them."""
 
 
 class Stepping(StrEnum):

@@ -39,7 +39,7 @@ class MemoryMeter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._of_host.peak
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Count an operation. PyTorch repeats an operation on DTensors with their local tensors."""
+        """Count an operation's tensors. For DTensors, PyTorch calls this again with the local tensors."""
         if any(issubclass(kind, DTensor) for kind in types):
             return NotImplemented
         result = func(*args, **(kwargs or {}))

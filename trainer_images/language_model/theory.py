@@ -66,12 +66,12 @@ def memory(layout: Layout) -> Memory:
 
 
 def weight_versions(layout: Layout, rank: int) -> int:
-    """Return the versions of its weights that a pipeline rank keeps: one for each batch in flight."""
+    """Return how many versions of its weights a pipeline rank keeps: one for each batch in flight."""
     return layout.pipeline - rank if layout.is_asynchronous else 1
 
 
 def staleness(layout: Layout, rank: int) -> int:
-    """Return the number of steps between a gradient's weights and the weights that it changes, on a rank."""
+    """Return how many steps the rank takes between a forward pass and the step with its gradient."""
     return weight_versions(layout, rank) - 1
 
 

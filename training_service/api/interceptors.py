@@ -198,9 +198,9 @@ class CallInterceptor:
 class _Wrapping:
     """Adds the wrapped handlers of services to a server.
 
-    gRPC's own interceptors and methods that are registered one by one are not used, since both cost time
-    with each call. With interceptors, grpc.aio looks for the handler in coroutines. With registered methods,
-    it waits for one task per method. Both together take a quarter of the time of an empty call.
+    This class replaces two features of gRPC that cost time with each call: interceptors, and methods that are
+    registered one by one. With interceptors, grpc.aio looks for the handler in coroutines. With registered
+    methods, it waits for one task per method. Both together take a quarter of the time of an empty call.
     """
 
     def __init__(self, server: grpc.aio.Server, wrap: Callable[[str, _Handler], _Handler]) -> None:

@@ -83,7 +83,8 @@ class Live(Generic[T]):
                 log.error("%s; the previous content stays in use", error)
             self.problem = str(error)
         else:
-            # A kubelet resets the group of mounted Secrets every minute, which does not change their content.
+            # The state may change without the content: each minute, a kubelet sets the group of mounted
+            # Secrets again.
             changed = value != self._value
             is_news = self._announces if changed else self.problem is not None
             if state != self._state and is_news:

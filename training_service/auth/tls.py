@@ -100,9 +100,9 @@ def _check_use(file: PemFile, leaf: x509.Certificate) -> None:
 
 
 def server_credentials(live: Live[ServerTls], *, client_certificates: bool = False) -> grpc.ServerCredentials:
-    """Return credentials of a listener. Each new connection uses the newest certificate.
+    """Return the credentials of a listener. Each new connection uses the newest certificate.
 
-    With `client_certificates`, a client needs one of the authorities in `client_ca`.
+    With `client_certificates`, a client needs a certificate that an authority in `client_ca` has signed.
     """
     return grpc.dynamic_ssl_server_credentials(
         _configuration(live.get(), client_certificates),

@@ -194,7 +194,7 @@ def changed(
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Raise InvalidRequest for a text: it is a sequence, too, of its letters."""
+    """Raise InvalidRequest if the command is one string: Python would take its letters as arguments."""
     if isinstance(command, str):
         raise InvalidRequest(
             f"command: {command!r} is one text; give a list of the program and its arguments, such as "

@@ -116,7 +116,7 @@ class PodCache:
         return listing.version
 
     async def catch_up(self) -> None:
-        """Update the view to the time of this call. Concurrent calls share a list."""
+        """Update the view to the time of this call. Concurrent calls share one list request."""
         asked = time.monotonic()
         async with self._catching_up:
             if self._caught_up_at < asked:

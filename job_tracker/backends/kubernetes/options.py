@@ -120,7 +120,7 @@ class PodOptions(RequestedPodOptions):
 
     @property
     def without_identity(self) -> "PodOptions":
-        """The other options. They are resolved when a job is accepted."""
+        """All options except `_IDENTITY`. They are resolved when a job is accepted."""
         return PodOptions.model_validate(self.model_dump(exclude_unset=True, exclude=_IDENTITY))
 
     @property

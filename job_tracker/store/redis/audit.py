@@ -19,13 +19,13 @@ class _Run(Protocol):
 
 
 class RunFenced(Protocol):
-    """Runs a script that a term may fence, and returns its answer."""
+    """Runs a script, and returns its answer. With a term, the script runs only if the term is still valid."""
 
     def __call__(self, script: Script, term: Term | None, *arguments: str | int) -> Awaitable[list[Any]]: ...
 
 
 def argument_of(event: AuditEvent | None) -> str:
-    """Return the event as an argument of scripts, see audit.lua."""
+    """Encode the event, or '' for None, as the argument that `record` in audit.lua reads."""
     if event is None:
         return ""
     at = repr(event.at.timestamp())

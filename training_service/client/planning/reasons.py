@@ -154,7 +154,7 @@ def _of_memory(training: Training, cluster: Cluster, decision: Decision) -> Iter
 
 
 def _of_pipeline(training: Training, cluster: Cluster, best: Choice) -> Iterator[str]:
-    """Compare a pipeline with one stage that computes the same batch, as if it had enough memory."""
+    """Compare the pipeline with a single stage for the same batch, as if one device had enough memory."""
     k, m, v = best.layout.pipeline, best.layout.micro_batches, best.layout.stages
     if k == 1:
         return
