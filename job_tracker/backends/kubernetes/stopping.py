@@ -197,7 +197,7 @@ class Stopper:
         kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
         seconds = _ENDED_LOG_SECONDS if all(started.values()) else _LOG_SECONDS
         await within(seconds, list(kept.values()))
-        if lost := [rank for rank, has_ended in started.items() if has_ended and kept[rank].cancelled()]:
+        if lost := [rank for rank, is_over in started.items() if is_over and kept[rank].cancelled()]:
             log.warning(
                 "the logs of ranks %s of group %s are lost: the cluster did not give them within %.0f s",
                 *(", ".join(map(str, lost)), group.ref.name, seconds),
