@@ -40,7 +40,9 @@ async def test_the_last_output_of_an_evicted_pod_is_kept_and_its_end_is_no_failu
     assert (end.eviction.why is EvictionReason.DRAINED) == place.tells_evictions()
     stopped = await backend.stop(asked.group, timedelta(seconds=10))
     assert stopped is not None
-    assert [rank.status.exit_code for rank in stopped.ranks] == [143, 143]
+    # A cluster that removes a pod may do so before it has given the exit code.
+    assert {rank.status.exit_code for rank in stopped.ranks} <= {143, None}
+    assert stopped.first_failure is None
     for rank in (0, 1):
         assert await text_of(backend.logs(asked.group, rank)) == "up\nsaved\n"
     again = await started(backend, replace(asked, attempt=2))
