@@ -63,13 +63,15 @@ class Observation:
         Other losses do not count, either; nor do known ones if it `is_over`, since the end of the attempt was
         decided after them.
         """
+        if not most:
+            return self
         lost_before = {rank.rank for rank in known if rank.note.startswith(_LOST)}
         ran = {rank.rank for rank in known if rank.phase is Phase.RUNNING}
         failed = sorted(
             (rank for rank in self.ranks[1:] if rank.diagnosis),
             key=lambda rank: (rank.status.rank not in lost_before, _ended_at(rank)),
         )
-        if not most or not failed:
+        if not failed:
             return self
         decisive = [*([self.master] if self.master.diagnosis else []), *failed[most : most + 1]]
         until = min(map(_ended_at, decisive)) - _TOGETHER_SECONDS if decisive else math.inf

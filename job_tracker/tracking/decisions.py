@@ -265,9 +265,8 @@ def _deadline_exceeded(job: Job) -> Diagnosis:
             resolution="Shorten the training (fewer epochs, more instances), or submit the job with a longer "
             "deadlines.run.",
         )
-    waiting = [f"Rank {rank.rank}: {rank.note.removesuffix('.')}." for rank in job.ranks if rank.note] or [
-        job.waits_for
-    ]
+    notes = ((rank.rank, rank.note.removesuffix(".")) for rank in job.ranks if rank.note)
+    waiting = [f"Rank {rank}: {note}." for rank, note in notes] or [job.waits_for]
     return Diagnosis(
         category=Category.NEVER_STARTED,
         summary=f"The master did not start within its deadline ({job.spec.deadlines.start}).",

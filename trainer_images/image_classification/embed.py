@@ -1,14 +1,14 @@
 """Learns features of images without labels, as one process or as a group.
 
-Run it as `python -m image_classification.embed`. Two changed copies of an image shall be more like each other
-than like other images: those of the step of the whole group (SimCLR), or those of earlier steps (MoCo). See
+Run it as `python -m image_classification.embed`. Two changed copies of an image become more like each other
+than other images: those of the step of the whole group (SimCLR), or those of earlier steps (MoCo). See
 `trainer_kit.contrast`. Labels only serve to judge the features after each epoch.
 """
 
 import copy
 import logging
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.utils.data import BatchSampler
 from trainer_kit import artifacts, batch_norm, checkpoints, contrast, environment, process, seeds
-from trainer_kit.errors import DataError, ParameterError, TrainingError
+from trainer_kit.errors import ParameterError, TrainingError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
 from trainer_kit.progress import Reporter, reporting
 from trainer_kit.sampling import EpochSampler
 from trainer_kit.staging import staged
 
-from image_classification import data
+from image_classification import data, runs
 from image_classification.augmentation import Augmentation
 from image_classification.data import Images
 from image_classification.resnet import resnet18
@@ -158,17 +158,8 @@ def train(group: Group) -> None:
         history = fit(learner, images, test, parameters, group, reporter)
         log.info("class accuracy %.3f on %d images", history[-1]["class_accuracy"], len(test))
         if group.is_master:
-            description = {
-                "model_name": job.model_name,
-                "job_id": job.job_id,
-                "dataset_id": job.dataset_id,
-                "dataset_version_hash": job.dataset_version_hash,
-                "parameters": asdict(parameters),
-                "world_size": group.size,
-                "normalization": {"mean": found.mean, "deviation": found.deviation},
-                "epochs": history,
-            }
-            with artifacts.publishing(job.model_uri, description, reporter) as target:
+            described = runs.description(job, found, parameters, group, history)
+            with artifacts.publishing(job.model_uri, described, reporter) as target:
                 torch.save(learner.encoder.state_dict(), target / "model.pt")
 
 
@@ -176,12 +167,7 @@ def fit(
     learner: Learner, images: Images, test: Images, parameters: Parameters, group: Group, reporter: Reporter
 ) -> list[dict[str, float]]:
     """Train in place, resuming from a checkpoint if any. Return the metrics of each epoch."""
-    steps = len(images) // (parameters.batch_size * group.size)
-    if not steps:
-        raise DataError(
-            f"{len(images)} images do not fill one step of {group.size} x BATCH_SIZE "
-            f"{parameters.batch_size}: lower BATCH_SIZE to at most {len(images) // group.size}"
-        )
+    steps = runs.steps_of(images, parameters.batch_size, group)
     replica = group.wrap(learner.encoder)
     optimizer = torch.optim.SGD(
         learner.encoder.parameters(),

@@ -13,14 +13,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import BatchSampler
 from trainer_kit import artifacts, batch_norm, checkpoints, environment, process, seeds
-from trainer_kit.errors import DataError, ParameterError, TrainingError
+from trainer_kit.errors import ParameterError, TrainingError
 from trainer_kit.group import Group
 from trainer_kit.job import Job
 from trainer_kit.progress import Reporter, reporting
 from trainer_kit.sampling import EpochSampler
 from trainer_kit.staging import staged
 
-from image_classification import data
+from image_classification import data, runs
 from image_classification.augmentation import Augmentation
 from image_classification.data import Images
 from image_classification.resnet import resnet18
@@ -106,17 +106,8 @@ def train(group: Group) -> None:
         history = fit(model, images, test, parameters, group, reporter)
         log.info("test accuracy %.3f on %d images", history[-1].test_accuracy, len(test))
         if group.is_master:
-            description = {
-                "model_name": job.model_name,
-                "job_id": job.job_id,
-                "dataset_id": job.dataset_id,
-                "dataset_version_hash": job.dataset_version_hash,
-                "parameters": asdict(parameters),
-                "world_size": group.size,
-                "normalization": {"mean": found.mean, "deviation": found.deviation},
-                "epochs": [asdict(each) for each in history],
-            }
-            with artifacts.publishing(job.model_uri, description, reporter) as target:
+            described = runs.description(job, found, parameters, group, [asdict(each) for each in history])
+            with artifacts.publishing(job.model_uri, described, reporter) as target:
                 torch.save(model.state_dict(), target / "model.pt")
 
 
@@ -124,12 +115,7 @@ def fit(
     model: nn.Module, images: Images, test: Images, parameters: Parameters, group: Group, reporter: Reporter
 ) -> list[Scores]:
     """Train `model` in place, resuming from a checkpoint if any, and return the scores of each epoch."""
-    steps = len(images) // (parameters.batch_size * group.size)
-    if not steps:
-        raise DataError(
-            f"{len(images)} images do not fill one step of {group.size} x BATCH_SIZE "
-            f"{parameters.batch_size}: lower BATCH_SIZE to at most {len(images) // group.size}"
-        )
+    steps = runs.steps_of(images, parameters.batch_size, group)
     replica = group.wrap(model)
     optimizer = torch.optim.SGD(
         model.parameters(),

@@ -26,6 +26,7 @@ ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
         "framework": "tensorflow",
         "roles": {"evaluator": {"instances": 0}, "ps": {"instances": 0, "max_instances": 2}},
     },
+    "lossy": {"max_lost": 2},
     "plain-tensorflow": {"framework": "tensorflow"},
     "jax": {"framework": "jax", "process": PROCESS},
     "many": {"kubernetes": {"image": "i:1", "command": ["c"], "nproc_per_node": 16}},
@@ -108,6 +109,21 @@ async def test_the_minimum_of_an_elastic_group_is_configured_or_requested(storag
         ("pytorch", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*pytorch has no such role"),
         ("jax", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*jax has no such role"),
         ("jax", {"MIN_INSTANCES": "1"}, r"parameters.MIN_INSTANCES: .*not elastic"),
+        (
+            "jax",
+            {"MAX_LOST_INSTANCES": "1"},
+            r"parameters.MAX_LOST_INSTANCES: .*max_lost .* is 0",
+        ),
+        (
+            "lossy",
+            {"PARALLEL_INSTANCES": "8", "MAX_LOST_INSTANCES": "3"},
+            r"parameters.MAX_LOST_INSTANCES: '3' .*at most 2",
+        ),
+        (
+            "lossy",
+            {"PARALLEL_INSTANCES": "2", "MAX_LOST_INSTANCES": "2"},
+            r"parameters.MAX_LOST_INSTANCES: '2' .*at most 1",
+        ),
         ("plain-tensorflow", {"PS_INSTANCES": "1"}, r"parameters.PS_INSTANCES: .*has no role ps"),
         ("tensorflow", {"PS_INSTANCES": "-1"}, r"parameters.PS_INSTANCES: '-1'"),
         ("tensorflow", {"PS_INSTANCES": "3", "PARALLEL_INSTANCES": "2"}, r"parameters.PS_INSTANCES: '3'.* 2"),
@@ -185,6 +201,10 @@ async def test_processes_that_fit_are_kept(storage: Path) -> None:
             "framework tensorflow does not support it; allowed: pytorch",
         ),
         (
+            {"elastic": {}, "max_lost": 1},
+            "max_lost: 1 is not allowed with elastic",
+        ),
+        (
             {"elastic": {"min_instances": 3}, "max_instances": 2},
             "min_instances: 3 is not allowed: max_instances is 2",
         ),
@@ -227,6 +247,13 @@ async def test_a_job_with_too_many_processes_is_refused(
 ) -> None:
     with pytest.raises(InvalidField, match=complaint):
         await accepted(storage, algorithm, options, **sent)
+
+
+async def test_a_job_says_how_many_instances_its_group_may_lose(storage: Path) -> None:
+    made = await accepted(storage, "lossy", PARALLEL_INSTANCES="4", MAX_LOST_INSTANCES="2")
+    assert made.group.max_lost == 2
+    assert specs.loaded(specs.dumped(made)) == made
+    assert (await accepted(storage, "lossy", PARALLEL_INSTANCES="4")).group.max_lost == 0
 
 
 async def test_a_job_may_have_the_maximum_of_processes(storage: Path) -> None:
