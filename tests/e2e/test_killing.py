@@ -133,6 +133,7 @@ def test_a_group_with_a_rank_killed_by_hand_is_restarted_as_a_whole(server: Serv
     with server.start() as client:
         job = submit(client, FOREVER, instances=3, attempts=2)
         reaches(client, job, pb.running)
+        assert next(iter(client.logs(job, follow=True))).text == "up\n"  # a rank runs before it has printed
         first = [server.rank(job, rank) for rank in range(3)]
         first[1].kill()
         again = next(seen for seen in client.watch(job) if (seen.attempt, seen.status) == (2, pb.running))

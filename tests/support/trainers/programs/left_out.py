@@ -1,5 +1,6 @@
 """Rank 1 leaves out an all-reduce for a while, and all say in which operations they are."""
 
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,8 @@ def main(group: Group) -> list[dict[str, Any]]:
     store = dist.distributed_c10d._get_default_store()
     values = torch.ones(3)
     work = dist.all_reduce(values, async_op=True) if group.rank != 1 else None
+    while group.rank == 1 and not collectives.last()[0].done:
+        time.sleep(0.001)  # gloo's thread records the end of an operation after it has woken the caller
     seen = [asdict(each) for each in collectives.last()]
     store.set(f"seen by {group.rank}", "yes")
     store.wait([f"seen by {rank}" for rank in range(group.size)])
