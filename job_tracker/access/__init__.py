@@ -1,1 +1,1 @@
-"""Tokens, projects and their members, which decide the rights of callers, and the operations on them."""
+"""Tokens, projects and their members, and the operations on them. They decide the rights of callers."""

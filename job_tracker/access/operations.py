@@ -49,7 +49,7 @@ class ProjectView:
 
     project: Project
     role: Role
-    """The caller's."""
+    """The caller's role in the project."""
     is_declared: bool
     """Whether a file declares the project."""
 
@@ -142,8 +142,8 @@ class Access:
     async def revoke_token(self, caller: Caller, token_id: str) -> Token:
         """Revoke a token, and return it. May be repeated. Every caller may revoke its own token.
 
-        Raises UnknownReference if there is no such token, or the caller may not know of it, and InvalidField
-        for the whole text of a token.
+        Raises UnknownReference if the token does not exist or the caller may not know of it. Raises
+        InvalidField if the caller sent the whole text of a token instead of its id.
         """
         tokens.check_no_token("id", token_id)
         token = await self._store.token(token_id)
@@ -312,7 +312,7 @@ def _ending(token: Token) -> str:
 
 
 def _target_of(project: str) -> str:
-    """Return the target of an event about a project; empty for a text that cannot be one."""
+    """Return the target of an event about a project; empty if the text cannot be the name of a project."""
     return f"project {project}" if naming.is_project(project) else ""
 
 

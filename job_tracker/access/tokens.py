@@ -20,7 +20,7 @@ REFUSED: Final = (
     "the token is not valid here; send 'authorization: Bearer TOKEN' with a token that `trainctl token "
     "create` printed for this service"
 )
-"""The one message for tokens that are malformed or unknown, so that it does not show which ids exist."""
+"""The same message for malformed and for unknown tokens, so that it does not show which ids exist."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class OneQueue:
 
 
 def queue_of(tree: Tree, project: str, name: str) -> str:
-    """Return the queue of a job of the project; with an empty `name`, the project's default.
+    """Return the queue of a job of the project. If `name` is empty, it is the project's default queue.
 
     Raises UnknownReference and InvalidField. A queue that only other projects may use is treated as unknown.
     """

@@ -1,8 +1,9 @@
 """A cache of the service's containers: a list, then the events of the engine.
 
 The cache may lag behind the engine, and may lag longer after a lost connection. The state of a container
-never goes back: see ContainerGroup.take. With each connection, and once a minute, a new list makes up for
-missed events. Only containers that have ended are inspected, and only once, since lists have no exit codes.
+never goes back: see ContainerGroup.take. The cache lists all containers at each connection and once a minute,
+which makes up for missed events. Only containers that have ended are inspected, and only once, since lists
+have no exit codes.
 """
 
 import asyncio

@@ -52,17 +52,17 @@ class Container:
 
     @property
     def progress(self) -> int:
-        """Return a number that only grows during the container's life."""
+        """Return a number that never decreases during the container's life."""
         return 2 if self.has_ended else int(self.status != "created")
 
     @property
     def group(self) -> GroupRef | None:
-        """Its group, or None if its labels are not those of the service."""
+        """The container's group; None if the labels are not those of the service."""
         return group_named(self.labels, self.labels)
 
     @property
     def rank(self) -> int | None:
-        """Its rank, or None if its labels or its name are not those of the service."""
+        """The container's rank; None if the labels or the name are not those of the service."""
         group, rank = self.group, number(self.labels.get(RANK))
         if group is None or rank is None:
             return None
@@ -132,7 +132,7 @@ def _name(*names: str) -> str:
 
 def _program(image: str | None, digest: str | None, labels: Mapping[str, str] | None) -> str:
     if base := (labels or {}).get(BASE_IMAGE):
-        return base  # the image upon which the files of an uploaded program are
+        return base  # the image to which the files of an uploaded program were added
     return f"{image} ({digest})" if digest else image or ""
 
 

@@ -11,14 +11,14 @@ from job_tracker.backends.docker.status import observe_rank
 from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase
 
-# Seconds until a missing container counts as removed: another replica may be launching the group, or may have
-# crashed during its launch.
+# Seconds until a missing container counts as removed. Before that, another replica may be launching the
+# group, or may have crashed during the launch.
 _LAUNCH_SECONDS = 30.0
 
 
 @dataclass(slots=True)
 class ContainerGroup(LiveGroup):
-    """See LiveGroup. `containers` are as last seen, including those that are gone."""
+    """See LiveGroup. `containers` has the last seen state of all containers, even of those that are gone."""
 
     containers: dict[int, Container] = field(default_factory=dict)
     ending: Ending | None = None
@@ -43,7 +43,7 @@ class ContainerGroup(LiveGroup):
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the observation may change just because time passes."""
+        """Return whether the observation may change without an event, just because time passes."""
         return not self.launching and self.ending is None and len(self.containers) < self.instances
 
     def restarts_of(self, rank: int) -> int:

@@ -1,8 +1,8 @@
 """Creates and starts the containers of a plan, or adopts those that exist.
 
-The replica that creates the master carries out the launch. Another replica that finds the master, or this
-one after a restart, waits two seconds for it to start, and then continues the launch. Without the wait, it
-could start a container that has already ended, and so run it twice.
+The replica that creates the master carries out the launch. If another replica finds the master, or this
+replica does after a restart, it waits two seconds for the master to start, and then continues the launch.
+Without the wait, it could start a container that has already ended, which would run twice.
 
 All containers are created before the first is started. So a failed launch has run nothing. If a started group
 lacks a container, that container was removed, and it is not created again. The network is created after the

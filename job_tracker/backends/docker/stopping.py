@@ -72,7 +72,8 @@ class Stopper:
         """Remove containers that need not be kept any longer, and the remains of interrupted stops.
 
         Containers of `forgotten` groups are removed at once. Networks and endings are listed before
-        containers. Otherwise, those of a group that is being launched would seem to be remains.
+        containers. Otherwise, the network of a group that is being launched would look like the remains of a
+        stop.
         """
         networks = await self._client.networks(ours(self._instance))
         endings = await self._endings.list()

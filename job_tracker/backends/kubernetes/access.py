@@ -1,4 +1,5 @@
-"""Finds the API server's address and our credentials: in a kubeconfig, or in our own pod."""
+"""Finds the API server's address and the service's credentials: in a kubeconfig, or in the service's own pod.
+"""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -75,7 +76,7 @@ async def find_credentials(access: Access) -> Credentials:
     async def refresh() -> None:
         try:
             await loader.load_and_set(configuration)
-        except Exception as error:  # as above; a token file may just be being replaced
+        except Exception as error:  # as above, for example while a token file is being replaced
             raise BackendUnavailable(f"kubernetes: {access}: {_one_line(error)}") from error
 
     return Credentials(configuration, refresh)

@@ -25,7 +25,7 @@ class Unreachable(ApiError):
 
 
 class WebhookAway(Unreachable):
-    """A webhook that has to agree to the call does not answer."""
+    """The webhook that has to approve the call does not answer."""
 
 
 class Unauthorized(ApiError):

@@ -37,7 +37,7 @@ from job_tracker.domain.observers import RequestObserver, ignore_request
 Resource = Literal["pods", "services", "secrets", "events", "nodes"] | PodGroupResource | KueueResource
 
 _APIS: dict[str, str] = {**API_OF, **KUEUE_APIS}
-"""The paths of the APIs of resources that are not in the core."""
+"""The API paths of resources outside the core API."""
 
 _LOG_STREAMS = 1024
 _WATCHES = 4  # more connections than are used, so that logs never block a watch
@@ -65,7 +65,7 @@ class Listing:
 
 
 class KubernetesClient:
-    """Calls to one namespace of one cluster, or without one to all. The first call connects.
+    """Calls to one namespace of a cluster, or to all namespaces if none is given. The first call connects.
 
     Calls raise ApiError. Unreachable is raised only after several tries, other errors at once.
     """
@@ -80,7 +80,8 @@ class KubernetesClient:
         patience: Patience | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """Limit the calls in flight to `calls`, and those of `giving_way` to a quarter of that.
+        """Limit the calls in flight to `calls`, and the calls inside `giving_way` to a quarter of this
+        number.
 
         At most `streams` logs are read at once. Watches do not count towards either limit.
         """
@@ -116,8 +117,8 @@ class KubernetesClient:
     async def create(self, resource: Resource, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create the object, and return it as stored.
 
-        Raises AlreadyExists, even if an earlier try of this call created the object and the answer was lost.
-        The caller has to read the object to find out.
+        Raises AlreadyExists if the name is taken. An earlier try of this call may have created the object and
+        lost the answer, so the caller has to read the object to find out.
         """
         name = manifest["metadata"]["name"]
 
@@ -225,7 +226,8 @@ class KubernetesClient:
     async def execute(self, pod: str, container: str, command: Sequence[str]) -> AsyncGenerator[bytes, None]:
         """Run a command in a running container, as its user, and read what it prints to standard output.
 
-        Raises Forbidden without the right to, and Invalid if the container does not run or lacks the command.
+        Raises Forbidden if the service lacks the right to do so, and Invalid if the container does not run or
+        lacks the command.
         """
         query = [("container", container), ("stdout", "true"), *(("command", each) for each in command)]
         async with aclosing(self._connection.output(self._path("pods", pod) + "/exec", query)) as pieces:

@@ -25,10 +25,12 @@ class Row:
     resolution: str
     retryable: bool = False
     may_recover: bool = True
-    """True if the problem may disappear by itself. The rank then gets some time."""
+    """True if the problem may disappear by itself. If so, the rank gets some time to recover."""
     eviction: EvictionReason | None = None
-    """The reason of an eviction, if the processes of the pod get notice and time to end. Such an end is not
-    a failure."""
+    """The reason of an eviction, if the pod's processes get a notice and time to end; otherwise None.
+
+    The end of an evicted pod is not a failure.
+    """
 
     def about(self, rank: int, detail: str = "", container: str = "") -> Diagnosis:
         """Return the diagnosis for a rank."""
@@ -253,7 +255,7 @@ DISRUPTION: Mapping[str, Row] = {
     "DeletionByTaintManager": _TAINTED,  # often: not ready or unreachable for longer than tolerated
     "DeletionByPodGC": NODE_LOST,  # the node is gone
     "EvictionByEvictionAPI": _DRAINED,
-    "TerminationByKubelet": _EVICTED,  # the pod's own reason is more precise and is checked first
+    "TerminationByKubelet": _EVICTED,  # the pod's own reason is more precise, so it is checked first
 }
 DISRUPTED = Row(
     Category.KILLED,

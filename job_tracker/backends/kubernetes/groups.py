@@ -33,7 +33,7 @@ STOPPING = "training-service/stopping"
 # A group with missing pods may be in the middle of a launch, by another replica or by a service that was
 # killed. This is how long its pods may take to appear.
 _LAUNCH_TIME = timedelta(seconds=30)
-# For this long after the Service is back, resolvers may still have cached that its name is missing.
+# The time for which resolvers may still have cached that the Service's name is missing, once it is back.
 _RESOLVER_TIME = timedelta(seconds=30)
 
 
@@ -66,9 +66,11 @@ class PodGroup(LiveGroup):
     outage: Outage | None = None
     """The latest outage of the group's Service."""
     log_ends: dict[str, str] = field(default_factory=dict)
-    """The ends of the logs of failed pods, by uid. Empty texts: they could not be read."""
+    """The ends of the logs of failed pods, by uid. An empty text: the log could not be read."""
     wanted: dict[int, Manifest] = field(default_factory=dict)
-    """The failed pods whose logs are to be read, since the kubelet has kept only a part of the end."""
+    """The failed pods, by rank, whose logs are to be read since the kubelet has kept only a part of their
+    end.
+    """
     gate_note: str = ""
     """Kueue's message about the group while it waits."""
     gate_read_at: float = float("-inf")
@@ -130,7 +132,10 @@ class PodGroup(LiveGroup):
         return not self.stopping and any(is_gated(pod) for pod in self.living.values())
 
     def _shown(self, rank: int) -> RankObservation:
-        """Return the observation of a rank. A failure that was not shown before is shown as running."""
+        """Return the observation of a rank.
+
+        If its failure was not reported before, the rank is still reported as running.
+        """
         seen = self._seen[rank]
         was = self.last.ranks[rank].status.phase if self.last else None
         if seen.status.phase is not Phase.FAILED or was is Phase.FAILED:
@@ -262,7 +267,7 @@ class Groups(LiveGroups[PodGroup]):
     def take(self, changes: Iterable[Change]) -> None:
         """Update groups with the current state of pods. Called by the cache.
 
-        All pods are taken in before any group is observed: the master's annotation explains why a worker
+        All pods are updated before any group is observed, since the master's annotation explains why a worker
         was deleted.
         """
         touched: dict[GroupRef, PodGroup] = {}

@@ -37,7 +37,7 @@ GROUP: Final = "kueue.x-k8s.io/pod-group-name"
 SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
 RETRIABLE: Final = "kueue.x-k8s.io/retriable-in-group"
 MANAGED: Final = "kueue.x-k8s.io/managed"
-"""A label that Kueue sets, and its finalizer."""
+"""The label that Kueue sets, which is also the name of its finalizer."""
 GATE: Final = "kueue.x-k8s.io/admission"
 EVICTED: Final = "TerminationTarget"
 """The condition of pods that Kueue stops."""
@@ -53,7 +53,7 @@ _CONDITIONS: Final = (
 _IF_TRUE: Final = _CONDITIONS[:3]
 _PREFIX: Final = "kueue.x-k8s.io/"
 _TOPOLOGY: Final = f"{_PREFIX}podset-"
-"""Annotations of a request that Kueue may follow: the placement of the pods relative to each other."""
+"""The prefix of the annotations that place a group's pods relative to each other. A request may set them."""
 
 LocalQueueName = Annotated[ObjectName, Field(max_length=63)]
 
@@ -87,8 +87,8 @@ class KueueMarks:
         """See GroupMarks.
 
         The service sets the gate itself, too. So no pod starts without Kueue in namespaces that its webhook
-        does not watch. Other keys of Kueue, of a request or a template, are left out: they would name other
-        groups, or get around quotas.
+        does not watch. Other keys of Kueue that a request or a template sets are left out: they could name
+        other groups, or get around quotas.
         """
         priority = self.priority_classes.get(job.spec.priority)
         gates = [each for each in pod["spec"].get("schedulingGates") or () if each["name"] != GATE]
@@ -111,7 +111,7 @@ class KueueMarks:
 
 
 def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels or annotations without those of Kueue, except for wishes about the topology."""
+    """Return the labels or annotations without Kueue's keys, except for those about the topology."""
     return {
         key: value
         for key, value in values.items()

@@ -60,7 +60,7 @@ class _Attempt:
         return self.digest != self.plan.digest
 
     def may_create(self, wanted: Manifest) -> bool:
-        """Return whether the object has certainly not existed yet since the last restart of its rank."""
+        """Return whether it is certain that the object has not existed since the last restart of its rank."""
         rank = rank_of(wanted)
         if self.has_other_plan:
             return False
@@ -117,8 +117,9 @@ class Launcher:
             self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned
         ]
         if plan.secret is not None and not attempt.has_other_plan:
-            # The master owns the Secret, and its node waits for it. A Secret with this name has the same
-            # content, left by an earlier try. Reading it would need a right that the service lacks.
+            # The master owns the Secret, and the master's node waits for the Secret. If a Secret with this
+            # name exists, an earlier try has left it, with the same content. The service lacks the right to
+            # read it.
             claims.append(self._create("secrets", owned_by(plan.secret, master), plan))
         # Wait for all of them even if one fails, so that nothing is created after this returns.
         await gathered(claims)
@@ -203,7 +204,7 @@ class Launcher:
             await self._remove_lost(plan.group, found)
         if claim is Claim.RESTART or (is_being_deleted and rank is None):
             raise _not_yet(wanted)
-        return found  # if it is being deleted from outside, that is observed as a failure later
+        return found  # if something else deletes it, this is observed later as a failure
 
 
 def _not_yet(wanted: Manifest) -> NotYet:

@@ -80,8 +80,8 @@ def pod_group_metadata(job: Job, namespace: str, instance: str) -> dict[str, Any
 def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
     """Rebuild the Service of a launched group from its master pod.
 
-    `port` is for groups whose ranks do not use the master's port. If every rank is addressed by its pod's own
-    name, so is the master.
+    `port` is for groups whose ranks do not use the master's port. The Service resolves the names of all pods
+    if the master is addressed by its pod's own name.
     """
     of_master, name = master["metadata"], master["spec"]["subdomain"]
     labels, annotations = of_master["labels"], of_master["annotations"]
@@ -169,8 +169,8 @@ def pod(
     """Build the pod of one rank. `overlay` is merged into it; the service's labels are set after that.
 
     `fetch` is the init container that fetches the files of an uploaded program. `program_cache` is the claim
-    that it keeps them on, and that no other container mounts. `place` is the flavor and the node that the
-    scheduler has chosen; the overlay cannot change it.
+    on which it caches these files; no other container mounts this claim. `place` is the flavor and the node
+    that the scheduler has chosen; the overlay cannot change it.
     """
     training = {
         "name": CONTAINER,
@@ -248,8 +248,8 @@ def fetch_container(
     """Build the init container that fetches a tree into the working directory of the training container.
 
     Its requests do not exceed those of the training container, and it has no devices, so the pod needs no
-    additional room. `cached` is the project whose files are kept on the claim `program_cache`, and the
-    largest size in bytes of the files of all projects.
+    additional room. `cached` has the project whose files are cached on the claim `program_cache`, and the
+    size limit of the whole cache in bytes.
     """
     cache = [_CACHE_PATH, cached[0], str(cached[1])] if cached else []
     text = Path(__file__).with_name("fetch_program.py").read_text()

@@ -14,15 +14,18 @@ _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
 zone count, too."""
 _STRONGEST = 100
 _WEAKEST = 1
-"""The weight of places that the request does not name, if pods are to be apart. Such a preference counts once
-for each pod that is already there, so several could outweigh the wish to be apart."""
+"""The weight of places that the request does not name, if pods are to be apart.
+
+Kubernetes counts such a preference once for each pod that is already in the place, so several pods could
+outweigh the wish to be apart.
+"""
 _IF_POSSIBLE = "IgnoredDuringExecution"
 
 
 def bound(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
     """Return the affinity of a pod that runs on this node only.
 
-    Terms of nodes are alternatives, so the node is added to each of them.
+    The terms of a node affinity are alternatives, so the node is added to each term.
     """
     of_nodes = affinity.get("nodeAffinity") or {}
     required = of_nodes.get(f"requiredDuringScheduling{_IF_POSSIBLE}") or {}

@@ -69,8 +69,8 @@ def plan(
 ) -> KubernetesPlan:
     """Plan the job's current attempt.
 
-    Pods get `marks`, or those of `kubernetes.gang`. Raises LaunchFailed if the stored options are not
-    readable.
+    Pods get `marks`, or if there are none, the marks of `kubernetes.gang`. Raises LaunchFailed if the stored
+    options are not readable.
     """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
@@ -212,7 +212,10 @@ def _pod_options(instance: InstanceSpec, of_all: PodOptions) -> FrozenPod:
 
 
 def _on_flavor(options: FrozenPod, flavor: NodeFlavor | None) -> FrozenPod:
-    """Return the options of pods on a flavor: its nodes, and the taints of these."""
+    """Return the options of pods on a flavor.
+
+    They select its nodes, and tolerate the taints of these nodes.
+    """
     if flavor is None:
         return options
     for key, value in options.node_selector.items():

@@ -13,11 +13,11 @@ _DECIMAL: Final = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T"
 _THOUSANDTHS: Final = 1000
 
 Amounts = dict[str, int]
-"""By resource: thousandths of `cpu`, bytes, or whole units."""
+"""Amounts by resource: thousandths of a core for `cpu`, otherwise bytes or whole units."""
 
 
 def offered(quantities: Mapping[str, str]) -> Amounts:
-    """Return the resources that a node offers. A part of a unit does not count."""
+    """Return the resources that a node offers, rounded down to whole units."""
     return {name: _whole(name, quantity, ROUND_FLOOR) for name, quantity in quantities.items()}
 
 

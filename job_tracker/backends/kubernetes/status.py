@@ -1,4 +1,4 @@
-"""Turns the state of a pod into the state of its rank and a diagnosis. Pure.
+"""Turns the state of a pod into the state of its rank, and a diagnosis if it failed. Pure.
 
 Only the *training* container counts: a sidecar may keep its pod "Running" for ever, and a deleted pod
 passes through every phase.
@@ -60,9 +60,9 @@ def observe_rank(
     `start_grace` is the time that a failing image pull or container creation may last, `node_grace` the time
     that a node may be silent, and `place_grace` the time that a chosen node may have no room.
 
-    `notice` is the eviction that was seen before: the pod of an evicted rank no longer shows it when it is
-    gone. The cluster deletes pods that are `orphaned`, since their master is gone. `gate_note` is the reason
-    why a pod waits for Kueue.
+    `notice` is the eviction that was seen before, since a pod that is gone no longer shows it. A pod is
+    `orphaned` if its master is gone; the cluster then deletes the pod. `gate_note` is the reason why a pod
+    waits for Kueue.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
@@ -179,7 +179,7 @@ def _ended_at(end: Manifest) -> float | None:
 
 
 def _never_started(rank: int, pod: Manifest) -> Diagnosis:
-    """Return why a pod failed whose training container did not end."""
+    """Return why a pod failed although its training container has not ended."""
     for status in _status(pod).get("initContainerStatuses") or ():
         end = status.get("state", {}).get("terminated")
         if end is not None and _exit_code(end) != 0:
@@ -218,7 +218,7 @@ class _Removal:
             return None
         is_deleted = "deletionTimestamp" in pod["metadata"]
         at_once = is_deleted and not pod["metadata"].get("deletionGracePeriodSeconds")
-        if at_once and self.row is not diagnosis.BY_KUEUE:  # which also deletes pods that never ran
+        if at_once and self.row is not diagnosis.BY_KUEUE:  # Kueue also deletes pods that never ran
             return None
         if self.row is diagnosis.DELETED and not is_deleted:
             return None  # it is gone, and its deletion was not seen

@@ -1,4 +1,4 @@
-"""Reads Kueue's Workloads of the groups that wait for it, and removes those of groups that never ran.
+"""Reads the Workloads of groups that wait for Kueue, and removes the Workloads of groups that never ran.
 
 The Workload of a group has the group's name, and is read by this name periodically while the group waits. So
 the service needs no right to list Workloads.
@@ -85,7 +85,7 @@ class Workloads:
         except Forbidden:
             note = _NO_RIGHT
         except ApiError:
-            return  # a later look reads it again
+            return  # a later call reads it again
         finally:
             group.gate_read_at = time.monotonic()
         self._groups.gate_was_read(group, note)
