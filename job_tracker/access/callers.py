@@ -316,8 +316,9 @@ async def _nothing() -> None:
 
 
 def _default_of(roles: Mapping[str, Role]) -> str:
-    """Return the project of requests that name no project: `default` if the caller has a role in it,
-    otherwise the caller's first project by name.
+    """Return the project of requests that name no project.
+
+    It is `default` if the caller has a role in it, otherwise the caller's first project by name.
     """
     if not roles or DEFAULT_PROJECT in roles or ALL_PROJECTS in roles:
         return DEFAULT_PROJECT

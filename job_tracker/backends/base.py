@@ -113,8 +113,7 @@ class Observation:
 
     @property
     def eviction(self) -> Eviction | None:
-        """The first notice that something other than the service stops a rank; None if no rank got a notice.
-        """
+        """The first notice that something other than the service stops a rank; None if there is none."""
         found = [rank.eviction for rank in self.ranks if rank.eviction]
         return min(found, key=lambda each: each.at, default=None)
 

@@ -181,7 +181,10 @@ class Algorithm(Config):
         )
 
     def command_of(self, role: str, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command of a role, or else that of the recipe. Empty: the command of the image."""
+        """Return the command of a role, or if it has none, the command of the recipe.
+
+        Empty: the command of the image.
+        """
         own = self.roles.get(role)
         return (own.command if own else ()) or command
 
@@ -204,7 +207,8 @@ class Algorithm(Config):
         )
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of the processes: the sent parameters, and the defaults of the others.
+        """Return the variables of the processes: the parameters of the request, and the defaults of all other
+        parameters.
 
         Raises InvalidField for the first parameter that is not allowed.
         """

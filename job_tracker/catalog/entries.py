@@ -14,7 +14,7 @@ from job_tracker.domain.errors import InvalidField, UnknownReference
 T = TypeVar("T")
 
 ANY_DATASET = "*"
-"""The dataset that stands for all others."""
+"""The id of the dataset entry for all datasets without an entry of their own."""
 _MOST_SHOWN = 20
 
 

@@ -20,7 +20,7 @@ from job_tracker.domain.policies import (
 ANY_FAILURE = "any"
 """Stands for every category in `retry_on`."""
 MOST_PATTERNS, LONGEST_PATTERN = 16, 128
-"""Bounds of the patterns of metrics."""
+"""The largest number of patterns of metrics, and the largest length of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,9 @@ class JobDefaults:
     def deadlines_of(
         self, sent: Mapping[str, float], progress_of_algorithm: timedelta | None = None
     ) -> Deadlines:
-        """Return the deadlines of a job, for which its algorithm may have a default for progress; 0 means
-        none.
+        """Return the deadlines of a job; 0 means none.
+
+        Its algorithm may have a default for the deadline for progress.
 
         Raises InvalidField.
         """
@@ -87,7 +88,7 @@ class JobDefaults:
 
 
 def patterns(field: str, words: Sequence[str]) -> tuple[str, ...]:
-    """These patterns of names of metrics. Raises InvalidField."""
+    """Return the patterns of names of metrics, checked. Raises InvalidField."""
     if len(words) > MOST_PATTERNS:
         raise InvalidField(field, f"has {len(words)} patterns; at most {MOST_PATTERNS} are allowed")
     for word in words:

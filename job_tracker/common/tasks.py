@@ -67,7 +67,8 @@ async def repeat(
 ) -> None:
     """Repeat `step` every `period` seconds until cancelled. After an error, wait for `backoff` instead.
 
-    Equal errors in a row are logged once, as `failure`; with a traceback unless they are `expected`.
+    Equal errors in a row are logged once, with the text `failure`. The log has a traceback unless the error
+    is `expected`.
     """
     logged = ""
     while True:
@@ -104,7 +105,8 @@ class SharedWork(Generic[Key, Result]):
         """
         task = self._running.get(key)
         if task is None:
-            # The callers handle its errors. If all callers have gone, the next one starts the work again.
+            # The callers handle the task's errors. If all callers have gone, the next caller starts the work
+            # again.
             task = self._running[key] = background(work(), name, expected=(Exception,), detached=detached)
             task.add_done_callback(lambda _: self._running.pop(key))
         return task

@@ -5,9 +5,11 @@ from collections import Counter
 
 
 class FairTurns:
-    """Grants a limited number of turns at once, and fewer to each caller, so a single caller never makes the
-    others wait. A free turn goes to the waiting caller with the fewest turns, and among equals to the one
-    whose last turn was granted first.
+    """Grants a limited number of turns at once.
+
+    Each caller gets only some of the turns, so a single caller never makes the others wait. A free turn goes
+    to the waiting caller with the fewest turns. Among equals, it goes to the caller whose last turn was
+    granted first.
     """
 
     def __init__(self, at_once: int, for_one: int) -> None:

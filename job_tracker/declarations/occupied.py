@@ -1,4 +1,4 @@
-"""Finds queues with jobs that have not ended: such a queue cannot go."""
+"""Finds queues with jobs that have not ended. Such a queue cannot be removed."""
 
 from collections.abc import Collection
 from typing import Protocol

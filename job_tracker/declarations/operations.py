@@ -62,7 +62,7 @@ class Projects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListedQueue:
-    """A queue, and what it is for one project."""
+    """A queue, and how one project can use it."""
 
     entry: Entry[QueueRecipe]
     takes_jobs: bool
@@ -77,9 +77,10 @@ _UNDECLARED: Final = Entry(name=naming.DEFAULT_QUEUE, value=QueueRecipe(), origi
 class Declarations:
     """Lists, declares and removes algorithms, datasets and queues.
 
-    Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py). Those of a
-    project need a role in it, those of all projects an operator. A change counts here when the operation
-    returns, and within a second in other replicas. Jobs that were accepted stay as they are.
+    Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py). Changes for
+    one project need a role in that project; changes for all projects need an operator. A change counts here
+    when the operation returns, and within a second in other replicas. Jobs that were accepted stay as they
+    are.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Declarations:
     async def set_algorithm(
         self, caller: Caller, name: str, project: str, definition: str
     ) -> Entry[Algorithm]:
-        """Declare an algorithm for a project, or for all if it is empty; or change it.
+        """Declare or change an algorithm of a project. An empty project stands for all projects.
 
         Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
         """
@@ -131,7 +132,7 @@ class Declarations:
         return self._catalog.algorithm_of(await self._set(caller, Kind.ALGORITHM, name, project, definition))
 
     async def set_dataset(self, caller: Caller, name: str, project: str, definition: str) -> Entry[Dataset]:
-        """Declare a dataset for a project, or for all if it is empty; or change it.
+        """Declare or change a dataset of a project. An empty project stands for all projects.
 
         Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
         """
@@ -191,7 +192,10 @@ class Declarations:
         await self._remove(caller, Kind.QUEUE, name, "")
 
     async def _check_queue(self, name: str, definition: str | None) -> None:
-        """Raise InvalidField or NotPossible unless the queue can have this recipe (None: be removed)."""
+        """Raise InvalidField or NotPossible if the queue cannot have this recipe.
+
+        None: if it cannot be removed.
+        """
         recipe = None if definition is None else self._catalog.read_queue(definition)
         if recipe is not None and (unknown := unknown_projects(recipe, self._projects.names())):
             raise InvalidField(
@@ -229,12 +233,12 @@ class Declarations:
             self._guard.check_everywhere(caller, operation)
 
     def _check_project(self, project: str) -> None:
-        # Not before a removal: a project that was in a file may be gone, and what it declared is still there.
+        # A removal skips this check: a project of a file may be gone while its declarations still exist.
         if project and self._projects.get(project) is None:
             raise UnknownReference("project", f"{quoted(project)} doesn't exist")
 
     async def _set(self, caller: Caller, kind: Kind, name: str, project: str, definition: str) -> Declaration:
-        """Store a definition, and return it as stored. Others may have changed it again by then."""
+        """Store a definition, and return the stored entry. Another call may have changed it again by then."""
         pattern, rule = _NAMES[kind]
         if not pattern.fullmatch(name):
             raise InvalidField("name", f"{quoted(name)} is not allowed; {rule}")
@@ -286,7 +290,7 @@ class Declarations:
         raise _busy(kind)
 
     def _check_name(self, wanted: Declaration, stored: Sequence[Declaration]) -> None:
-        """Raise NotPossible if the project has another entry of this name, in any case."""
+        """Raise NotPossible if the project has an entry whose name differs only in upper and lower case."""
         files, kind = self._catalog.files, wanted.kind
         for name in files.names(kind):
             if name.casefold() == wanted.name.casefold():

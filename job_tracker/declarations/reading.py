@@ -20,7 +20,10 @@ from job_tracker.scheduling.recipes import QueueRecipe
 
 FIELD: Final = "definition"
 _RECIPE_FIELDS: Final = ("command", "image", "nproc_per_node")
-"""The fields of a backend's table that decide only which code runs, not with which rights or on what."""
+"""The fields of a backend's table that decide only which code runs.
+
+They do not affect its rights or its machines.
+"""
 _IN_TEXT: Final = "\n\t"
 _PLACES: Final = frozenset({"dataset_id", "version"})
 _MOST_FILES: Final = 100
@@ -38,7 +41,10 @@ class Reader:
     algorithm_model: type[Algorithm]
     """The model with the tables of all backends."""
     check_algorithm: Callable[[str, Algorithm], None]
-    """Raises ValueError unless the algorithm can run here. The text comes before names of fields."""
+    """Raises ValueError unless the algorithm can run here.
+
+    The text argument is the prefix of field names in the message.
+    """
     refusal: str = ""
     """The reason why the service takes no algorithms by the API; empty if it takes them."""
     dataset_uris: tuple[str, ...] = ()
@@ -130,7 +136,9 @@ def images_of(algorithm: Algorithm) -> frozenset[str]:
 
 
 def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
-    """Raise InvalidField unless all images are known. An operator decides which images a project may run."""
+    """Raise InvalidField unless all images are known, since an operator decides which images a project may
+    run.
+    """
     for backend, recipe in algorithm.recipes.items():
         image = getattr(recipe, "image", "")
         if image and image not in known:
@@ -142,7 +150,10 @@ def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
 
 
 def parsed(definition: str) -> dict[str, Any]:
-    """Return the JSON object. Raises InvalidField if it is none or too large, or has control characters."""
+    """Return the JSON object.
+
+    Raises InvalidField if the text is not a JSON object, is too large, or has control characters.
+    """
     size = len(definition.encode(errors="surrogatepass"))
     if size > LARGEST_DEFINITION:
         raise InvalidField(FIELD, f"has {size} bytes; at most {LARGEST_DEFINITION} are allowed")
@@ -162,7 +173,7 @@ def parsed(definition: str) -> dict[str, Any]:
 
 
 def canonical(definition: str) -> str:
-    """Return the JSON object in the form in which it is stored. It keeps the order of names."""
+    """Return the JSON object in the form in which it is stored. The order of names stays."""
     return json.dumps(parsed(definition), ensure_ascii=False, separators=(",", ":"))
 
 

@@ -31,7 +31,7 @@ def is_token_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token, without its text, which the service does not know."""
+    """A token without its text, since the service does not know the text."""
 
     id: str
     """The visible part of the text: 8 lower-case letters and digits."""
@@ -42,7 +42,10 @@ class Token:
     project: str = ""
     """The only project in which the token is valid, with the role `role`. Empty: see `role`."""
     role: Role | None = None
-    """Without a project, OPERATOR, or None for the roles that `name` has as a member of projects."""
+    """The role in `project`.
+
+    Without a project: OPERATOR, or None for the roles that `name` has as a member of projects.
+    """
     created_at: datetime
     created_by: str
     expires_at: datetime | None = None
@@ -53,7 +56,7 @@ class Token:
 
     @property
     def caller_name(self) -> str:
-        """The name of callers with this token. A token of a project has PROJECT/NAME."""
+        """The name of callers with this token. For a token of a project, it is PROJECT/NAME."""
         return f"{self.project}/{self.name}" if self.project else self.name
 
     @property

@@ -19,8 +19,10 @@ class CallKind(StrEnum):
     STREAM = "stream"
     """The call opens a stream."""
     REPORT = "report"
-    """The call reports on an attempt of a job. These calls are counted for each process of an attempt, all
-    others for each caller."""
+    """The call reports on an attempt of a job.
+
+    These calls are counted by process of an attempt; all other calls are counted by caller.
+    """
 
 
 KINDS: Final[Mapping[str, CallKind]] = {

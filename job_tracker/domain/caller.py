@@ -24,7 +24,7 @@ class Means(StrEnum):
     CERTIFICATE = "certificate"
     """A client certificate, which the service has verified. Its SPIFFE id or subject is the caller's name."""
     REPORT = "report"
-    """A report token, which the operation itself checks. Such a caller has no role."""
+    """A report token, which the operation itself checks. A caller with a report token has no role."""
 
 
 class Role(IntEnum):
@@ -80,7 +80,7 @@ class Caller:
         return max(own, general)
 
     def using(self, project: str) -> "Caller":
-        """Return the caller with another project for requests that do not name one. Its roles stay."""
+        """Return the caller with another default project. The roles stay the same."""
         return replace(self, default_project=project)
 
 

@@ -94,7 +94,9 @@ class QueueFull(LimitExceeded):
     """As many jobs are queued as the service allows, or as it allows for the project or the caller."""
 
     def __init__(self, queued: int, project: str = "", *, caller: str = "", queue: str = "") -> None:
-        """`project`, `caller` or `queue` is the one whose limit is reached; none: the limit of all jobs."""
+        """The limit of the given `project`, `caller` or `queue` is reached; without any, the limit of all
+        jobs.
+        """
         of, setting, limit = "", "scheduling.max_queued", "scheduling.max_queued"
         if project:
             of, setting = f" of project {project}", f"projects.{project}.max_queued"
@@ -117,7 +119,7 @@ class RateExceeded(LimitExceeded):
 
     def __init__(self, problem: str, *, setting: str, wait: float) -> None:
         """`wait` is the number of seconds until the next call is allowed."""
-        # Calls that are refused together would all come back for the first free place.
+        # Without a shortest wait, calls that are refused together would all be repeated at the same moment.
         seconds = max(wait, _SHORTEST_WAIT)
         super().__init__(
             f"{problem} ({setting}); try again in {seconds:.1f} s", limit=setting, retry_after=seconds
@@ -211,7 +213,7 @@ class TreeDamaged(TrackerError):
 
 
 class LaunchFailed(TrackerError):
-    """A group cannot be launched, and nothing of it is left. The attempt ends with this diagnosis."""
+    """A group cannot be launched. The attempt ends with this diagnosis."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(f"{diagnosis.summary} {diagnosis.resolution}")

@@ -1,4 +1,6 @@
-"""The stop of an attempt that others have caused, not this service. It leaves the processes time to save."""
+"""The stop of an attempt that something other than this service has caused, with time for the processes to
+save.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,11 +17,11 @@ class EvictionReason(StrEnum):
     OUTRANKED = "outranked"
     """The engine makes room for a pod of a higher priority."""
     TAINTED = "tainted"
-    """Its node has got a taint that the rank does not tolerate."""
+    """The rank's node has got a taint that the rank does not tolerate."""
     CLUSTER_QUEUE = "cluster_queue"
     """The cluster's own queue had let the attempt start, and has withdrawn this admission."""
     SHUT_DOWN = "shut_down"
-    """Its node is shut down in an orderly way."""
+    """The rank's node is shut down in an orderly way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

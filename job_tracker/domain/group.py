@@ -69,7 +69,7 @@ class Toleration:
     effect: str | None = None
     """None matches every effect."""
     toleration_seconds: int | None = None
-    """The time that a NoExecute taint is tolerated; None: for ever."""
+    """The time for which a NoExecute taint is tolerated; None: for ever."""
 
 
 class Place(StrEnum):
@@ -91,9 +91,12 @@ class Placement:
     """The placement of an attempt's instances relative to each other."""
 
     near: Place | None = None
-    """The kind of place of which all instances share one. None: no such wish."""
+    """All instances are to be in the same place of this kind. None: no such wish."""
     apart: Place | None = None
-    """The kind of place of which each instance has its own, smaller than `near`. None: no such wish."""
+    """Each instance is to be in another place of this kind, which is smaller than `near`.
+
+    None: no such wish.
+    """
     strict: bool = False
     """Whether instances wait until they can be placed like this. If false, it is only a preference."""
 
@@ -125,7 +128,10 @@ class InstanceSpec(InstanceOptions):
     engine: str = ""
     """The backend's own options as JSON. Only this backend interprets them."""
     beside: Mapping[str, str] = field(default_factory=dict)
-    """Further requests of each instance, such as those of sidecars. Only the scheduler uses them."""
+    """Resources that each instance requests in addition, for example for sidecars.
+
+    Only the scheduler uses them.
+    """
 
     @property
     def processes(self) -> int:
@@ -137,9 +143,9 @@ class InstanceSpec(InstanceOptions):
 class GroupSpec:
     """The spec of each attempt's group: everything that a backend translates, and nothing about this machine.
 
-    Admission resolves configuration, algorithm and request into it once, and stores it with the job. So a
-    queued job runs as it was accepted. Values that the operator enforces (a namespace, an identity) are not
-    part of the spec: backends apply them at launch.
+    Admission resolves the spec once, from configuration, algorithm and request, and stores it with the job.
+    So a queued job runs as it was accepted. Values that the operator enforces (a namespace, an identity) are
+    not part of the spec: backends apply them at launch.
 
     Stored jobs leave out fields that have their default, so the defaults here never change.
     """
@@ -161,7 +167,7 @@ class GroupSpec:
     ends_with_master: bool = False
     """Whether only the master ends by itself, as with parameter servers."""
     max_lost: int = 0
-    """The number of ranks other than 0 that may fail while the attempt goes on without them."""
+    """The number of ranks other than 0 that may fail while the attempt continues without them."""
 
     @property
     def size(self) -> int:

@@ -1,6 +1,6 @@
 """Names of groups and instances: pure functions of algorithm, job id, attempt and rank.
 
-All are valid DNS labels. Names of groups are unique in a store, since each has the job id in it.
+All are valid DNS labels. Names of groups are unique in a store, since each name contains the job's id.
 """
 
 import hashlib

@@ -9,7 +9,7 @@ from job_tracker.domain.job import Job
 
 
 class JobObserver(Protocol):
-    """Receives each version of a job that this process writes."""
+    """Receives each version of a job that this process has written."""
 
     def __call__(self, before: Job, after: Job) -> None:
         """Observe that `after` is durable. Often only the state of its ranks has changed."""
@@ -17,7 +17,7 @@ class JobObserver(Protocol):
 
 
 class WaitingObserver(Protocol):
-    """Receives the waiting jobs whose binding reason has changed, of those that start next."""
+    """Receives waiting jobs that start next whose binding reason has changed."""
 
     def __call__(self, job: Job, code: str, sentence: str) -> None:
         """Observe why the queued job waits: a stable code, and a sentence for people."""

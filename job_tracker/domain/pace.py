@@ -1,4 +1,4 @@
-"""The position of a training process, as it has reported it."""
+"""The position of a process in the training, as the process has reported it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,9 +27,11 @@ class RankPace:
     heard_at: datetime | None = None
     step_seconds: float = 0.0
     waiting_seconds: float = 0.0
-    """The time within a step in which it waited for others."""
+    """The time within a step in which the process waited for other processes."""
     slowness: float = 0.0
-    """The time of its own work, divided by that of the median process; 0 unless it is slow."""
+    """The time of the process's own work, divided by the time of the median process; 0 if the process is not
+    slow.
+    """
     slow_since: datetime | None = None
     stack: str = ""
     """The calls of its main thread soon after it became slow, the innermost last; empty: unknown."""

@@ -14,8 +14,10 @@ MAX_DURATION = timedelta(days=3650)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Decides when a failed attempt is followed by another, which starts the whole group again: if the
-    diagnosis is `retryable` (the node was lost, the pod was evicted, …) or its category is in `retry_on`.
+    """Decides whether another attempt follows a failed one, which starts the whole group again.
+
+    It follows if the diagnosis is `retryable` (the node was lost, the pod was evicted, …), or if its category
+    is in `retry_on`.
     """
 
     max_attempts: int = 1
@@ -46,10 +48,10 @@ class OnNonfinite(StrEnum):
 
 
 LOSSES = ("*loss*",)
-"""The metrics that count unless others are named.
+"""The patterns of metrics that count by default.
 
-Others may be NaN or infinite in a healthy training: a score without positive samples, or the norm of the
-gradients in the steps that a gradient scaler skips.
+Other metrics may be NaN or infinite in a healthy training, for example a score without positive samples, or
+the norm of the gradients in steps that a gradient scaler skips.
 """
 
 
@@ -70,10 +72,10 @@ class NumberPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
-    """The rules by which a group continues after it loses workers: they restart while the others train on."""
+    """The rules by which a group continues after it loses workers: these restart while the others train."""
 
     min_instances: int
-    """With fewer instances, training waits for the restarted ones."""
+    """The smallest number of instances that train. With fewer, training waits for the restarted instances."""
     max_restarts: int = 10
     """The largest number of restarts of workers in each attempt.
 

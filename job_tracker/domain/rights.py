@@ -4,8 +4,8 @@ and `Declarations`, and its call in the API.
 An operation or a call without a row is denied to everybody. A test compares the rows with these classes and
 with the proto files, so a new call without a row fails the checks.
 
-If the caller has no role in a job's project, every operation on the job raises the same JobNotFound as for an
-id that was never given.
+If the caller has no role in a job's project, every operation on the job raises the same JobNotFound as if the
+job had never existed.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Right:
     least: Role
     """The least role in the job's project, or in the project of the request."""
     for_others: Role | None = None
-    """The least role for jobs that other callers submitted; None: the same."""
+    """The least role for jobs that other callers submitted; None: the same role."""
 
 
 RIGHTS: Mapping[str, Right] = {
@@ -95,7 +95,10 @@ BY_ANY_CALLER = frozenset({"WhoAmI", "ListProjects"})
 """Calls that need a caller, but no role: they show what the caller may know."""
 
 BY_REPORT_TOKEN = frozenset({"Report", "FetchProgram"})
-"""Calls that need a report token instead of a role. The token names the only attempt that it is valid for."""
+"""Calls that need a report token instead of a role.
+
+The token is valid for a single attempt, which it names.
+"""
 
 _ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS, **CATALOG_RIGHTS, **SERVICE_RIGHTS}
 
@@ -124,7 +127,9 @@ def check_everywhere(caller: Caller, operation: str) -> None:
 
 
 def check_job(caller: Caller, operation: str, job: Job) -> None:
-    """Raise JobNotFound unless the caller may know of the job, and Forbidden unless it may do this to it."""
+    """Raise JobNotFound if the caller may not know of the job, and Forbidden if it may not do this to the
+    job.
+    """
     right = _row(operation)
     role = caller.role_in(job.spec.project)
     if role is None:

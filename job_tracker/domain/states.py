@@ -13,8 +13,8 @@ class JobState(StrEnum):
     be launched, and as CANCELLED when a caller cancels it before that. A job that has ended never changes.
 
     If the retry policy allows another attempt, a failed attempt leads to BACKOFF instead, once its group is
-    gone. After the back-off the job is QUEUED again, at its old position. So is a preempted or evicted job,
-    once its group is gone.
+    gone. After the back-off the job is QUEUED again, at its old position. A preempted or evicted job is also
+    QUEUED again, once its group is gone.
     """
 
     QUEUED = "queued"

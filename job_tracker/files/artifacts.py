@@ -90,7 +90,10 @@ class ModelFiles:
 
 
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
-    """Return all artifacts by name, and whether `read` gives their content. A report replaces a file."""
+    """Return all artifacts by name, and whether `read` can read each.
+
+    A reported artifact replaces a file of the same name.
+    """
     by_name = {artifact.name: artifact for artifact in reported}
     found = {file.name: file for file in files}
     artifacts = [

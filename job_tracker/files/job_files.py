@@ -24,7 +24,8 @@ class JobFiles(Protocol):
     """A folder in storage. Paths are relative to it. Errors are those of the storage's library."""
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """Name and size of the regular files in the folder and below, sorted; none if it does not exist.
+        """Return name and size of the regular files in the folder and below, sorted; none if it does not
+        exist.
 
         Looks at about `most` entries at most.
         """
@@ -46,7 +47,7 @@ class JobFiles(Protocol):
         ...
 
     def publish(self, source: str, target: str) -> None:
-        """Give a written file its final name, in place of any other file, and make that durable."""
+        """Rename a written file to its final name durably. Any other file of that name is replaced."""
         ...
 
     def remove(self, path: str) -> None:

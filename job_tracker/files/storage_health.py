@@ -31,7 +31,7 @@ class StorageHealth:
 
 
 async def storage_health(root: str) -> StorageHealth:
-    """Look at a storage. Never raises for one that is away or hangs."""
+    """Return the state of a storage. This raises no error even if the storage is unavailable or hangs."""
     began = time.monotonic()
 
     def look() -> StorageHealth:

@@ -1,7 +1,7 @@
 """Safe access to files that jobs can write.
 
-A job may put a link, a pipe, a huge file or a million files where the service expects its own file. So a
-`Place` is opened from a root that only the service writes, one component at a time: links are not followed,
+Where the service expects its own file, a job may have put a link, a pipe, a huge file or a million files. So
+a `Place` is opened from a root that only the service writes, one component at a time: links are not followed,
 only regular files are opened, opening never blocks, and reading and listing are bounded.
 
 Calls access the disk: make them in a thread.
@@ -35,8 +35,8 @@ class Suspicious(OSError):
 class Place:
     """A file or folder below `root`. The root is trusted; everything below it is not.
 
-    Every method raises OSError: FileNotFoundError if it does not exist, and Suspicious if it, or a folder on
-    the way, is of an unexpected kind.
+    Every method raises OSError: FileNotFoundError if the place does not exist, and Suspicious if it, or a
+    folder above it, is of an unexpected kind.
     """
 
     root: Path
@@ -119,7 +119,7 @@ class Place:
             os.close(folder)
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """Name and size in bytes of the regular files in the folder and below, sorted.
+        """Return name and size in bytes of the regular files in the folder and below, sorted.
 
         Looks at no more than `most` entries, down to a depth of 64 folders.
         """

@@ -50,8 +50,9 @@ class KeptPrograms:
     def __init__(
         self, client: DockerClient, trees: TreeStore | None, *, instance: str, keep: timedelta, most: int
     ) -> None:
-        """Remove images that were not used for `keep`, and the least recently used images if there are more
-        than `most`.
+        """Images not used for `keep` are removed.
+
+        If there are more than `most`, so are the least recently used.
         """
         self._client = client
         self._trees = trees

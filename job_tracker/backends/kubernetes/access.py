@@ -1,5 +1,4 @@
-"""Finds the API server's address and the service's credentials: in a kubeconfig, or in the service's own pod.
-"""
+"""Finds the API server's address and the credentials for it: in a kubeconfig, or in the service's own pod."""
 
 import os
 from collections.abc import Awaitable, Callable

@@ -80,8 +80,7 @@ class KubernetesClient:
         patience: Patience | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """Limit the calls in flight to `calls`, and the calls inside `giving_way` to a quarter of this
-        number.
+        """Limit the calls in flight to `calls`, and the calls inside `giving_way` to a quarter of it.
 
         At most `streams` logs are read at once. Watches do not count towards either limit.
         """

@@ -68,8 +68,9 @@ class PodGroup(LiveGroup):
     log_ends: dict[str, str] = field(default_factory=dict)
     """The ends of the logs of failed pods, by uid. An empty text: the log could not be read."""
     wanted: dict[int, Manifest] = field(default_factory=dict)
-    """The failed pods, by rank, whose logs are to be read since the kubelet has kept only a part of their
-    end.
+    """The failed pods, by rank, whose logs are to be read.
+
+    The kubelet has kept only a part of the logs' ends.
     """
     gate_note: str = ""
     """Kueue's message about the group while it waits."""

@@ -212,10 +212,7 @@ def _pod_options(instance: InstanceSpec, of_all: PodOptions) -> FrozenPod:
 
 
 def _on_flavor(options: FrozenPod, flavor: NodeFlavor | None) -> FrozenPod:
-    """Return the options of pods on a flavor.
-
-    They select its nodes, and tolerate the taints of these nodes.
-    """
+    """Return the options of pods on a flavor: they select its nodes and tolerate the nodes' taints."""
     if flavor is None:
         return options
     for key, value in options.node_selector.items():

@@ -85,7 +85,7 @@ class Workloads:
         except Forbidden:
             note = _NO_RIGHT
         except ApiError:
-            return  # a later call reads it again
+            return  # a later observation reads it again
         finally:
             group.gate_read_at = time.monotonic()
         self._groups.gate_was_read(group, note)

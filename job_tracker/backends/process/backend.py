@@ -52,8 +52,8 @@ class ProcessBackend:
     """See Backend. The durable state is in files (files.py); this object only caches it.
 
     Several services may share the files. All of them may read logs, since only the files are needed for that.
-    A group is adopted, and cleaned up after a killed supervisor, only by the replica that observes, launches
-    or stops groups.
+    Only the replica that observes, launches or stops groups adopts a group, and cleans up after a killed
+    supervisor.
     """
 
     def __init__(

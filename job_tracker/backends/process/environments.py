@@ -1,4 +1,6 @@
-"""Python environments of uploaded programs, made from requirements files or named, and folders for caches.
+"""Python environments of uploaded programs, and folders for caches.
+
+A program has a requirements file, or names a configured environment.
 
 The first rank that needs the environment of a requirements file makes it (shared/requirements_runner.py), in
 the folder of the project. An environment is removed when it was not used for a while. A running job holds the
@@ -31,7 +33,9 @@ def find_uv() -> str | None:
 
 
 def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
-    """Return the words before a rank's command that give it the packages of its requirements file."""
+    """Return the words to put before a rank's command, so that it runs with the packages of its requirements
+    file.
+    """
     program = spec.program
     if program is None or not program.requirements:
         return ()
@@ -50,7 +54,8 @@ def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
 
 
 def sweep(root: Path, keep: float, most: int) -> None:
-    """Remove environments that were not used for `keep` seconds, and the oldest beyond `most` of a project.
+    """Remove environments that were not used for `keep` seconds, and the oldest ones if a project has more
+    than `most`.
 
     Environments of running jobs stay. Raises OSError.
     """

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _MAX_COMMAND = 8 << 20
 MAX_ENTRIES = 1_000_000
-"""The most names that are read of a folder, since training can make any number."""
+"""The largest number of names that are read from a folder, since training can create any number of files."""
 _MAX_PROGRAM = 64 << 10
 
 
@@ -117,8 +117,8 @@ class RankFolder:
 
     def forget_end(self) -> None:
         """Reset the rank to "never started", but keep its output."""
-        # In this order: a crash in between leaves a rank that has ended. In the other order, it would leave a
-        # rank that can never start.
+        # The order matters: with this one, a crash in between leaves a rank that has ended. With the other
+        # one, it would leave a rank that can never start.
         for name in ("exit.json", "process.json"):
             (self.place / name).unlink()
 
@@ -135,7 +135,8 @@ class RankFolder:
 
         `unpack` writes the files of an uploaded program.
         """
-        # Without parents: that would bring back a group that another service has stopped in the meantime.
+        # Parents are not created: that would restore the folder of a group that another service has stopped
+        # in the meantime.
         self.place.make_folder(parents=False)
         (self.place / "tmp").make_folder(parents=False)
         if unpack is None:

@@ -1,4 +1,4 @@
-"""Finds, moves and removes the folders of groups; see files.py for what is in them."""
+"""Finds, moves and removes the folders of groups. For the content of these folders, see files.py."""
 
 import logging
 import re
@@ -87,7 +87,7 @@ class Folders:
             log.warning("%s is left to the next sweep: %s", kept.path, error)
 
     def sweep(self, now: datetime) -> None:
-        """Clean up groups that need not be kept any longer, and those that a killed service has left."""
+        """Clean up groups that need not be kept any longer, and groups that a killed service has left."""
         for name in self._own(self._kept):
             place = self._kept / name
             try:
@@ -187,7 +187,7 @@ def _group_named(folder: str) -> GroupRef | None:
 
 
 def _damaged(place: Place, damage: str) -> GroupFolder | None:
-    """Return a group whose record is unreadable, as far as its folders' names describe it."""
+    """Return a group whose record is unreadable. Its fields come from the names of its folders."""
     group = _group_named(place.name)
     if group is None:
         log.warning("%s", damage)

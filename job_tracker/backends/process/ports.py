@@ -16,8 +16,7 @@ def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> lis
     take such a port right after the check.
 
     A master begins to listen seconds after the check. If another service on this machine picked the same
-    port, its workers would join the wrong master. So the search starts at a random port, which makes this
-    unlikely.
+    port, its workers would join the wrong master. To make this unlikely, the search starts at a random port.
     """
     start = random.randint(first, last)  # noqa: S311
     everywhere = chain(range(start, last + 1), range(first, start))

@@ -42,10 +42,10 @@ class _Found:
     restarts: int
     was_started: bool
     pidfd: int | None = None
-    """A pidfd of the supervisor, if that is alive."""
+    """A pidfd of the supervisor, if the supervisor is alive."""
     pid: int = 0
     session: int | None = None
-    """The session of the rank's processes, if it is certainly theirs."""
+    """The session of the rank's processes, if it is certain that the session belongs to them."""
     is_unwritten: bool = False
     """True if the supervisor is alive but has not written its record yet."""
 

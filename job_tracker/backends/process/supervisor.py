@@ -90,7 +90,7 @@ def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
     output = _Output(command.most_log)
     child = _Child(command, output.inlet)
     output.read()
-    # The command runs only once this is written, so a running command always has a record.
+    # The command runs only after this record is written, so a running command always has a record.
     _publish("process.json", f'{{"supervisor": {os.getpid()}, "child": {child.pid}}}')
     return child, output, kills_before
 

@@ -14,8 +14,8 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
     """Kill all processes of the ranks whose folders are at or below `folder`, and those of the session.
 
     Ranks are recognised by their HOME and supervisors by their arguments. Both are fixed at the start of a
-    process, so no job can forge them for another job's processes. A process is missed only if it has left
-    the session and was started without that HOME.
+    process, so no job can forge them for another job's processes. A process is missed only if it has left the
+    session and was started with another HOME.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):

@@ -22,11 +22,11 @@ from job_tracker.common.printable import printable, without_secrets
 from job_tracker.domain.diagnosis import Category
 
 LONGEST_CAUSE = 300
-"""Characters of a line in a message."""
+"""The largest number of characters of a log's line in a message."""
 _SEARCHED_LINES = 20
 _PROGRESS = "::progress:: "
 """A report of progress (see reports). After an error, it shows that the training continued."""
-# A line about a step shows the same. Progress bars do not, since programs draw them again at their end.
+# A line about a step shows the same. A progress bar does not, since programs draw it again when they end.
 _WENT_ON = re.compile(
     r"(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)\b[ :=#\[]{1,3}\d(?!.{0,200}(?:%\||it/s|s/it|\dit \[))"
@@ -251,7 +251,8 @@ def cause_in(lines: Sequence[str]) -> Cause | None:
 
 
 def safe(text: str) -> str:
-    """Return text of a log as a part of a message: one line, bounded, without quotes and secrets."""
+    """Return text of a log in a form that fits into a message: one bounded line, without quotes and secrets.
+    """
     text = _PASSWORD.sub("…@", without_secrets(text[:LONGEST_LINE].strip()))
     text = printable(text).replace('"', "'")
     return text if len(text) <= LONGEST_CAUSE else f"{text[:LONGEST_CAUSE]} …"
@@ -307,7 +308,10 @@ class _NativeCrash:
 
     cause: Cause
     is_fatal: bool
-    """Whether it certainly shows a crash. If not, the program may have printed its stack and continued."""
+    """Whether the stack certainly shows a crash.
+
+    If false, the program may have printed the stack and continued.
+    """
 
 
 def _native_crash(lines: Sequence[str]) -> _NativeCrash | None:

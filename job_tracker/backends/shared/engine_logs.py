@@ -32,7 +32,7 @@ class StreamRecords:
     def __init__(self, after: bytes) -> None:
         """Leave out lines up to and including the time `after`."""
         self.last = after
-        """The time of the last record."""
+        """The time of the last record that was read."""
         self._is_new = False
 
     def is_new(self, time: bytes) -> bool:
@@ -110,8 +110,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         """Read the log since the last restart of the rank from the engine, in pieces of whole records.
 
         With `follow`, wait until the rank starts, and open the stream again if it breaks. Lines have times,
-        so none is lost or repeated. On some engines, a broken stream is not opened again while the group is
-        being stopped, except with `for_stop`. Raises NoLiveLog and the errors of the engine.
+        so none is lost or repeated. On some engines, a broken stream is opened again while the group is being
+        stopped only with `for_stop`. Raises NoLiveLog and the errors of the engine.
         """
         instance = await self._once_started(group, rank) if follow else self._started(group, rank)
         if instance is None or (rank in group.gone and not follow):
@@ -170,7 +170,10 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return isinstance(error, self.gone)
 
     def _is_left_to_stop(self, group: AGroup) -> bool:  # noqa: ARG002
-        """Return whether the group is being stopped. If so, its broken streams are not opened again."""
+        """Return whether the group is being stopped.
+
+        In this case, its broken streams are not opened again.
+        """
         return False
 
     async def _once_started(self, group: AGroup, rank: int) -> Instance | None:

@@ -79,7 +79,7 @@ def common_variables(
     processes: int,
     secret: Collection[str],
 ) -> dict[str, str]:
-    """Return the variables of the instances of a role, without secrets and those of its framework.
+    """Return the variables of the instances of a role, except for secrets and the variables of the framework.
 
     `cpu` is the limit of an instance, if it is known.
     """

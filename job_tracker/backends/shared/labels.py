@@ -48,7 +48,7 @@ def rank_labels(rank: int, role: str) -> dict[str, str]:
 
 
 def group_annotations(job: Job) -> dict[str, str]:
-    """Return values that labels of pods cannot hold.
+    """Return the values that describe the job's group but do not fit into labels.
 
     The time of submission distinguishes jobs that have the same id in different stores. Only jobs that run an
     uploaded program have its tree.

@@ -21,9 +21,12 @@ class LiveGroup(ABC):
     """Ranks whose pod or container existed and is gone."""
     launching: bool = False
     held: bool = False
-    """True while a stop waits for the end of the group. The stop drops the group afterwards."""
+    """True while a stop waits for the end of the group. Afterwards, the stop itself drops the group."""
     timer: asyncio.TimerHandle | None = None
-    """Set if the observation may change just because time passes: the time to observe the group again."""
+    """The timer of the group's next observation.
+
+    It is set if the observation may change just because time passes.
+    """
     last: Observation | None = None
 
     @property

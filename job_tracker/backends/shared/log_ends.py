@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from job_tracker.backends.shared.causes import cause_in
 
 READ_LINES, READ_BYTES = 200, 32 * 1024
-"""The lines and the bytes that are read at the end. A report of torchrun has 35 lines, and 10 more for each
-process."""
+"""The largest numbers of lines and bytes that are read from the end of a log.
+
+A report of torchrun has 35 lines, and 10 more for each process.
+"""
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
 """If the cause is not among the last lines: the numbers of lines that are kept before and after it, and the
@@ -15,8 +17,8 @@ largest length of a line after it."""
 
 _COLOURS = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
 _TRACEBACK = "Traceback (most recent call last):"
-# If torchrun has started several processes, it fails after they have failed. Its log lines, its traceback and
-# a table then follow the error of the training.
+# If torchrun has started several processes and one fails, torchrun fails, too. Its log lines, its traceback
+# and a table then follow the error of the training.
 _OF_LAUNCHER = re.compile(r"[WEI]\d{4} \S+ +\d+ \S*torch/distributed/")
 _CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _ROOT_CAUSE = "Root Cause (first observed failure):"
@@ -43,7 +45,8 @@ def evidence_of(log_end: str) -> str:
 
 
 def failure_in(evidence: str) -> str:
-    """Return the traceback in the evidence and the lines after it. Without a traceback, return all of it."""
+    """Return the traceback in the evidence and the lines after it; without a traceback, the whole evidence.
+    """
     before, traceback, after = evidence.partition(_TRACEBACK)
     return traceback + after or before
 

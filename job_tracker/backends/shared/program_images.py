@@ -1,4 +1,6 @@
-"""The image of an uploaded program: the default one, or that of a named environment or of the request."""
+"""The image of an uploaded program: the default image, the image of a named environment, or the image that
+the request names.
+"""
 
 import re
 from collections.abc import Iterable
@@ -86,7 +88,7 @@ class ProgramImages(RequestLimits):
 
 
 def not_an_environment(backend: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a name that is not that of a configured environment of programs."""
+    """Return the message for a name that no configured environment of programs has."""
     names = ", ".join(sorted(known)) or "none"
     return f"{quoted(name)} doesn't exist; configured ({backend}.program_environments): {names}"
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 LONGEST_LINE = 1000
-"""Characters of a line that are searched."""
+"""The number of characters at the beginning of each line that are searched."""
 
 _LONGEST_PATH = 40
 
@@ -70,7 +70,7 @@ class RaisedException:
 
     @property
     def chain(self) -> Iterator["RaisedException"]:
-        """Yield the exceptions that led to it, the latest first."""
+        """Yield the exceptions that led to this one, the latest first."""
         earlier = self.after
         while earlier is not None:
             yield earlier
@@ -78,7 +78,8 @@ class RaisedException:
 
     @property
     def place(self) -> Frame | None:
-        """Return the innermost call in the user's own code, else the innermost call."""
+        """Return the innermost call in the user's own code; without such a call, the innermost of all calls.
+        """
         own = [frame for frame in self.frames if not frame.is_of_library]
         return next(iter((*own[-1:], *self.frames[-1:])), None)
 
@@ -101,10 +102,10 @@ class _Reading:
 def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) -> RaisedException | None:
     """Return the exception that ended the program; None if there is none.
 
-    This is the last exception, unless `is_consequence` holds for its line: then it only follows from another
-    failure. In this case, an earlier exception counts: one that led to the last exception, or one of another
-    process of the instance. Of an exception group, the first exception counts. If the program failed because
-    of a command that it had started, the exception at the end of the command's output counts.
+    This is the last exception, unless `is_consequence` returns true for its line. In that case, an earlier
+    exception counts: one that led to the last exception, or one of another process of the instance. In an
+    exception group, its first exception counts. If the program failed because of a command that it had
+    started, the exception at the end of the command's output counts.
     """
     raised = list(exceptions(lines))
     if not raised:
