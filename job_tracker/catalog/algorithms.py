@@ -207,8 +207,7 @@ class Algorithm(Config):
         )
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of the processes: the parameters of the request, and the defaults of all other
-        parameters.
+        """Return the variables of the processes: the parameters of the request, and defaults for all others.
 
         Raises InvalidField for the first parameter that is not allowed.
         """

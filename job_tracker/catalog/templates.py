@@ -81,9 +81,7 @@ def is_template(command: Sequence[str]) -> bool:
 
 
 def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str | None:
-    """Return the first problem with the placeholders of a command for these parameters; None if there is
-    none.
-    """
+    """Return the first problem with a command's placeholders for these parameters; None if there is none."""
     for number, argument in enumerate(command):
         is_code = _is_code(command, number)
         begin = _BEGIN_OF_FLAG.search(argument)

@@ -136,9 +136,7 @@ def images_of(algorithm: Algorithm) -> frozenset[str]:
 
 
 def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
-    """Raise InvalidField unless all images are known, since an operator decides which images a project may
-    run.
-    """
+    """Raise InvalidField unless all images are known: operators decide which images a project may run."""
     for backend, recipe in algorithm.recipes.items():
         image = getattr(recipe, "image", "")
         if image and image not in known:

@@ -94,9 +94,7 @@ class QueueFull(LimitExceeded):
     """As many jobs are queued as the service allows, or as it allows for the project or the caller."""
 
     def __init__(self, queued: int, project: str = "", *, caller: str = "", queue: str = "") -> None:
-        """The limit of the given `project`, `caller` or `queue` is reached; without any, the limit of all
-        jobs.
-        """
+        """The limit of `project`, `caller` or `queue` is reached; if all are empty, the limit of all jobs."""
         of, setting, limit = "", "scheduling.max_queued", "scheduling.max_queued"
         if project:
             of, setting = f" of project {project}", f"projects.{project}.max_queued"

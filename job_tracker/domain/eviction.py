@@ -1,6 +1,4 @@
-"""The stop of an attempt that something other than this service has caused, with time for the processes to
-save.
-"""
+"""Evictions: stops of attempts by something other than this service. The processes get time to save."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -50,8 +50,7 @@ class Preemption:
         return self.trainers > 0
 
     def sentence(self, project: str) -> str:
-        """Return the reason as a sentence for members of a project, who may not see jobs of other projects.
-        """
+        """Return the reason in words for members of a project, who may not see jobs of other projects."""
         other = f"job {self.by_job}" if self.by_project == project else "another job"
         why = {
             PreemptionReason.PRIORITY: f"{other} has a higher priority",
@@ -97,9 +96,7 @@ class Ending:
         return (self.eviction.at if self.eviction else self.decided_at).timestamp()
 
     def sentence(self, project: str) -> str:
-        """Return why the attempt is stopped before its end, for members of a project; "" if it is not stopped
-        early.
-        """
+        """Return why the attempt is interrupted, for members of a project; "" if it is not interrupted."""
         preemption = self.preemption if self.state is JobState.QUEUED else None
         return _sentence(preemption, self.eviction, project)
 
@@ -138,9 +135,7 @@ class Move:
         return self.preemption is not None or self.eviction is not None
 
     def sentence(self, project: str) -> str:
-        """Return why the attempt was stopped before its end, for members of a project; "" if it was not
-        stopped early.
-        """
+        """Return why the attempt was interrupted, for members of a project; "" if it was not interrupted."""
         return _sentence(self.preemption, self.eviction, project)
 
 

@@ -121,18 +121,14 @@ class Job:
 
     @property
     def preemption(self) -> Preemption | None:
-        """Return the preemption because of which the job waits again or is being stopped; None if there is
-        none.
-        """
+        """Return the preemption for which the job waits again or is being stopped; None if there is none."""
         if self.ending is not None:
             return self.ending.preemption if self.ending.state is JobState.QUEUED else None
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
 
     @property
     def interrupted(self) -> str:
-        """Return why the job was, or is being, stopped by an interruption, such as a preemption; "" without
-        one.
-        """
+        """Return why the job's attempt was or is interrupted, such as by a preemption; "" if it is not."""
         return why_again(self) if self.ending is None else self.ending.sentence(self.spec.project)
 
     @property
@@ -250,14 +246,11 @@ class Job:
 
     @property
     def gate_note(self) -> str:
-        """Return the message of the cluster's own queue about the group that waits there; "" if there is
-        none.
-        """
+        """Return the message of the cluster's own queue about the waiting group; "" if there is none."""
         return next((rank.note for rank in self.ranks if rank.is_gated and rank.note), "")
 
     def with_gate_deadline(self, at: datetime) -> "Job":
-        """Return the job with a new deadline, since its group has begun or ended a wait in the cluster's own
-        queue.
+        """Return the job with a new deadline after its wait in the cluster's own queue has begun or ended.
 
         The wait there is a part of the job's time in the queue. The deadline to start counts from the end of
         the wait.
@@ -362,8 +355,8 @@ class Job:
 
     @property
     def _uncounted_attempts(self) -> int:
-        """The number of attempts that do not count: interrupted ones, and some with a failure in
-        _OF_NO_ATTEMPT.
+        """The number of attempts that do not count: interrupted ones, and some that failed early
+        (_OF_NO_ATTEMPT).
         """
         lost = sum(
             move.state is JobState.BACKOFF

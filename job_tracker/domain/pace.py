@@ -29,9 +29,7 @@ class RankPace:
     waiting_seconds: float = 0.0
     """The time within a step in which the process waited for other processes."""
     slowness: float = 0.0
-    """The time of the process's own work, divided by the time of the median process; 0 if the process is not
-    slow.
-    """
+    """The time of the process's own work, divided by that of the median process; 0 if it is not slow."""
     slow_since: datetime | None = None
     stack: str = ""
     """The calls of its main thread soon after it became slow, the innermost last; empty: unknown."""

@@ -127,9 +127,7 @@ def check_everywhere(caller: Caller, operation: str) -> None:
 
 
 def check_job(caller: Caller, operation: str, job: Job) -> None:
-    """Raise JobNotFound if the caller may not know of the job, and Forbidden if it may not do this to the
-    job.
-    """
+    """Raise JobNotFound if the caller may not know of the job, and Forbidden if it may not do this."""
     right = _row(operation)
     role = caller.role_in(job.spec.project)
     if role is None:

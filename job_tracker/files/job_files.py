@@ -24,8 +24,7 @@ class JobFiles(Protocol):
     """A folder in storage. Paths are relative to it. Errors are those of the storage's library."""
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """Return name and size of the regular files in the folder and below, sorted; none if it does not
-        exist.
+        """Return name and size of all regular files below the folder, sorted; none if it does not exist.
 
         Looks at about `most` entries at most.
         """

@@ -57,14 +57,18 @@ class Role:
 
     at_most: int | None = None
     needs_worker: bool = False
-    """True if it needs a worker besides the master."""
+    """True if the role needs a worker besides the master."""
     serves: bool = False
-    """True if it never ends by itself.
+    """True if an instance of this role never ends by itself.
 
-    The workers then do not end by themselves either: all are stopped after the master.
+    In a group with such a role, workers do not end by themselves either: all instances are stopped after the
+    master.
     """
     takes_rank_0: bool = False
-    """True if it is the master of the group. Then all other instances are workers."""
+    """True if the instance of this role is the master of the group.
+
+    In this case, all other instances are workers.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +97,10 @@ class Framework(Protocol):
         ...
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command that starts the training processes of an instance. Each runs `command`."""
+        """Return the command that starts the training processes of an instance.
+
+        Each process runs `command`.
+        """
         ...
 
 

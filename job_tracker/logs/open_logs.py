@@ -1,4 +1,4 @@
-"""Limits on the number of logs that clients read at the same time: in total, for one caller, and for one job.
+"""Limits on the logs that clients read at the same time: in total, for one caller, and for one job.
 
 The log of a running rank takes a connection to its machine. The service needs some of these connections
 itself, to save the logs of stopped groups and to follow reports. A stored log takes an open file and about

@@ -57,12 +57,13 @@ class LogPiece:
 
     @property
     def attempt(self) -> int:
-        """The attempt that printed it."""
+        """The number of the attempt that printed the piece."""
         return self.position.attempt
 
     @property
     def text(self) -> str:
-        """The printed text: whole lines, except the last one of a log and parts of very long ones."""
+        """The printed text: whole lines, except for the last line of a log and for parts of very long lines.
+        """
         return text_of(self.records)
 
     @property
@@ -91,9 +92,9 @@ class LogReader:
     async def read(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """Yield the output of an attempt; nothing if there is no log.
 
-        `follow` continues with new output until the attempt has ended, or the job if `attempt` is 0. Raises
-        JobNotFound, InvalidField for a rank or attempt that the job does not have, LimitExceeded if too many
-        logs are open, and StorageUnavailable.
+        With `follow`, new output is yielded until the attempt has ended; if `attempt` is 0, until the job has
+        ended. Raises JobNotFound, InvalidField for a rank or attempt that the job does not have,
+        LimitExceeded if too many logs are open, and StorageUnavailable.
         """
         job = await self._store.get(job_id)
         position = _start(job, wanted)
@@ -142,7 +143,7 @@ class LogReader:
         kept = self._kept, partial(self._archive.logs, group, rank)
         while True:
             is_live, away = _is_live(job, attempt), None
-            # A log may move from its machine to storage in the meantime, so storage is tried twice.
+            # A log may move from its machine to storage between the tries, so storage is tried twice.
             for bounded, source in (living,) if is_live else (kept, living, kept):
                 try:
                     with bounded.one(caller, job.id):

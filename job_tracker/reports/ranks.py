@@ -13,7 +13,7 @@ from job_tracker.domain.pace import Activity
 from job_tracker.reports.collectives import Collective, collectives_of
 
 FLOOR_SECONDS = 30.0
-"""An attempt may always take this long for a step, unless its job has a deadline for progress."""
+"""The seconds that an attempt may always take for a step, unless its job has a deadline for progress."""
 MOST_OF_STACKS = 8 * 1024
 """Characters of the stacks of one process that are kept until the attempt has ended."""
 _REPORTS_A_SECOND = 500
@@ -111,8 +111,9 @@ class Signs:
     """The last collective operations that it has begun, sent with the stacks."""
     slow_since: datetime | None = None
     slowness: float = 0.0
-    """The time of the process's own work on its last step, divided by the median of all processes. 0: never
-    known."""
+    """The time of the process's own work on its last step, divided by the median of all processes. 0: it was
+    never known.
+    """
     slow_stacks: str = ""
     """The stacks of the process soon after it became slow."""
 
@@ -122,7 +123,7 @@ class Outside:
     """The position of a process, seen from outside. Its texts are printable; a hostile job may forge them."""
 
     standing: str
-    """A part of a sentence about the process, or the reason why nothing is known."""
+    """A part of a sentence that says what the process is doing, or why this is unknown."""
     stacks: str = ""
     is_stopped: bool = False
     """Whether a signal or a debugger has stopped it."""
@@ -130,7 +131,7 @@ class Outside:
 
 @dataclass(slots=True)
 class Watched:
-    """The watch's knowledge of the processes of one attempt."""
+    """The known facts about the processes of one attempt."""
 
     size: int
     """Number of training processes."""
@@ -144,9 +145,9 @@ class Watched:
     expected: Mapping[int, int | None] = field(default_factory=dict)
     """The steps of the processes that had reported to an earlier leader."""
     over: Collection[int] = ()
-    """The processes that make no more steps, as an earlier leader knew."""
+    """The processes that make no more steps, as far as an earlier leader recorded."""
     lost: set[int] = field(default_factory=set)
-    """The processes of ranks that were lost, and without which the others go on."""
+    """The processes of lost ranks. The other processes continue without them."""
     machines: Sequence[str] = ()
     """The machine of each rank; empty texts, or none at all, if they are unknown."""
     restarts: dict[int, int] = field(default_factory=dict)
@@ -163,12 +164,13 @@ class Watched:
     asked: float | None = None
     """The time when the processes were asked for their stacks. None: they are not asked."""
     outside: Mapping[int, Outside] = field(default_factory=dict)
-    """The stacks of processes that do not answer, once they were looked at from outside."""
+    """The positions of processes that do not answer, once they were inspected from outside."""
     still_since: float = math.inf
     """When the processes were asked: the latest time at which any of them had moved."""
     stalls_at: float = math.inf
     """The time at which the attempt counts as stalled if no process moves until then, as of the last
-    look."""
+    evaluation.
+    """
     restless: bool = False
     """Whether no process has moved for a while, so that reports should come often."""
 
@@ -183,7 +185,9 @@ class Watched:
         return self.machines[rank] if rank < len(self.machines) else ""
 
     def stacks_of(self, process: int) -> str:
-        """Return the stacks of a process: those that it has sent, else those seen from outside."""
+        """Return the stacks that a process has sent, or if there are none, the stacks that were seen from
+        outside.
+        """
         sent = self.signs[process].stacks if process in self.signs else ""
         return sent or (self.outside[process].stacks if process in self.outside else "")
 
@@ -262,14 +266,17 @@ class RankBoard:
                 self._expect_anew(watched, rank.rank)
 
     def _expect_anew(self, watched: Watched, rank: int) -> None:
-        """Forget the processes of a restarted rank, which begins anew while the others wait for it."""
+        """Forget the processes of a restarted rank, which starts anew while the other ranks wait for it."""
         watched.moved = self.clock()
         for process in _processes_of(watched, rank):
             watched.anew.add(process)
             watched.signs.pop(process, None)
 
     def _leave_out(self, watched: Watched, rank: int) -> None:
-        """Forget the processes of a lost rank. The others may need time until they go on without it."""
+        """Forget the processes of a lost rank.
+
+        The other ranks may need some time until they continue without it.
+        """
         gone = set(_processes_of(watched, rank)) - watched.lost
         if not gone:
             return
@@ -294,7 +301,7 @@ class RankBoard:
         return attempt in self._watched
 
     def size_of(self, attempt: Attempt) -> int:
-        """Return the number of processes of a watched attempt, 1 for others."""
+        """Return the number of processes of a watched attempt; 1 for other attempts."""
         watched = self._watched.get(attempt)
         return watched.size if watched else 1
 
@@ -304,7 +311,8 @@ class RankBoard:
         return sum(len(watched.signs) for watched in self._watched.values())
 
     def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False, ago: float = 0.0) -> None:
-        """Note that the attempt reported progress, a metric or an artifact, and whether its steps are done.
+        """Note that the attempt reported progress, a metric or an artifact, and whether all its steps are
+        done.
 
         `ago` is the number of seconds since then.
         """
@@ -323,7 +331,7 @@ class RankBoard:
         now = self.clock()
         known = watched.signs.get(report.process)
         if 0 < watched.due < now and watched.deadline is None:
-            watched.moved = now  # all were suspended or cut off, so no process could report progress
+            watched.moved = now  # all processes were suspended or cut off, so none could report progress
         if known is None:
             watched.signs[report.process] = Signs(report, now, self._now(), now, now)
         else:
@@ -345,7 +353,7 @@ class RankBoard:
             watched.anew.discard(report.process)
         pause = max(watched.pause, self.processes_pause)
         if now < watched.stalls_at < now + pause and self.processes_pause <= _SHORTEST_PAUSE:
-            pause = watched.stalls_at - now + _AFTER_DEADLINE  # as soon as it can be asked for its stacks
+            pause = watched.stalls_at - now + _AFTER_DEADLINE  # the next report comes as soon as the process can be asked for its stacks
         watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
         return Orders(pause, wants_stacks=_wants_stacks(watched, watched.signs[report.process]))
 
@@ -364,7 +372,7 @@ def _processes_of(watched: Watched, rank: int) -> range:
 def _wants_stacks(watched: Watched, signs: Signs) -> bool:
     """Return whether a process is asked for its stacks.
 
-    It is asked once if it is slow, and if the attempt stands still. If the attempt stands still, a process
+    A process is asked once if it is slow, and once if the attempt stands still. In the second case, a process
     that has just reported a step is not asked.
     """
     if watched.asked is None:

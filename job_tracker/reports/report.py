@@ -25,7 +25,7 @@ CHECKPOINT = "checkpoint"
 _STEP_AT_END = re.compile(r"step-(\d{1,15})/?\Z")
 """The step of a checkpoint of trainer_kit, at the end of its location."""
 _NONFINITE = frozenset(f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity"))
-"""Numbers that JSON cannot have, as texts in lower case: those of Protocol Buffers, Python and C."""
+"""Lower-case texts for numbers that JSON lacks, as Protocol Buffers, Python and C write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,8 @@ def advanced(
 def _with_saves(now: Progress, artifacts: Iterable[Artifact]) -> Progress:
     """Return the progress `now` with these checkpoints.
 
-    The step of a checkpoint is at the end of its location. Without one, the present step counts.
+    The step of a checkpoint is at the end of its location. If the location has no step, the present step
+    counts.
     """
     for artifact in artifacts:
         if artifact.kind == CHECKPOINT:
@@ -151,7 +152,9 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
 def _first_nonfinite(
     known: tuple[Nonfinite, ...], report: Report, forbids: Callable[[str], bool]
 ) -> tuple[Nonfinite, ...]:
-    """Return the first value of each metric that is not finite, at most MOST_METRICS and a forbidden one."""
+    """Return the first non-finite value of each metric: at most MOST_METRICS, and one more if it is
+    forbidden.
+    """
     names = {each.metric for each in known}
     for point in report.points:
         if math.isfinite(point.value) or point.name in names:

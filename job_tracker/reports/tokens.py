@@ -25,14 +25,14 @@ class ReportTokens:
         self._keys = keys
 
     def issue(self, job_id: int, attempt: int) -> str:
-        """Return the report token of an attempt. It is always the same until its key is removed."""
+        """Return the report token of an attempt. The token is always the same until its key is removed."""
         key = self._keys.of(job_id, attempt)
         if key.removed_at is not None:
             key = self._keys.current
         return token_with(key, job_id, attempt)
 
     def group(self, job_id: int, attempt: int) -> str:
-        """Return the shared secret of the processes of an attempt; always the same."""
+        """Return the shared secret of the processes of an attempt. It is always the same."""
         return _mac(self._keys.of(job_id, attempt).secret, "group", f"{job_id}.{attempt}")
 
     async def read(self, token: str) -> tuple[int, int]:

@@ -35,7 +35,7 @@ Amounts = dict[str, dict[str, float]]
 
 
 class Board:
-    """The waiting and running gangs, the promises to waiting ones, and what queues have used.
+    """The waiting and running gangs, the promises to waiting gangs, and the past usage of queues.
 
     The board follows the store: `read` takes over a job as stored, and `remove` forgets a job that neither
     waits nor runs. The cost of a change does not depend on the number of jobs.
@@ -61,8 +61,10 @@ class Board:
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
         self._since = 0.0
-        """The time at which the board began to follow the store. It has seen the whole wait only of jobs
-        that were submitted later."""
+        """The time at which the board began to follow the store.
+
+        It has seen the whole wait only for jobs that were submitted later.
+        """
         self._forget_waiting()
 
     def _forget_waiting(self) -> None:
@@ -71,7 +73,7 @@ class Board:
         self._unknown: dict[Kind, set[int]] = {}
         """The waiting jobs of unknown duration."""
         self._kinds: dict[int, Kind] = {}
-        """Their kinds."""
+        """The kinds of these jobs."""
         self._new: deque[int] = deque(maxlen=KEPT)
         """The jobs that were submitted since the last pass."""
 
@@ -97,7 +99,7 @@ class Board:
                 self._advance(queue, now)
 
     def used(self) -> Mapping[str, Usage]:
-        """Return the use of queues. Use that has decayed to nothing is forgotten."""
+        """Return the past usage of queues. Usage that has decayed to nothing is forgotten."""
         held = self.running.held()
         for queue in [name for name, usage in self.usage.items() if name not in held and _is_nothing(usage)]:
             del self.usage[queue]
@@ -172,7 +174,7 @@ class Board:
                     self._add(replace(gang, expected=expected))
 
     def learn_waits(self, promises: Mapping[int, Promise], now: float) -> None:
-        """Learn from a pass which jobs have begun to wait, and how long others have waited."""
+        """Learn from a pass which jobs have begun to wait, and how long jobs that have started had waited."""
         self.experience.learn_waits(self, promises, now)
 
     def waits(self, job_id: int) -> bool:

@@ -1,8 +1,8 @@
 """Expected run times of attempts: quantiles of earlier run times, and the times that callers state.
 
 Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of
-these with enough run times counts. Memory is bounded: each key keeps a limited number of its last run times,
-and the least recently used keys are dropped.
+these keys that has enough run times counts. Memory is bounded: each key keeps a limited number of its last
+run times, and the least recently used keys are dropped.
 """
 
 import json
@@ -20,7 +20,7 @@ MOST_KEYS: Final = 10_000
 ENOUGH: Final = 10
 """With fewer run times, the next wider key is used: a few run times say little about the slowest tenth."""
 LEAST: Final = 3
-"""With fewer than this in all keys, the duration is unknown."""
+"""With fewer run times than this in all keys, the duration is unknown."""
 MOST_SECONDS: Final = 1e10
 _MEDIAN: Final = 0.5
 _HIGH: Final = 0.9
@@ -83,7 +83,7 @@ class RunTimes:
         return replace(found, median=min(found.median, deadline), high=min(found.high, deadline))
 
     def keys(self) -> Iterator[str]:
-        """Yield all keys, the one used longest ago first."""
+        """Yield all keys, the least recently used key first."""
         yield from tuple(self._times)
 
     def text(self, key: str) -> str:

@@ -1,4 +1,6 @@
-"""Explains why jobs wait, who holds what they need, when they may start, and what would help."""
+"""Explains why jobs wait, which jobs hold the resources that they need, when they may start, and what would
+help.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,7 +16,7 @@ from job_tracker.scheduling.remedies import Cure, Remedy, remedy
 from job_tracker.scheduling.waits import WaitRule
 
 _NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY, Reason.ROOM})
-"""A job with one of these reasons starts only after a change that cannot be predicted."""
+"""The reasons for which a job starts only after a change that cannot be predicted."""
 
 _OF_CLUSTER = Remedy(Cure.WAIT, "Wait: the cluster's own queue decides when it starts.")
 
@@ -105,7 +107,7 @@ class Explanation:
     """The known facts about a waiting job."""
 
     reasons: tuple[Reason, ...]
-    """The binding one first."""
+    """The reasons, the binding one first."""
     holders: tuple[int, ...]
     """The running jobs that hold resources which the job needs."""
     estimate: Estimate | None

@@ -1,4 +1,4 @@
-"""Turns jobs into gangs, which hold the jobs' needs as the planner counts them."""
+"""Turns jobs into gangs, which have the jobs' needs in the units of the planner."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -94,7 +94,7 @@ def _amount(name: str, number: int) -> str:
     return "1 instance" if name == INSTANCES and number == 1 else f"{quantity_of(name, number)} {name}"
 
 
-# Most jobs ask for the same resources as others. Shared parts make a long queue take less memory.
+# Many jobs ask for the same resources. If they share their parts, a long queue takes less memory.
 @lru_cache(maxsize=4096)
 def _part(count: int, quantities: tuple[tuple[str, str], ...], where: Where) -> Part:
     return Part(count, _each(quantities), where)

@@ -33,8 +33,10 @@ _PAGE: Final = 1000
 _READ_AT_ONCE: Final = 256
 _FRESH_SECONDS: Final = 0.1
 _FRESH_TIMES: Final = 4
-"""The largest age of an answer, as a multiple of the duration of a look at the queue. An answer may always
-be `_FRESH_SECONDS` old."""
+"""The largest age of an answer, as a multiple of the time that a copy of the queue takes.
+
+An answer may always be `_FRESH_SECONDS` old.
+"""
 _SHOWN_SECONDS: Final = 5.0
 """The largest age of the outlooks in statuses, in seconds."""
 _PATIENCE_SECONDS: Final = 0.5
@@ -48,7 +50,7 @@ class _Store(JobStore, QueueView, SchedulingStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The facts about a job that the planner does not need."""
+    """The facts about a job that answers need and the planner does not."""
 
     name: str
     project: str
@@ -180,7 +182,7 @@ class Mirror:
     async def _read(self) -> Seen:
         now = self._clock().timestamp()
         notes = await notes_of(self._store, now)
-        # Set the noted usage before the jobs are read: each job adds its usage since then.
+        # Set the noted usage before the jobs are read: each job adds its usage since the time of the note.
         self._board.usage.update(notes.usage)
         if self._changes is None:
             await self._copy(now)
@@ -197,7 +199,7 @@ class Mirror:
         return Seen(situation, self._labels, self._tree(), self._options, is_led=bool(notes.reserved))
 
     async def _copy(self, now: float) -> None:
-        """Read the queue. Changes that come meanwhile are read again later."""
+        """Read the queue. Jobs that change in the meantime are read again later."""
         self._changes = self._following.enter_context(self._store.changes())
         self._board.clear(now)
         await self._board.experience.read(self._store)

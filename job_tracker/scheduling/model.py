@@ -28,7 +28,7 @@ class Node:
     name: str
     capacity: Resources
     is_open: bool = True
-    """False: jobs on it continue to run, and no others start on it."""
+    """False: jobs on the machine continue to run, but no further jobs start on it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
     """Its location: the name of each kind of place that is known."""
@@ -51,7 +51,10 @@ class Flavor:
     is_followed: bool = False
     """Whether the capacity is that of the machines. It may change at any time, even to nothing."""
     is_known: bool = True
-    """False: its machines have not been read yet. Nothing starts on it, and no job is refused."""
+    """False: the flavor's machines have not been read yet.
+
+    No job starts on the flavor, and no job is refused.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +75,19 @@ class PreemptionRules:
     """The conditions under which jobs of a queue stop others, and are stopped for others."""
 
     by_priority: bool = False
-    """Whether its waiting jobs stop running ones of the queue that have a lower priority."""
+    """Whether waiting jobs of the queue stop running jobs of the queue that have a lower priority."""
     reclaim: bool = True
     """Whether the queue's waiting jobs that fit in its quota stop jobs of queues that exceed their own
     quota."""
     min_runtime: float = 0.0
-    """The time in seconds that its attempts run before they may be stopped."""
+    """The time in seconds for which the queue's attempts run before they may be stopped."""
     max_preemptions: int = 10
     """The number of times that one of its jobs may be stopped."""
     protected: int | None = None
-    """Its jobs with this priority or a higher one are never stopped. None: no priority protects."""
+    """The queue's jobs with this priority or a higher one are never stopped.
+
+    None: no job is protected by its priority.
+    """
     resize_period: float = 600.0
     """The seconds that an attempt of an elastic job runs before the job may change its size. 0: the job
     never changes its size."""
@@ -154,7 +160,7 @@ class Gang:
     order of submissions."""
     queue: str = DEFAULT_QUEUE
     priority: int = 0
-    """Higher goes first within its queue."""
+    """Within its queue, a job with a higher priority goes first."""
     parts: tuple[Part, ...]
     """The trainers first, then the instances of other roles."""
     least: int = 0
@@ -176,7 +182,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stake:
-    """The loss of a running job if its attempt is stopped now."""
+    """The facts that decide what a running job loses if its attempt is stopped now."""
 
     attempt: int
     saved_at: float
@@ -189,17 +195,18 @@ class Stake:
     is_leaving: bool = False
     """Whether its group is being stopped, so that its resources soon become free."""
     leaves_for: int | None = None
-    """The waiting job for which this job is being stopped. 0: this job is to go on with more instances."""
+    """The waiting job for which this job is being stopped. 0: this job is to continue with more instances."""
     goes_on: int = 0
-    """The number of trainers with which the job goes on directly after its stop. 0: the job waits for its
-    turn."""
+    """The number of trainers with which the job continues at once after its stop. 0: the job waits for its
+    turn.
+    """
     noticed_at: float = 0.0
     """The time of the decision to stop it; 0: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoingOn:
-    """The size in which a job that was stopped goes on at once."""
+    """The size in which a job that was stopped continues at once."""
 
     trainers: int
     flavor: str = ""
@@ -215,8 +222,8 @@ class Promise:
     flavor: str
     overtaken: int = 0
     """The number of jobs that have started, or were promised a start, while no start could be promised to
-    this job. Once the start of this job was put off, jobs of its own queue that start afterwards count,
-    too."""
+    this job. After the start of this job was put off, later starts of jobs of its own queue count, too.
+    """
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""
 
@@ -230,7 +237,7 @@ class Usage:
 
 
 class Waiting(Protocol):
-    """The waiting gangs. Reading the first ones of a queue does not cost more with a longer queue."""
+    """The waiting gangs. The cost of reading the first gangs of a queue does not grow with its length."""
 
     def queues(self) -> Iterable[str]:
         """Return the names of the queues with waiting gangs."""
@@ -261,19 +268,23 @@ class Snapshot:
     waiting: Waiting
     running: Mapping[int, Running]
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """The past usage by queue, up to a time. Since that time, a queue has used the resources that its
-    running gangs hold."""
+    """The past usage by queue, up to a time.
+
+    After that time, the usage of a queue is what its running gangs hold.
+    """
     promises: Mapping[int, Promise] = field(default_factory=dict)
     """By job."""
     stakes: Mapping[int, Stake] = field(default_factory=dict)
     """The stakes by running job. A job without a stake is never preempted."""
     claims: Sequence[int] = ()
-    """The waiting jobs that start before all others. First come jobs for which others were stopped, then
-    jobs that go on in another size."""
+    """The waiting jobs that start before all others.
+
+    First come jobs for which others were stopped, then jobs that continue in another size.
+    """
     going_on: Mapping[int, GoingOn] = field(default_factory=dict)
-    """The new sizes of claims that go on in another size, by job."""
+    """The new sizes of the claims that continue in another size, by job."""
     preempted: AbstractSet[int] = frozenset()
-    """Waiting jobs that were preempted. No other jobs are stopped for them."""
+    """The waiting jobs that were preempted. No other jobs are stopped for them."""
     gated: AbstractSet[int] = frozenset()
     """Launched jobs whose groups wait in the cluster's own queue, as far as is known."""
     is_open: bool = True
@@ -299,11 +310,13 @@ class Reason(StrEnum):
     ORDER = "order"
     """Jobs before it in its queue wait, too."""
     SHARE = "share"
-    """Queues that have used less for their weight go first."""
+    """Queues that have used less in proportion to their weight go first."""
     RESERVED = "reserved"
     """The job would delay another job with an earlier reservation."""
     UNKNOWN_LENGTH = "unknown_length"
-    """Its duration is unknown, and enough such jobs have overtaken the first waiting job."""
+    """The job's duration is unknown, and the largest allowed number of such jobs has overtaken the first
+    waiting job.
+    """
     UNKNOWN_CAPACITY = "unknown_capacity"
     """The machines on which it may run have not been read yet."""
     LOST_CAPACITY = "lost_capacity"
@@ -328,17 +341,17 @@ class Admit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt:
-    """A running job is stopped for a waiting one, or to go on in another size."""
+    """A running job is stopped for a waiting job, or to continue in another size."""
 
     job_id: int
     """The running job."""
     attempt: int
     """The attempt to stop. An old decision never stops a later attempt."""
     by_job: int
-    """The waiting job. 0: none, since the job is to go on with more instances."""
+    """The waiting job. 0: none, since the job is to continue with more instances."""
     why: PreemptionReason
     trainers: int = 0
-    """The number of trainers with which the stopped job goes on directly. 0: it waits for its turn."""
+    """The number of trainers with which the stopped job continues at once. 0: it waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +384,7 @@ class Plan:
     reserved: tuple[Reserve, ...] = ()
     """In the order in which they are to start."""
     preempted: tuple[Preempt, ...] = ()
-    """The jobs that are stopped for others, or to go on in another size."""
+    """The jobs that are stopped for others, or to continue in another size."""
     next_at: float | None = None
     """The time at which another job may become able to start without any other change. None: there is no
     such time."""

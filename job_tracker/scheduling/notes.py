@@ -1,4 +1,4 @@
-"""The notes of scheduling.
+"""The notes of scheduling, which the leader writes to the store.
 
 A later leader continues with these notes, and every replica answers from them.
 """
@@ -92,7 +92,7 @@ class NoteKeeper:
         return self._decided != self._written
 
     async def write(self, board: Board, *, with_usage: bool) -> None:
-        """Write what has changed, in one transaction."""
+        """Write the changed notes in one transaction."""
         async with self._writing:
             await self._write(board, with_usage=with_usage)
 
@@ -109,14 +109,14 @@ class NoteKeeper:
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
         }
-        replaced = {WAITING, USAGE} if with_usage else {WAITING}  # what was learned is never removed
+        replaced = {WAITING, USAGE} if with_usage else {WAITING}  # learned waits are never removed
         changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
         for history in self._histories if with_usage else ():
             changed |= {(history.kind, key): None for key in history.outdated()}
         if not changed:
             self._written = decided
             return
-        # If the store does not answer, it may still have written the notes. Then the next write must
+        # Even if the store does not answer, it may have written the notes. Therefore, the next write must
         # replace or remove them.
         self._kept |= dict.fromkeys(changed, _UNSURE)
         await self._store.keep_scheduling_notes(changed, term=self._term)
@@ -163,15 +163,14 @@ async def notes_of(store: SchedulingStore, now: float) -> Notes:
 
 
 async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
-    """Return what queues have used, as the leader last wrote it."""
+    """Return the past usage of queues, as the leader last wrote it."""
     notes = await store.scheduling_notes(USAGE)
     read = {queue: _read(_USAGE, text) for queue, text in notes.items()}
     return {queue: usage for queue, usage in read.items() if usage is not None}
 
 
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:
-    # `dump_json` is not used, since it cannot write infinity, which stands for a start that cannot be
-    # promised.
+    # `dump_json` cannot write infinity, which stands for a start that cannot be promised. So it is not used.
     return json.dumps(adapter.dump_python(value, mode="json", exclude_defaults=True))
 
 

@@ -1,7 +1,7 @@
 """The queue as callers may see it, to simulate how it develops.
 
-The snapshot includes jobs, queues and machines that a caller may not know, since other jobs' starts depend
-on them. These have no ids and no names.
+The snapshot includes jobs, queues and machines of which the caller may not know, since the starts of other
+jobs depend on them. They have no ids and no names in the snapshot.
 """
 
 import math
@@ -70,7 +70,7 @@ class QueueSnapshot:
 
 
 class _Names:
-    """The names that a caller sees instead of names that the caller may not know."""
+    """The names that replace names which the caller may not know."""
 
     def __init__(self, tree: Tree, caller: Caller) -> None:
         self._known = _known_queues(tree, caller)

@@ -1,6 +1,6 @@
 """Finds remedies that let a waiting job start at once.
 
-Each remedy is tried: a plan with the remedy must admit the job, or stop others for the job. Changes that the
+Each remedy is tried: a plan with the remedy must admit the job, or stop other jobs for it. Changes that the
 job's owner can make come first, then the smallest change that an operator can make.
 """
 
@@ -33,8 +33,10 @@ from job_tracker.scheduling.planner import plan as make_plan
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 _TIMES: Final = (1, 2, 4, 8)
-"""The multiples of the job's needs that an operator may add. More than once the needs may be necessary,
-since jobs before this one may take a part."""
+"""The multiples of the job's needs that an operator may add.
+
+A multiple may be necessary, since jobs before this one may take a part of the addition.
+"""
 _FINER: Final = 6
 """The number of halvings in the search for the smallest number with which a remedy works."""
 _LEAST_SECONDS: Final = 60.0
@@ -42,7 +44,7 @@ _LEAST_SECONDS: Final = 60.0
 
 
 class Cure(StrEnum):
-    """The object of a remedy's change. The codes are stable: they are in the API."""
+    """The kind of change that a remedy makes. The codes are stable: they are in the API."""
 
     WAIT = "wait"
     """Nothing is changed: the next pass starts the job, or no remedy is known."""

@@ -1,9 +1,10 @@
-"""Chooses the running elastic gangs that continue in another size, by an orderly stop and a next attempt.
+"""Chooses the running elastic gangs that continue in another size: they are stopped, and a next attempt
+starts.
 
 A gang becomes smaller if a waiting job can then start. A gang becomes larger if more capacity is free than
-waiting jobs need. Each change has to pay: until the expected end of the gang, it must gain more
-instance-seconds than the stop loses. No change delays a start that was promised to another job. All
-functions are pure.
+waiting jobs need. Each change has to pay: until the expected end of the gang, the change must gain more
+instance-seconds than the stop loses. No change delays a start that was promised to another job. All functions
+are pure.
 """
 
 import math
@@ -38,10 +39,12 @@ _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
 
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
-    """Return the elastic gangs that are stopped to go on in another size, and the time at which the next
-    gangs may be stopped. The time is infinite if no gang becomes old enough later. While other gangs are
-    being stopped, no gang is chosen: first, the freed capacity has to be used. A job for which others were
-    stopped no longer counts if there is too little capacity for the job.
+    """Return the elastic gangs to stop so that they continue in another size, and the time of the next
+    choice.
+
+    At this time, further gangs become old enough to be stopped; infinite: none do. While other gangs are
+    being stopped, no gang is chosen, since the freed capacity has to be used first. A job for which others
+    were stopped no longer counts if there is too little capacity for it.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
@@ -122,7 +125,7 @@ class _Resizing:
         return search.run(sorted(victims, key=lambda each: (each.cost, -each.run.gang.job_id)), whole=False)
 
     def _victim(self, gang: Gang, run: Running) -> Victim | None:
-        """Return the victim if a gang may become smaller for another. None: it may not."""
+        """Return the victim if a gang may become smaller for another gang; None if it may not."""
         queue, stake = run.gang.queue, self._stake(run)
         least = fewest_trainers(run.gang)
         if least >= trainers_of(run) or (queue == gang.queue and run.gang.priority > gang.priority):
@@ -135,7 +138,9 @@ class _Resizing:
         return Victim(run=run, attempt=stake.attempt, cost=loss, why=PreemptionReason.SHRINK, least=least)
 
     def _would_lend(self, gang: Gang, run: Running) -> bool:
-        """Return whether what is guaranteed to a running job would go to one to which it is not."""
+        """Return whether capacity that is guaranteed to a running job would go to a job to which it is not
+        guaranteed.
+        """
         flavor, lender, borrower = run.allocation.flavor, run.gang.queue, gang.queue
         wanted = total(with_trainers(gang.parts, fewest_trainers(gang)))
         self._standing.count(run, -1)
@@ -152,7 +157,7 @@ class _Resizing:
         return gain > sum(self._loss(victim.run, kept) for victim, kept in chosen)
 
     def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
-        """Return whether the job can start without delaying others, after the smaller gangs have gone on."""
+        """Return whether the job can start without delaying others, after the smaller gangs run again."""
         parts = with_trainers(gang.parts, fewest_trainers(gang))
         length = planned_length(gang.expected) + STOPPING
         for name in self._standing.flavors_of(gang):
@@ -167,8 +172,9 @@ class _Resizing:
         return False
 
     def _larger(self, due: Sequence[Running]) -> Iterator[Preempt]:
-        """Yield the gangs that become larger, beginning with gangs that have the smallest part of the
-        trainers that they ask for.
+        """Yield the gangs that become larger.
+
+        Gangs that have the smallest part of their requested trainers come first.
         """
         capacities: dict[str, FlavorCapacity] = {}
         found = 0
@@ -231,7 +237,7 @@ class _Resizing:
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 
     def _capacity(self, name: str) -> FlavorCapacity:
-        """Return the free capacity over time, without the capacity that gangs use which run or start now."""
+        """Return the free capacity over time, after the use by gangs that run or start now."""
         flavor = next(each for each in self._snapshot.flavors if each.name == name)
         capacity = FlavorCapacity(flavor, self._now, running_gangs(self._snapshot.running))
         for admit in self._plan.admitted:

@@ -1,4 +1,4 @@
-"""The running gangs in memory, with their total use, kept up to date by single changes."""
+"""The running gangs in memory, with their total use, which each change updates."""
 
 import math
 from bisect import bisect_left, bisect_right, insort

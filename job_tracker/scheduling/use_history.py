@@ -1,8 +1,8 @@
 """The use of queues and projects, and their waiting jobs, over the last week, for the web pages and commands.
 
-Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]: one item for
-each slot of five minutes with something held or jobs waiting. Shares are in thousandths. The leader writes
-the notes, and every replica reads them.
+Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]. It has one
+item for each slot of five minutes in which capacity was held or jobs waited. Shares are in thousandths. The
+leader writes the notes, and every replica reads them.
 """
 
 import asyncio
@@ -26,8 +26,10 @@ OF_PROJECTS: Final = "project-history"
 SLOT_SECONDS: Final = 300
 DAYS: Final = 7
 MOST_NAMES: Final = 64
-"""The largest number of queues, and of projects, with notes for a day: the first ones that hold something or
-have waiting jobs."""
+"""The largest number of queues, and of projects, that have notes for a day.
+
+The first ones that hold capacity or have waiting jobs get notes.
+"""
 MOST_POINTS: Final = 336
 """The largest number of points of a chart. A week then has a point for each half hour."""
 _REMEMBERED: Final = 256
@@ -116,7 +118,7 @@ class UseHistory:
 
 
 class UseReader:
-    """Reads the history. Past days that were read last are cached, since they no longer change."""
+    """Reads the history. The most recently read past days are cached, since they no longer change."""
 
     def __init__(self, store: SchedulingStore) -> None:
         """Read the notes of this store."""

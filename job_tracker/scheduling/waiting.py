@@ -1,4 +1,4 @@
-"""The waiting gangs in memory, in the order of each queue, kept up to date by single changes."""
+"""The waiting gangs in memory, in the order of each queue, which each change updates."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator

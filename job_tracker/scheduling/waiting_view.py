@@ -1,4 +1,4 @@
-"""The reasons why a job waits, which every replica can give, without facts that the caller may not know."""
+"""The reasons why a job waits, without facts that the caller may not know. Every replica can compute them."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from job_tracker.scheduling.running import instances_of, resized, trainers_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
-"""After this time, no smaller remedy is searched for, since other callers wait for their answers."""
+"""The seconds after which no smaller remedy is searched for, since other callers wait for their answers."""
 
 
 class Source(StrEnum):
@@ -49,7 +49,7 @@ class Holder:
 class Explanation:
     """The reasons why a job waits.
 
-    There are none if the job waits neither here nor in the cluster's own queue.
+    There are no reasons if the job does not wait, here or in the cluster's own queue.
     """
 
     job: Job
@@ -130,7 +130,7 @@ def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanati
 
 
 def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[Holder], int, int]:
-    """Return the holders that the caller may see, and the number and the instances of the others."""
+    """Return the holders that the caller may see, and the total number of instances of the other holders."""
     runs = [(_instances(seen, run), run) for job_id in job_ids if (run := _run(seen, job_id)) is not None]
     runs.sort(key=lambda each: (-each[0], each[1].gang.job_id))
     visible: list[Holder] = []
@@ -146,8 +146,7 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 
 def _instances(seen: Seen, run: Running) -> int:
-    """Return the number of instances that a running job has, or with which it goes on if that number is
-    larger.
+    """Return the number of instances that a running job has, or the number with which it continues if larger.
     """
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)

@@ -35,8 +35,8 @@ class AccessStore(Protocol):
         """Store a new token. Return False, and change nothing, if its id is in use.
 
         Some of the tokens that ended before `purge_before` are deleted, too. If the limit of all tokens, or
-        of the project's tokens, is reached, the token of these that ended first is deleted. Raises
-        TooManyTokens, and changes nothing, if no token had ended when the new one was created.
+        of the project's tokens, is reached, the one of them that ended first is deleted. If none of them had
+        ended when the new token was created, this raises TooManyTokens, and changes nothing.
         """
         ...
 
@@ -63,9 +63,9 @@ class AccessStore(Protocol):
         ...
 
     async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:
-        """Store the next version of a project, if `version` is its present one (0 for a new project).
+        """Store the next version of a project, if `version` is its present version (0 for a new project).
 
-        Return False, and change nothing, if it is not the present one.
+        If it is not the present version, return False and change nothing.
         """
         ...
 

@@ -31,7 +31,7 @@ class QueueView(Protocol):
         ...
 
     async def queued_by_queue(self) -> Mapping[str, int]:
-        """Return the number of queued jobs of each queue that has some."""
+        """Return the number of queued jobs of each queue that has queued jobs."""
         ...
 
     async def live_jobs(self) -> Sequence[Job]:

@@ -1,7 +1,7 @@
-"""Wakes the watchers of queued jobs when the queue moves.
+"""Wakes the watchers of queued jobs when the queue moves, since their positions may have changed.
 
-With every store, each replica sees the changes of all jobs, and so knows when the queue moves. So watchers
-need not poll, and an unchanged queue costs nothing.
+With every store, each replica sees the changes of all jobs, and so can detect when the queue moves.
+Therefore, watchers need not poll, and an unchanged queue costs nothing.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class QueueMoves:
             changes.put(job_id, JobState.QUEUED)
 
     def leave(self, changes: Changes) -> None:
-        """Stop using these changes. May be called at any time."""
+        """Stop putting jobs into these `changes`. May be called at any time."""
         if self._watched.pop(changes, None) is not None and not self._watched:
             self._following.close()
             self._live.clear()

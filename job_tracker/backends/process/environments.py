@@ -33,8 +33,7 @@ def find_uv() -> str | None:
 
 
 def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
-    """Return the words to put before a rank's command, so that it runs with the packages of its requirements
-    file.
+    """Return the words to put before a rank's command, so that it has the packages of its requirements file.
     """
     program = spec.program
     if program is None or not program.requirements:
@@ -54,8 +53,7 @@ def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
 
 
 def sweep(root: Path, keep: float, most: int) -> None:
-    """Remove environments that were not used for `keep` seconds, and the oldest ones if a project has more
-    than `most`.
+    """Remove environments not used for `keep` seconds, and the oldest of a project that has more than `most`.
 
     Environments of running jobs stay. Raises OSError.
     """

@@ -38,9 +38,7 @@ class ProcessPlan:
     """The variables that are the same for every rank."""
 
     runner: tuple[str, ...] = ()
-    """The words to put before each rank's command, so that it runs in a Python environment with its
-    requirements.
-    """
+    """The words to put before each rank's command, so that it runs in its Python environment."""
     program: tuple[str, str] | None = None
     """The project and the tree of an uploaded program; None for a configured algorithm."""
 

@@ -251,8 +251,7 @@ def cause_in(lines: Sequence[str]) -> Cause | None:
 
 
 def safe(text: str) -> str:
-    """Return text of a log in a form that fits into a message: one bounded line, without quotes and secrets.
-    """
+    """Return text of a log in a form for messages: one bounded line, without quotes and secrets."""
     text = _PASSWORD.sub("…@", without_secrets(text[:LONGEST_LINE].strip()))
     text = printable(text).replace('"', "'")
     return text if len(text) <= LONGEST_CAUSE else f"{text[:LONGEST_CAUSE]} …"

@@ -45,8 +45,7 @@ def evidence_of(log_end: str) -> str:
 
 
 def failure_in(evidence: str) -> str:
-    """Return the traceback in the evidence and the lines after it; without a traceback, the whole evidence.
-    """
+    """Return the traceback in the evidence and the lines after it; without one, the whole evidence."""
     before, traceback, after = evidence.partition(_TRACEBACK)
     return traceback + after or before
 

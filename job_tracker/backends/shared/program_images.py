@@ -1,6 +1,4 @@
-"""The image of an uploaded program: the default image, the image of a named environment, or the image that
-the request names.
-"""
+"""The image of an uploaded program: the default, that of a named environment, or the one in the request."""
 
 import re
 from collections.abc import Iterable

@@ -1,5 +1,4 @@
-"""The words to put before a command in containers and pods, so that it has the packages of its requirements
-file.
+"""The words to put before a command in a container or pod, so that it has the packages of its requirements.
 
 See requirements_runner.py.
 """

@@ -120,8 +120,7 @@ def is_pinned(content: bytes) -> bool:
 
 
 def sweep(root: str, keep: float, most: int) -> None:
-    """Remove environments that were not used for `keep` seconds, and the oldest ones if there are more than
-    `most`.
+    """Remove environments not used for `keep` seconds, and the oldest ones if there are more than `most`.
 
     Environments of running commands stay. Raises OSError.
     """

@@ -78,8 +78,7 @@ class RaisedException:
 
     @property
     def place(self) -> Frame | None:
-        """Return the innermost call in the user's own code; without such a call, the innermost of all calls.
-        """
+        """Return the innermost call in the user's own code; without one, the innermost of all calls."""
         own = [frame for frame in self.frames if not frame.is_of_library]
         return next(iter((*own[-1:], *self.frames[-1:])), None)
 

@@ -1,4 +1,4 @@
-"""Judges learned durations by the quality of the expected waits that follow from them."""
+"""Judges learned durations by the quality of the expected waits that are computed from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

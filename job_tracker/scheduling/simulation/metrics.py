@@ -43,9 +43,11 @@ class Fairness:
     shares: Mapping[str, float]
     """For each queue, its largest share of any resource."""
     utilisation: float
-    """The share of the most used resource that all queues together used."""
+    """The share that all queues together used of the most used resource."""
     index: float
-    """Jain's fairness index of usage over weight, of the queues that had jobs. 1: all had the same."""
+    """Jain's fairness index of usage divided by weight, over the queues that had jobs. 1: all queues had the
+    same.
+    """
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,11 @@ class Summary:
     kept: int
     """The number of these jobs that started no later than first promised."""
     unstarted: int
-    """The number of jobs that never ended: they never started, or were refused."""
+    """The number of jobs that never started, or were refused."""
     stopped: int = 0
     """The number of attempts that were stopped for other jobs."""
     resized: int = 0
-    """The number of attempts that were stopped to go on with more instances, or with fewer."""
+    """The number of attempts that were stopped to continue with more or fewer instances."""
     evicted: int = 0
     """The number of attempts that were stopped because a machine was taken away."""
     lost: float = 0.0
@@ -83,7 +85,7 @@ class Summary:
 
     @property
     def largest(self) -> Waits:
-        """The waits of the largest jobs, of those that started."""
+        """The waits of the largest jobs that started."""
         return self.by_size[max(self.by_size)] if self.by_size else Waits.of(())
 
 
@@ -204,5 +206,5 @@ def jain(values: Sequence[float]) -> float:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the least value with at least this share of the sorted values at or below it."""
+    """Return the smallest value that is not exceeded by at least this share of the sorted values."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -62,15 +62,15 @@ def replay(
 ) -> list[Record]:
     """Return the outcome of each job, in the order of submissions. Raises PolicyError.
 
-    Jobs that the policy never starts have no start. `more` adds further jobs during the simulation, while
-    some jobs run.
+    The outcome of a job that the policy never starts has no start. `more` adds further jobs during the
+    simulation, as long as jobs run.
     """
     return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """A stop of a job, which is still under way, or after which the job has not run again."""
+    """A stop of a job. The stop is still under way, or the job has not run again since."""
 
     noticed_at: float
     decision: Preempt | None = None
@@ -107,7 +107,7 @@ class _Replay:
         self._rates: dict[str, dict[str, dict[str, float]]] = {}
         """The use of the running gangs of a queue at present, by flavor and resource."""
         self._shares = names if len(names) > 1 else set()
-        """The queues whose usage matters: a single queue shares with no other."""
+        """The queues whose usage matters. If there is a single queue, none matters."""
         self._ends: list[tuple[float, int, int]] = []
         """The ends of attempts if they are not stopped: times, jobs and attempts."""
         self._evictions: list[tuple[float, int, int]] = []
@@ -140,7 +140,7 @@ class _Replay:
         return self._records
 
     def _continue(self, job_id: int, begun: Begun) -> None:
-        """Let a job run that started before the simulation."""
+        """Continue a job that started before the simulation."""
         record = self._records[job_id - 1]
         record.started_at = begun.at
         attempt = Attempt(1, BEGIN + begun.at, record.job.saving, record.job.run)
@@ -161,7 +161,7 @@ class _Replay:
         while self._ends and self._ends[0][0] <= now:
             at, job_id, number = heappop(self._ends)
             if not self._is_running(job_id, number):
-                continue  # it was stopped before
+                continue  # the attempt was stopped before this end
             attempt, record = self._attempts[job_id], self._records[job_id - 1]
             self._given_way.pop(job_id, None)
             self._release(job_id, at, attempt.startup)
@@ -193,7 +193,7 @@ class _Replay:
         return job_id in self._running and self._attempts[job_id].number == number
 
     def _release(self, job_id: int, at: float, lost: float) -> None:
-        """Give back what an attempt holds, and record it."""
+        """Give back the resources that an attempt holds, and record the attempt."""
         running = self._running.remove(job_id)
         assert running is not None
         self._count(running, -1, at)

@@ -52,8 +52,11 @@ class TraceJob:
     submitted_at: float
     """Seconds from the start of the trace. Less than 0: the job already waits at the start."""
     run: float
-    """The run time in seconds. For an elastic job: the time with the size that it asks for, or has at the
-    start."""
+    """The run time in seconds.
+
+    For an elastic job, it is the run time in the size that the job asks for, or in its size at the start of
+    the simulation.
+    """
     instances: int
     """The number of instances: one for each GPU."""
     queue: str = DEFAULT_QUEUE
@@ -84,9 +87,9 @@ class TraceJob:
 def read(path: Path) -> list[TraceJob]:
     """Read the jobs with GPUs, in the order of submissions. Raises TraceError and OSError.
 
-    The columns submit_s, run_s and gpus are needed. The columns queue, project, algorithm (else gpu_milli,
-    cpu_milli, memory_mib and qos together), expected_s, priority or qos, least and saves are used if they
-    are there; others are ignored.
+    The columns submit_s, run_s and gpus are needed. These columns are optional: queue, project, algorithm,
+    expected_s, priority or qos, least, and saves. Without an algorithm, gpu_milli, cpu_milli, memory_mib and
+    qos together stand for it. Other columns are ignored.
     """
     try:
         with path.open("rb") as file:
@@ -106,7 +109,9 @@ def read(path: Path) -> list[TraceJob]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that refuses to give more than MOST_BYTES: a small gzip file can expand to very large text."""
+    """A stream that raises an error after MOST_BYTES, since a small gzip file can expand to a very large
+    text.
+    """
 
     def __init__(self, stream: "gzip.GzipFile | io.BufferedReader", name: str) -> None:
         self._stream, self._name, self._left = stream, name, MOST_BYTES

@@ -1,4 +1,4 @@
-"""Broadcasts changes of jobs: within this process directly, to other replicas by pub/sub.
+"""Broadcasts changes of jobs: directly within this process, and by pub/sub to other replicas.
 
 A replica misses the messages that are sent while it is not connected. So after each connect it publishes all
 jobs that may have changed: live ones, the head of the queue, and those with watchers.
@@ -35,7 +35,10 @@ _CANCEL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Write:
-    """A write of this process. The message about it is ignored, unless the write never got an answer."""
+    """A write of this process.
+
+    The message about the write is ignored, unless the write never got an answer.
+    """
 
     token: str
     published: bool = False
@@ -74,7 +77,7 @@ class ChangeFeed:
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
-        """Register a token for a write, which sends it in its message.
+        """Register a token for a write. The write sends the token in its message.
 
         If the caller calls `publish` after the answer, the message is ignored. Without an answer, for example
         because the caller was cancelled, the message counts.
