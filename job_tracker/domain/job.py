@@ -355,9 +355,7 @@ class Job:
 
     @property
     def _uncounted_attempts(self) -> int:
-        """The number of attempts that do not count: interrupted ones, and some that failed early
-        (_OF_NO_ATTEMPT).
-        """
+        """The number of attempts that do not count: interrupted ones, and early failures (_OF_NO_ATTEMPT)."""
         lost = sum(
             move.state is JobState.BACKOFF
             and move.diagnosis is not None

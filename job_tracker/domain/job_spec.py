@@ -16,9 +16,9 @@ class ProgramChanges:
     tree: str
     """The name of the tree with their text, in the job's project."""
     added: int = 0
-    """Lines."""
+    """The number of added lines."""
     removed: int = 0
-    """Lines."""
+    """The number of removed lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,8 +23,7 @@ class Machine:
     capacity: Mapping[str, int]
     """The resources that all jobs of this service together may use at present."""
     most: Mapping[str, int]
-    """The resources that these jobs could use once all other pods have ended, except for pods that never end.
-    """
+    """The resources for these jobs once all other pods have ended, except for pods that never end."""
     is_open: bool = True
     """Whether instances may start here. False, for example, while the machine does not answer."""
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -24,8 +24,7 @@ Result = TypeVar("Result")
 
 _ASIDE = ".part"
 _MOST_FILES = 10_000
-"""The largest number of a group's files that `tidy` reads: one for each rank, and perhaps unfinished uploads.
-"""
+"""The largest number of files of a group that `tidy` checks: a file for each rank, and unfinished uploads."""
 _PIECE = 64 * 1024
 _WRITE = 1 << 20
 _PATIENCE_SECONDS = 20.0
@@ -123,8 +122,7 @@ class LogArchive:
         return f"{group.job_folder}/{group.attempt}/{rank}.log.gz"
 
     async def _index(self, group: GroupRef, rank: int) -> Index | None:
-        """Return the index of a log; None if the log is a single block, or was written by an earlier version.
-        """
+        """Return the index of a log; None if the log is a single block, or was written by an earlier version."""
         path = self._path(group, rank)
 
         def read() -> Index | None:

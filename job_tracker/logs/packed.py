@@ -53,9 +53,7 @@ class Index:
     lines: int
 
     def start(self, after: bytes, tail_lines: int | None) -> Start:
-        """Return the last position from which reading yields all records after a time, or all of the last
-        lines.
-        """
+        """Return the last position from which all records after a time, or all of the last lines, are read."""
         found = self._last(lambda block: block.time <= after)
         if tail_lines is None:
             return Start(found.offset)

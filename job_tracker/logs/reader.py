@@ -62,8 +62,7 @@ class LogPiece:
 
     @property
     def text(self) -> str:
-        """The printed text: whole lines, except for the last line of a log and for parts of very long lines.
-        """
+        """The printed text: whole lines, except for a log's last line and for parts of very long lines."""
         return text_of(self.records)
 
     @property

@@ -157,7 +157,7 @@ class _Reader:
             assert self._log is not None, "begin was called"
             while True:
                 growing = self._is_growing()  # checked before reading, so that the last records are read
-                following = self._log.next(self._segment)  # also before reading: a segment with a successor is complete
+                following = self._log.next(self._segment)  # before, too: one with a successor is complete
                 if self._file is not None and (piece := _whole_records(self._file)):
                     self._end += len(piece)
                     is_over = (

@@ -111,8 +111,8 @@ class Signs:
     """The last collective operations that it has begun, sent with the stacks."""
     slow_since: datetime | None = None
     slowness: float = 0.0
-    """The time of the process's own work on its last step, divided by the median of all processes. 0: it was
-    never known.
+    """The time of the process's own work on its last step, divided by the median of all processes. 0:
+    unknown.
     """
     slow_stacks: str = ""
     """The stacks of the process soon after it became slow."""
@@ -168,8 +168,9 @@ class Watched:
     still_since: float = math.inf
     """When the processes were asked: the latest time at which any of them had moved."""
     stalls_at: float = math.inf
-    """The time at which the attempt counts as stalled if no process moves until then, as of the last
-    evaluation.
+    """The time at which the attempt counts as stalled if no process moves until then.
+
+    `watching.py` sets it.
     """
     restless: bool = False
     """Whether no process has moved for a while, so that reports should come often."""
@@ -185,9 +186,7 @@ class Watched:
         return self.machines[rank] if rank < len(self.machines) else ""
 
     def stacks_of(self, process: int) -> str:
-        """Return the stacks that a process has sent, or if there are none, the stacks that were seen from
-        outside.
-        """
+        """Return the stacks that a process has sent; if it has sent none, the stacks seen from outside."""
         sent = self.signs[process].stacks if process in self.signs else ""
         return sent or (self.outside[process].stacks if process in self.outside else "")
 
@@ -311,8 +310,7 @@ class RankBoard:
         return sum(len(watched.signs) for watched in self._watched.values())
 
     def has_moved(self, attempt: Attempt, *, has_all_steps: bool = False, ago: float = 0.0) -> None:
-        """Note that the attempt reported progress, a metric or an artifact, and whether all its steps are
-        done.
+        """Note that the attempt reported progress, a metric or an artifact, and whether its steps are done.
 
         `ago` is the number of seconds since then.
         """
@@ -353,7 +351,7 @@ class RankBoard:
             watched.anew.discard(report.process)
         pause = max(watched.pause, self.processes_pause)
         if now < watched.stalls_at < now + pause and self.processes_pause <= _SHORTEST_PAUSE:
-            pause = watched.stalls_at - now + _AFTER_DEADLINE  # the next report comes as soon as the process can be asked for its stacks
+            pause = watched.stalls_at - now + _AFTER_DEADLINE  # then it can be asked for stacks
         watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
         return Orders(pause, wants_stacks=_wants_stacks(watched, watched.signs[report.process]))
 

@@ -152,9 +152,7 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
 def _first_nonfinite(
     known: tuple[Nonfinite, ...], report: Report, forbids: Callable[[str], bool]
 ) -> tuple[Nonfinite, ...]:
-    """Return the first non-finite value of each metric: at most MOST_METRICS, and one more if it is
-    forbidden.
-    """
+    """Return the first non-finite value of each metric: at most MOST_METRICS, and a forbidden one."""
     names = {each.metric for each in known}
     for point in report.points:
         if math.isfinite(point.value) or point.name in names:

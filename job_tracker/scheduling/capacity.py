@@ -56,8 +56,9 @@ class FlavorCapacity:
     def _on_nodes(
         self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]
     ) -> Iterator[Return]:
-        """Count the resources that gangs hold on machines, and yield them for each machine that is open for
-        further gangs. After that, yield the resources of gangs whose machines are unknown.
+        """Count the resources that gangs hold on machines, and yield them for each open machine.
+
+        After that, yield the resources of gangs whose machines are unknown.
         """
         for run in running.values():
             if run.allocation.flavor != self.flavor.name:
@@ -129,9 +130,7 @@ class FlavorCapacity:
         )
 
     def leaves(self, parts: tuple[Part, ...], length: float, promised: Iterable[Use]) -> bool:
-        """Return whether enough is left for the promised uses of other gangs if the parts are used from now
-        on.
-        """
+        """Return whether enough is left for the promised uses of others if the parts are used from now on."""
         rest = self._all.copy()
         for others, at, other_length in promised:
             start = max(at, self._now)

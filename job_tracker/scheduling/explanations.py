@@ -1,6 +1,4 @@
-"""Explains why jobs wait, which jobs hold the resources that they need, when they may start, and what would
-help.
-"""
+"""Explains why jobs wait, which jobs hold the resources, when the jobs may start, and what would help."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -91,7 +89,7 @@ class Situation:
         return found
 
     def _behind(self, gang: Gang) -> tuple[Reason, ...]:
-        """Return the reasons why a gang without a reservation waits: it is behind the gangs with one."""
+        """Return why a gang without a reservation waits: it is behind the gangs that have a reservation."""
         if (first := self._first_reasons.get(gang.queue)) is not None:
             return (Reason.ORDER, first)
         if self.plan.reserved:

@@ -1,6 +1,4 @@
-"""Chooses how many trainers an elastic gang starts with: as many as possible without a delay of promised
-starts.
-"""
+"""Chooses how many trainers an elastic gang starts with: as many as possible without delaying promises."""
 
 from collections.abc import Callable, Iterable, Mapping
 

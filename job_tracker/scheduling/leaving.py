@@ -17,8 +17,7 @@ _SECONDS: Final = 1.0
 
 
 def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
-    """Return the snapshot without the stops that may never end: their gangs count as gangs that continue to
-    run.
+    """Return the snapshot without the stops that may never end: their gangs count as running on.
 
     These gangs have no stake, so they are not stopped again. The waiting jobs for which they were stopped
     lose their claims: no capacity is kept for these waiting jobs, and other gangs may be stopped for them.
@@ -47,13 +46,14 @@ def leaving_of(snapshot: Snapshot) -> list[Running]:
 
 
 def leaving_for(snapshot: Snapshot, job_id: int) -> list[int]:
-    """Return the running jobs that are being stopped for a waiting one."""
+    """Return the running jobs that are being stopped for a waiting job."""
     return [each for each, stake in snapshot.stakes.items() if stake.leaves_for == job_id]
 
 
 def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, list[Running]]:
-    """Return the waiting gangs for which running gangs are being stopped, each with its running gangs, which
-    are taken from `running`.
+    """Return the waiting gangs for which running gangs are being stopped.
+
+    The result has these running gangs, as they are in `running`, by waiting job.
     """
     awaited: dict[int, list[Running]] = {}
     for job_id, stake in snapshot.stakes.items():

@@ -136,9 +136,7 @@ class PreemptionView:
 
 
 def _stopped_for(job: Job) -> Preemption | None:
-    """Return the preemption because of which a job is being stopped or waits again, even if another ending
-    has replaced it.
-    """
+    """Return the preemption of a job that is stopped or waits again, even if its ending was replaced."""
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
         return stop

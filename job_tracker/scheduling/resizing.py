@@ -1,5 +1,4 @@
-"""Chooses the running elastic gangs that continue in another size: they are stopped, and a next attempt
-starts.
+"""Chooses the running elastic gangs that continue in another size, by a stop and a next attempt.
 
 A gang becomes smaller if a waiting job can then start. A gang becomes larger if more capacity is free than
 waiting jobs need. Each change has to pay: until the expected end of the gang, the change must gain more
@@ -39,12 +38,11 @@ _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
 
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
-    """Return the elastic gangs to stop so that they continue in another size, and the time of the next
-    choice.
+    """Return the elastic gangs to stop, so that they continue in another size, and a time.
 
-    At this time, further gangs become old enough to be stopped; infinite: none do. While other gangs are
-    being stopped, no gang is chosen, since the freed capacity has to be used first. A job for which others
-    were stopped no longer counts if there is too little capacity for it.
+    At this time, the next gangs become old enough to be stopped. It is infinite if there are none. While
+    other gangs are being stopped, no gang is chosen, since the freed capacity has to be used first. A job for
+    which others were stopped no longer counts if there is too little capacity for it.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
@@ -138,9 +136,7 @@ class _Resizing:
         return Victim(run=run, attempt=stake.attempt, cost=loss, why=PreemptionReason.SHRINK, least=least)
 
     def _would_lend(self, gang: Gang, run: Running) -> bool:
-        """Return whether capacity that is guaranteed to a running job would go to a job to which it is not
-        guaranteed.
-        """
+        """Return whether capacity would go from a job to which it is guaranteed to one to which it is not."""
         flavor, lender, borrower = run.allocation.flavor, run.gang.queue, gang.queue
         wanted = total(with_trainers(gang.parts, fewest_trainers(gang)))
         self._standing.count(run, -1)

@@ -13,8 +13,7 @@ from job_tracker.scheduling.running import Held
 
 
 def decay(seconds: float, half_life: float) -> tuple[float, float]:
-    """Return the remaining part of past usage after some time, and the decayed usage of a unit held for that
-    time.
+    """Return the part of past usage that remains after some time, and the usage of a unit held for that time.
 
     If the clock was set back, nothing decays, and nothing is added.
     """
@@ -74,9 +73,7 @@ class Shares:
                     used[node] = used.get(node, 0.0) + share
 
     def of(self, node: str) -> float:
-        """Return the largest share of a resource that a queue and the queues below it use, divided by its
-        weight.
-        """
+        """Return a queue's largest share of a resource, divided by its weight. Queues below it count, too."""
         share = 0.0
         for used in self._used.values():
             share = max(share, used.get(node, 0.0))

@@ -130,7 +130,7 @@ def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanati
 
 
 def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[Holder], int, int]:
-    """Return the holders that the caller may see, and the total number of instances of the other holders."""
+    """Return the holders that the caller may see, and how many others there are, with their instances."""
     runs = [(_instances(seen, run), run) for job_id in job_ids if (run := _run(seen, job_id)) is not None]
     runs.sort(key=lambda each: (-each[0], each[1].gang.job_id))
     visible: list[Holder] = []
@@ -146,8 +146,7 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 
 def _instances(seen: Seen, run: Running) -> int:
-    """Return the number of instances that a running job has, or the number with which it continues if larger.
-    """
+    """Return how many instances a running job has, or continues with if this number is larger."""
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
     return instances_of(resized(run, trainers))

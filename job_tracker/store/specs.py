@@ -1,4 +1,4 @@
-"""Encodes job specs as JSON without default values, and reads those of earlier versions."""
+"""Encodes job specs as JSON without default values, and reads the specs of earlier versions."""
 
 import json
 from typing import Any

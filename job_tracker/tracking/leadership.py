@@ -1,10 +1,10 @@
 """Leader election: one replica holds a lease in the store, and tracks only while it holds it.
 
-A term ends in one of two ways. In the first way, the store grants the next term; from then on, it refuses
-all writes of the earlier term. In the second way, the leader fails to renew its lease in time. The leader
-then stops before the store lets another replica begin, because it counts the lease from the moment before
-its own request. The store can refuse only writes to itself, so the tracker calls `Tenure.check` before it
-starts or stops a group.
+A term ends in one of two ways. In the first way, the store grants the next term; from then on, it refuses all
+writes of the earlier term. In the second way, the leader fails to renew its lease in time. The leader counts
+the lease from the moment before its own request. So it stops before the store lets another replica begin. The
+store can refuse only writes to the store itself. Therefore, the tracker calls `Tenure.check` before it starts
+or stops a group.
 """
 
 import asyncio
@@ -165,6 +165,6 @@ class Leadership:
             log.warning("%s lost leadership (term %d): %s", self._holder, tenure.term.number, tenure.reason)
             return
         with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(left):  # otherwise, the lease expires after that time
+            async with asyncio.timeout(left):  # after that time, the lease expires by itself
                 await self._store.resign(tenure.term)
         log.info("%s resigned leadership (term %d)", self._holder, tenure.term.number)

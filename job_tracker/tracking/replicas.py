@@ -43,7 +43,7 @@ class Replica:
     def is_missing(self, now: float) -> bool:
         """Return whether the replica has written no note for too long.
 
-        If so, it was killed, or it cannot reach the store.
+        A missing replica was killed, or cannot reach the store.
         """
         return now - self.seen_at > _MISSING_SECONDS
 
@@ -73,7 +73,7 @@ class Presence:
         self._replica = replace(self._replica, address=address)
 
     def lead(self, is_leading: bool) -> None:
-        """Write soon that this replica leads, or that it no longer does."""
+        """Make `run` soon write that this replica leads, or that it no longer leads."""
         self._replica = replace(self._replica, is_leading=is_leading)
         self._changed.set()
 

@@ -32,15 +32,18 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Counts of the jobs that had not ended at the time of the backup, and of strays."""
+    """The numbers of jobs that had not ended at the time of the backup, and of stray groups."""
 
     unfinished: int
     taken_up: int
-    """Jobs whose group exists. The group continues to run, or it has ended and its outcome counts."""
+    """The number of jobs whose group exists.
+
+    The group continues to run, or it has ended and its outcome counts.
+    """
     repeated: int
-    """Jobs that get another attempt, since the outcome of the last one is unknown."""
+    """The number of jobs that get another attempt, since the outcome of the last attempt is unknown."""
     strays: int
-    """Groups of other jobs, which the service stops."""
+    """The number of groups of other jobs, which the service stops."""
     last_skipped_id: int
 
 
@@ -54,7 +57,7 @@ async def catch_up(
     """
     async with aclosing(backend.watch()) as watch:
         groups = await snapshot_of(watch)
-    # This comes first: if the rest is interrupted and a service starts then, no id is given twice.
+    # This comes first: if the later steps are interrupted and a service starts, no id is given twice.
     beyond = max((last_given, *(group.job_id for group in groups)))
     skipped = await store.skip_ids(beyond=beyond, number=SKIPPED_IDS)
     there: dict[int, dict[int, int]] = defaultdict(dict)

@@ -43,8 +43,8 @@ _SHOWN_A_SECOND = 20  # processes; so a large group is written less often
 class ProgressWatch:
     """Watches attempts for the tracker, which alone stops groups.
 
-    The watch's knowledge ends with the tracker's term. The next tracker learns from new reports, so no
-    attempt is stopped because of old knowledge.
+    The watch's observations end with the tracker's term. The next tracker learns from new reports, so that no
+    attempt is stopped because of old observations.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ProgressWatch:
     ) -> None:
         """Call `on_stall` with the id of a job whose attempt has stalled.
 
-        `inspect` looks at ranks that do not answer.
+        `inspect` inspects ranks that do not answer.
         """
         self._reports = reports
         self._board: RankBoard = reports.ranks
@@ -164,7 +164,7 @@ class ProgressWatch:
             watched.asked = None
             self._go_on(attempt)
         elif asked is None or (stall.is_over and now - asked > stall.seconds - stall.patience):
-            self._go_on(attempt)  # answers that came before the end of the patience are old
+            self._go_on(attempt)  # answers from before the end of the patience are too old
             for signs in watched.signs.values():
                 signs.stacks, signs.collectives = "", ()
             watched.asked, watched.outside = now, {}
@@ -214,7 +214,8 @@ class ProgressWatch:
     def _has_answers(self, watched: Watched, now: float) -> bool:
         """Return whether all processes have sent their stacks, or have had enough time for it.
 
-        A process that had stopped reporting before it was asked will not answer, so only the others count.
+        A process that had stopped reporting before it was asked will not answer, so only the other processes
+        count.
         """
         assert watched.asked is not None
         pause = max(watched.pause, self._board.processes_pause)
@@ -226,7 +227,7 @@ class ProgressWatch:
     def _note_slow(self, attempt: Attempt, watched: Watched, factors: Mapping[int, float]) -> None:
         for process, signs in watched.signs.items():
             factor = factors.get(process, 0.0)
-            signs.slowness = factor or signs.slowness  # after its last step, it counts as before
+            signs.slowness = factor or signs.slowness  # after its last step, the process keeps its slowness
             if signs.slow_since is None and factor >= SLOW:
                 signs.slow_since = self._now()
                 log.warning(

@@ -1,13 +1,13 @@
 """The manifest of a tree: path, mode, size and SHA-256 of each file. Read as hostile input.
 
-The text of a manifest is canonical, so its SHA-256 names the tree. It is UTF-8, a line for each file, ordered
-by the bytes of the path: `MODE SIZE SHA256 PATH`. The mode is 644 or 755, the size has no leading zeros, and
-the SHA-256 is 64 lower-case hexadecimal digits. For example:
+The text of a manifest is canonical, so its SHA-256 names the tree. The text is UTF-8 and has a line for each
+file: `MODE SIZE SHA256 PATH`. The lines are ordered by the bytes of the path. The mode is 644 or 755, the
+size has no leading zeros, and the SHA-256 is 64 lower-case hexadecimal digits. For example:
 
     644 11 b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9 data/greeting.txt
 
-Folders have no lines of their own, so empty folders are not part of a tree. Links and devices cannot be
-written down at all.
+Folders have no lines of their own, so empty folders are not part of a tree. A manifest cannot describe links
+and devices at all.
 """
 
 import hashlib

@@ -44,18 +44,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Parts of the contents of a tree, whose name is in the first of them only."""
+    """Parts of the contents of a tree. Only the first message of an upload has the tree's name."""
 
     tree: str
     pieces: tuple[Piece, ...]
 
 
 class UploadTooLong(LimitExceeded):
-    """An upload takes very long. It is ended, so that the caller proves again that it may upload."""
+    """An upload takes too long. It is ended, so that the caller has to prove again that it may upload."""
 
 
 class Programs:
-    """Receives uploaded trees for the default project of each caller, whose jobs use them.
+    """Receives uploaded trees for the default project of each caller. The jobs of the project use them.
 
     Every operation raises Forbidden if the caller's role does not allow it or the service runs no uploaded
     programs, UnknownProject if there is no such project, LimitExceeded and StorageUnavailable.
@@ -76,8 +76,8 @@ class Programs:
         """`refusal` is the reason why the service runs no uploaded programs.
 
         Empty: it runs them. An upload ends if no message comes for `patience` seconds, or after
-        `most_seconds`. If another upload waits for its turn, it ends after `share_seconds`. `note` gets an
-        event of each denial.
+        `most_seconds`. If another upload waits for its turn, the upload ends after `share_seconds`. `note`
+        gets an event of each denial.
         """
         self._store = store
         self._refusal = refusal
@@ -190,8 +190,8 @@ class Programs:
 class _Uploads:
     """The turns of uploads. A turn ends after a time, or sooner if it keeps others waiting for too long.
 
-    So callers that fill all turns with slow uploads do not keep others out. An upload that was ended
-    continues with another call, which waits for its turn.
+    So callers that fill all turns with slow uploads do not keep others out. To continue an upload that was
+    ended, the caller makes another call, which waits for its turn.
     """
 
     def __init__(self, most_seconds: float, share_seconds: float) -> None:

@@ -1,8 +1,9 @@
 """One upload: pieces of the contents that a tree needs, in order within each content.
 
-A content is written below `incoming` under its SHA-256, and its size there is the position at which another
-upload continues. When it is complete and its SHA-256 is right, it is synced to disk and moved to `blobs`. Two
-uploads of the same content do not disturb each other: the second one writes a file of its own.
+A content is written to a file below `incoming`, whose name is the SHA-256. The size of this file is the
+position at which another upload continues. When the content is complete and its SHA-256 is right, the file is
+synced to disk and moved to `blobs`. Two uploads of the same content do not disturb each other: the second one
+writes a file of its own.
 """
 
 import fcntl
@@ -48,7 +49,10 @@ class Upload:
     """The upload of contents of one tree. Its calls access the disk: make them in a thread."""
 
     def __init__(self, trees: ProjectTrees, tree: str) -> None:
-        """Raises UnknownReference if the tree has no manifest, and LimitExceeded if there is no room."""
+        """Begin an upload.
+
+        Raises UnknownReference if the tree has no manifest, and LimitExceeded if there is no room.
+        """
         self._trees = trees
         self._tree = tree
         status = trees.find(tree)
@@ -154,7 +158,10 @@ class Upload:
         return os.open(name, _FLAGS | os.O_EXCL, 0o600, dir_fd=self._incoming)
 
     def _own(self, file: int, name: str) -> bool:
-        """Lock the file. Return False if another upload has it, or has moved or removed it meanwhile."""
+        """Lock the file.
+
+        Return False if another upload has locked it, or has moved or removed it in the meantime.
+        """
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             there = os.stat(name, dir_fd=self._incoming, follow_symlinks=False)
@@ -217,7 +224,10 @@ class Upload:
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Explain faults of the disk. If it is full, the incomplete contents give their space back."""
+        """Explain faults of the disk in the block.
+
+        If the disk is full, the incomplete contents are removed.
+        """
         try:
             with explained_faults(self._trees.incoming.path):
                 yield

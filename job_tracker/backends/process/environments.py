@@ -33,8 +33,7 @@ def find_uv() -> str | None:
 
 
 def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
-    """Return the words to put before a rank's command, so that it has the packages of its requirements file.
-    """
+    """Return the words to put before a rank's command, so that it has the packages of its requirements."""
     program = spec.program
     if program is None or not program.requirements:
         return ()

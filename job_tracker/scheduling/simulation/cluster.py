@@ -180,9 +180,7 @@ def _guaranteed(quota: Quota, queues: Mapping[str, Queue], flavors: Sequence[Fla
 
 
 def _check_sums(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-    """Raise ValueError if the guarantees of the queues below a node, or of all queues, exceed the available
-    amount.
-    """
+    """Raise ValueError if the guarantees below a node, or of all queues, exceed the available amount."""
     children: dict[str, list[str]] = {}
     for queue in queues.values():
         children.setdefault(queue.parent, []).append(queue.name)

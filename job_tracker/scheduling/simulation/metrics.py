@@ -206,5 +206,5 @@ def jain(values: Sequence[float]) -> float:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest value that is not exceeded by at least this share of the sorted values."""
+    """Return the smallest value such that at least this share of the sorted values does not exceed it."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

@@ -80,8 +80,7 @@ def fifo(snapshot: Snapshot, now: float) -> Plan:
 
 
 def easy(snapshot: Snapshot, now: float) -> Plan:
-    """EASY backfill (Lifka, 1995): the first waiting job holds a reservation, which no other job may delay.
-    """
+    """EASY backfill (Lifka, 1995): the first waiting job holds a reservation, which no job may delay."""
     return _planned(snapshot, now, reservations=1)
 
 

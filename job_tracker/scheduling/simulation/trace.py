@@ -109,9 +109,7 @@ def read(path: Path) -> list[TraceJob]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that raises an error after MOST_BYTES, since a small gzip file can expand to a very large
-    text.
-    """
+    """A stream that fails after MOST_BYTES, since a small gzip file can expand to a very large text."""
 
     def __init__(self, stream: "gzip.GzipFile | io.BufferedReader", name: str) -> None:
         self._stream, self._name, self._left = stream, name, MOST_BYTES

@@ -84,8 +84,7 @@ def continued(
 
 
 def _seconds_of_all(job: TraceJob, capacity: Mapping[str, int]) -> float:
-    """Return the run time that the job would have if it could use the whole amount of its most used resource.
-    """
+    """Return the run time that the job would have with the whole amount of its most used resource."""
     needs = total(job.parts)
     shares = [needs.get(name, 0) / amount for name, amount in capacity.items() if amount]
     return job.run * max(shares, default=0.0)

@@ -50,8 +50,8 @@ from job_tracker.store.redis.scripts import Script
 _DELETED_AT_ONCE = 100
 _READ_AT_ONCE = 1000
 
-# The states from which each state may be written: those in TRANSITIONS, and the same state unless it is
-# terminal.
+# The states from which each state may be written: the states in TRANSITIONS, and the state itself unless it
+# is terminal.
 _SOURCES = {
     target: "".join(
         f",{source}"
@@ -328,8 +328,8 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
         """Win or renew the lease.
 
-        If the server loses its last second of writes, the number of a term may recur, but its token never
-        does.
+        If the server loses its last second of writes, the number of a term may be used again, but its token
+        never is.
         """
         outcome, *rest = await self._run(
             *(scripts.LEAD, holder, round(lifetime.total_seconds() * 1000)),

@@ -33,7 +33,7 @@ class AuditRows:
         self._rows.clear()
 
     def add(self, event: AuditEvent | None, target: str = "") -> None:
-        """Store the event with the other changes of this transaction. `target` replaces an empty one."""
+        """Store the event with the other changes of this transaction. `target` replaces an empty target."""
         if event is None:
             return
         self._last = max(self._last + 1, first_id_at(event.at))
@@ -86,7 +86,7 @@ class SqliteAudit:
             if bound is not None:
                 conditions.append(condition)
                 values.append(bound)
-        # Only constants are in the text; every value is bound.
+        # The text contains only constants; every value is bound.
         query = f"SELECT * FROM {source} WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"  # noqa: S608
         return await self.__read(_events_of, query, *values, limit)
 
@@ -122,6 +122,7 @@ def _events_of(found: list[sqlite3.Row]) -> list[AuditEvent]:
 def _insertion(number: int) -> str:
     """Return the statement that inserts a number of events.
 
-    It is a single one, since the event loop may have to wait for the GIL several times in each statement.
+    It is a single statement, since the event loop may have to wait for the GIL several times in each
+    statement.
     """
     return f"INSERT INTO audit VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * number)}"  # noqa: S608

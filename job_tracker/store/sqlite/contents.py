@@ -1,6 +1,4 @@
-"""Checks that the open files still have the content that SQLite wrote, since another program may truncate
-them in place.
-"""
+"""Checks that the open files have the content that SQLite wrote: another program may truncate them."""
 
 import errno
 import os
@@ -14,7 +12,8 @@ from job_tracker.store.sqlite.files import Loss
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _PASSING = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 # The index header, which is stored twice: page size, frames in the log, pages in the database, salts
-# (sqlite.org, "WAL-mode File Format"). Numbers have the machine's byte order, salts that of the log.
+# (sqlite.org, "WAL-mode File Format"). Numbers have the byte order of the machine, salts the byte order of
+# the log.
 _INDEX = struct.Struct("=14xHII8x8s8x")
 
 
@@ -104,12 +103,12 @@ class OpenContents:
         return self._identity in self._identity_page_content()
 
     def _identity_page_content(self) -> bytes:
-        """Return the content of the page that last had the id; nothing before it is known."""
+        """Return the content of the page that last had the id; empty before that page is known."""
         size = self._page_size
         return os.pread(self._database, size, (self._identity_page - 1) * size) if size else b""
 
     def _known(self) -> tuple[int, int, int, bytes] | None:
-        """Return the content of the index; None without one, or while another process writes it."""
+        """Return the content of the index; None if there is no index, or while another process writes it."""
         if self._index is None:
             return None
         content = os.pread(self._index, 2 * _INDEX.size, 0)

@@ -81,9 +81,10 @@ class OpenFiles:
     """
 
     def __init__(self, path: Path) -> None:
-        """Record the inodes of the files. The write-ahead log exists from the first read on.
+        """Record the inodes of the files.
 
-        It does not exist on file systems without shared memory, such as some network file systems.
+        The write-ahead log exists from the first read on. It does not exist on file systems without shared
+        memory, such as some network file systems.
         """
         self._opened: Mapping[Path, Identity] = {
             file: _identity(file.stat())
@@ -111,7 +112,8 @@ def lock(path: Path) -> int:
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():
-            # SQLite keeps its files beside the target of a link. There, this lock would not protect them.
+            # If `path` is a link, SQLite keeps its files beside the target of the link, where this lock would
+            # not protect them.
             raise StoreRefused(
                 f"{file}: is a link to {file.readlink()}, and another service that uses that file would go "
                 "unnoticed. Nothing was changed. Use the folder of that file as storage.data_dir, with "
@@ -134,7 +136,7 @@ def lock(path: Path) -> int:
 def make_private(path: Path) -> None:
     """Remove other users' access to all files of the store; create the database if needed.
 
-    SQLite copies its mode.
+    SQLite gives its other files the mode of the database.
     """
     # An existing database is not opened: closing a descriptor would free SQLite's locks on it.
     if not path.exists():

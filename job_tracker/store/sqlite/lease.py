@@ -11,8 +11,8 @@ from job_tracker.store.lease import Term
 class Lease:
     """A lease in memory: only this process uses the file, so all earlier leaders have ended.
 
-    Therefore, a service that starts again leads at once. Only the writer's thread uses the lease, so no write
-    comes between a check of the lease and the write that depends on it.
+    Therefore, a service that starts again leads at once. Only the writer's thread uses the lease. So between
+    a check of the lease and the write that depends on the check, there is no other write.
     """
 
     def __init__(self) -> None:

@@ -54,8 +54,7 @@ def _tagged(
 ) -> Iterator[int]:
     """Merge the ids of jobs with all tags of the filter, newest first.
 
-    The ranges of the index that are merged belong to one of the tags; the other tags are looked up for each
-    job.
+    The merged ranges of the index belong to one of the tags. The other tags are looked up for each job.
     """
     first, *others = sorted(where.tags)
     everywhere = "SELECT DISTINCT project FROM project_tallies"
@@ -94,7 +93,7 @@ def _merged(
 
 def _first_at(read: Read, moment: float) -> int:
     """Return the lowest id of the jobs submitted at this time or later, if times grow with ids."""
-    # There are two queries, since SQLite uses the index for min() or max() only if the query has nothing
+    # There are two queries, since SQLite uses the index for min() or max() only if the query computes nothing
     # else.
     [[low, last]] = read("SELECT (SELECT min(id) FROM jobs), (SELECT max(id) FROM jobs)")
     if last is None:
@@ -142,7 +141,7 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
 
 
 def _are_most(read: Read, where: JobFilter) -> bool:
-    """Return whether most jobs are of the wanted projects, and the filter has an index of its own.
+    """Return whether most jobs are in the wanted projects, and another part of the filter has an index.
 
     If so, that index is better, since most of its entries match.
     """

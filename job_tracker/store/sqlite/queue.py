@@ -10,9 +10,9 @@ from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import rows
 
 _READ_AT_ONCE: Final = 32
-"""Jobs that are read on the event loop."""
+"""The number of jobs that are read at once on the event loop."""
 _MAX_KNOWN: Final = 4096
-"""Positions that are kept."""
+"""The largest number of positions that are kept."""
 
 
 class _Read(Protocol):

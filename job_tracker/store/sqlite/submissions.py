@@ -13,7 +13,8 @@ _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _STORED = "SELECT 1 FROM projects WHERE name = ?"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 _QUEUED_OF_CALLER = "SELECT jobs FROM queued_of_callers WHERE caller = ?"
-# There are at most as many blocks as the limit allows jobs, and only queues with a limit are counted.
+# A queue has at most as many blocks as queued jobs, which its limit bounds. Only queues with a limit are
+# counted.
 _QUEUED_IN_QUEUE = "SELECT sum(jobs) FROM queue_blocks WHERE queue = ?"
 _QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_QUEUE = (
     f"coalesce(({count}), 0) < ?"
@@ -22,7 +23,10 @@ _QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_Q
 
 
 class Submission:
-    """A job to insert, and the limits that it must keep. Its values are encoded once, when it is made."""
+    """A job to insert, and the limits that it must keep.
+
+    The job's values are encoded once, at the creation of this object.
+    """
 
     def __init__(
         self,
@@ -92,7 +96,7 @@ def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
     It is a single statement, since the event loop may have to wait for the GIL several times in each
     statement.
     """
-    # Only text of our own is in the statement; every value is bound.
+    # The statement contains only constant text of this program; every value is bound.
     return (
         f"INSERT INTO jobs ({', '.join(columns)}) SELECT {', '.join('?' * len(columns))} "
         f"WHERE {' AND '.join(conditions)}"

@@ -68,7 +68,7 @@ class GroupCommitter:
         """Insert `rows` in each transaction, after its operations.
 
         `check` is called before each commit, and again after the commit, before any caller is answered. It
-        raises StoreUnavailable if this commit may not be durable, and StoreLost if no later commit can be
+        raises StoreUnavailable if this commit may not be durable, and StoreLost if later commits cannot be
         durable, either.
         """
         self._connection = connection
@@ -77,7 +77,7 @@ class GroupCommitter:
         self._lost: StoreLost | None = None
         self._loop = asyncio.get_running_loop()
         self._batches: queue.SimpleQueue[list[_Pending] | None] = queue.SimpleQueue()
-        # Only the event loop uses these.
+        # Only the event loop uses these attributes.
         self._waiting: list[_Pending] = []
         self._expected = 1
         self._next: asyncio.Handle | None = None
@@ -92,7 +92,7 @@ class GroupCommitter:
         """Run the operation, and return its result once durable. Raises its error, or StoreUnavailable.
 
         `committed` gets the result first, on the event loop, even if the caller was cancelled. It also gets
-        the result of a commit that may not be durable, since readers see it.
+        the result if the commit may not be durable, since readers can see that commit.
         """
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -117,7 +117,8 @@ class GroupCommitter:
             self._next = self._next or self._loop.call_later(_PATIENCE, self._commit_soon)
         elif len(self._waiting) == self._expected or self._next is None:
             self._forget_next()
-            # Not at once: the other callers that the event loop is about to run can then share the commit.
+            # The commit does not begin at once, so that other callers which the event loop is about to run
+            # can share it.
             self._next = self._loop.call_soon(self._commit_soon)
 
     def _commit_soon(self) -> None:
