@@ -122,7 +122,7 @@ class LogArchive:
         return f"{group.job_folder}/{group.attempt}/{rank}.log.gz"
 
     async def _index(self, group: GroupRef, rank: int) -> Index | None:
-        """Return the index of a log; None if the log is a single block, or was written by an earlier version."""
+        """Return the index of a log; None if the log is a single block, or is from an earlier version."""
         path = self._path(group, rank)
 
         def read() -> Index | None:

@@ -53,7 +53,7 @@ class Index:
     lines: int
 
     def start(self, after: bytes, tail_lines: int | None) -> Start:
-        """Return the last position from which all records after a time, or all of the last lines, are read."""
+        """Return the last position before all records after a time, or before all of the last lines."""
         found = self._last(lambda block: block.time <= after)
         if tail_lines is None:
             return Start(found.offset)

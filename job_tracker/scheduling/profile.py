@@ -146,7 +146,7 @@ class Profile:
         return first, max(first + 1, bisect_left(self._steps, end))
 
     def _growing(self) -> tuple[list[float], list[list[int]]]:
-        """Return the amounts that become free without reservations for later: times, and columns by resource."""
+        """Return the amounts that become free without reservations, as times and a column by resource."""
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
             # A gang that was given back early is subtracted at its planned end, where its own return is
