@@ -72,7 +72,7 @@ class _Store(JobStore, QueueView, ReportStore, SchedulingStore, Protocol):
 
 
 def unlimited(_project: str) -> ProjectLimits | None:
-    """Return limits that allow everything: every project exists."""
+    """Return limits that allow everything. With them, every project exists."""
     return ProjectLimits()
 
 
@@ -146,7 +146,7 @@ class Jobs:
         if limits is None:
             raise UnknownProject(project)
         key = self._admission.key_of(caller, request)
-        # First, so that a repeated request gets its job even if admission would now refuse it.
+        # This comes first, so that a repeated request gets its job even if admission would now refuse it.
         if key is not None and (known := await self._store.find_submitted(key)):
             return known
         tags = checked_count("tags", checked_tags("tags", request.tags))
@@ -282,7 +282,7 @@ class Jobs:
     async def delete(self, caller: Caller, job_id: int) -> None:
         """Delete an ended job.
 
-        The tracker removes its logs and its groups. Raises NotPossible if it has not ended.
+        The tracker removes the job's logs and groups. Raises NotPossible if the job has not ended.
 
         The model and the checkpoints stay.
         """
@@ -294,7 +294,7 @@ class Jobs:
     def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
         """Yield the job now and after every change, until it has ended. Raises JobNotFound.
 
-        This and the other streams end with an error if their caller loses its right; see `streams`.
+        All streams end with an error if their caller loses its right; see `streams`.
         """
         return self._stream(caller, "watch", job_id, lambda job: self._watch(job.id))
 

@@ -44,7 +44,7 @@ OF_STRANGERS: Final = Limit(0.1, 100)
 
 @dataclass(slots=True)
 class _Entry:
-    """An event, how often it happened since it was last written, and when it is written next."""
+    """An event, how often it happened since its last write, and when it is written next."""
 
     event: AuditEvent
     count: int
@@ -52,7 +52,7 @@ class _Entry:
 
 
 class AuditTrail:
-    """Keeps denials and reads. `note` returns at once, and a store that does not answer delays no call.
+    """Keeps denials and reads. `note` returns at once, so a store that does not answer delays no call.
 
     The first of several equal events is written within a second. Equal events of the next minute are written
     as one event with a count. If a caller exceeds a limit, or the memory is full, further events of the
@@ -96,7 +96,7 @@ class AuditTrail:
         await repeat(self.flush, backoff, period=FLUSH_SECONDS, failure=failure, expected=StoreUnavailable)
 
     async def flush(self, *, everything: bool = False) -> None:
-        """Write the events that are due. Raises StoreUnavailable, and then keeps them."""
+        """Write the events that are due. If it raises StoreUnavailable, the events are kept."""
         async with self._flushing:
             await self._flush(self._monotonic(), everything=everything)
 

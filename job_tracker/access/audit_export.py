@@ -1,7 +1,7 @@
 """Exports audit events to a file, one JSON object a line, in the order of their ids.
 
-The file is opened for each batch, so it may be moved away or emptied at any time. A second file has the id
-up to which events were exported.
+The file is opened for each batch, so it may be moved away or emptied at any time. A second file has the id of
+the last exported event.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class AuditExport:
         return in_file
 
     def _append(self, events: Sequence[AuditEvent]) -> int:
-        """Append the events that are not in the file, durably. Return the last id."""
+        """Durably append the events that are not in the file. Return the last id."""
         with self._opened() as file:
             last = _last_id(file)  # another service on this machine may write the file, too
             file.write(b"".join(map(line_of, (event for event in events if event.id > last))))

@@ -63,7 +63,9 @@ class Callers:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`operators` are names of callers that are operators, by certificate or by a token without a role.
+        """`operators` are the names of callers that are operators.
+
+        Such a caller has a certificate, or a token without a role.
 
         `failures` counts invalid tokens by address; None: any number is checked. `clock` gives Unix time.
         """
@@ -126,7 +128,7 @@ class Callers:
         return known
 
     def remembering(self) -> Callable[[Caller], Awaitable[Caller]]:
-        """Return `current`, which looks up each token once."""
+        """Return a variant of `current` that looks up each token only once."""
         found: dict[tuple[str, str], Caller | NotAllowed] = {}
 
         async def current(caller: Caller) -> Caller:
@@ -158,7 +160,7 @@ class Callers:
         return replace(self._caller_with(token, caller.address), default_project=caller.default_project)
 
     def accept_operator(self, digest: bytes) -> None:
-        """Accept the token with this digest, which is in a file of the service, and in no store."""
+        """Accept the token with this digest, which is in a file of the service and not in a store."""
         self._operator_token = digest
 
     def on_change(self, call: OnChange) -> None:
@@ -182,7 +184,7 @@ class Callers:
         self._ends -= {end for end in self._ends if end <= now}
 
     async def follow(self) -> None:
-        """Announce changes, also by other replicas, and write the last uses of tokens, until cancelled."""
+        """Announce changes of all replicas, and write the last uses of tokens, until cancelled."""
         problem = ""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
@@ -195,7 +197,7 @@ class Callers:
                 if str(error) != problem:
                     log.warning("tokens and roles cannot be checked: %s", error)
                 problem = str(error)
-            except Exception:  # any error: this task ends streams whose callers have lost their rights
+            except Exception:  # any error: this task ends the streams of callers without rights
                 log.exception("changes of tokens and roles cannot be followed")
 
     async def flush(self) -> None:

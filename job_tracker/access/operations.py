@@ -45,7 +45,7 @@ class _Store(AccessStore, AuditStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProjectView:
-    """A project, as a caller may see it: only admins see its members."""
+    """A project as its caller may see it. Only admins see the members."""
 
     project: Project
     role: Role
@@ -208,7 +208,7 @@ class Access:
         await self._callers.announce()
 
     async def set_member(self, caller: Caller, project: str, member: str, role: Role) -> Project:
-        """Give a caller a role in a project, in place of the one that it has.
+        """Give a caller a role in a project, which replaces the caller's present role in it.
 
         Raises InvalidField, UnknownReference, NotPossible and LimitExceeded.
         """

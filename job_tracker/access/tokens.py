@@ -10,7 +10,7 @@ from typing import Final
 from job_tracker.domain.errors import InvalidField, NotAllowed
 
 OPERATOR_ID: Final = "operator"
-"""The id of the token in a service's own file, which is in no store."""
+"""The id of the token that is in a service's own file and not in a store."""
 LENGTH: Final = 56
 _ID_LENGTH, _SECRET_BYTES = 8, 32
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"

@@ -69,7 +69,7 @@ class NoTrees:
 
 
 def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
-    """Check the program, except its tree, and return its algorithm, which has no recipes.
+    """Check the program, except for its tree, and return an algorithm for it, which has no recipes.
 
     `name` is the algorithm that the request names. Raises InvalidField.
     """
@@ -130,7 +130,7 @@ def _check_command(command: Sequence[str]) -> None:
 
 
 def check_environment(field: str, environment: Mapping[str, str]) -> None:
-    """Raise InvalidField, for `field` or an entry of it, if a caller may not set these variables of a job."""
+    """Raise InvalidField, for `field` or an entry in it, if a caller may not set these variables of a job."""
     if len(environment) > _MOST_VARIABLES:
         raise InvalidField(field, f"has {len(environment)} entries; at most {_MOST_VARIABLES} are allowed")
     size = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())

@@ -61,7 +61,7 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
 def priority_of(tree: Tree, queue: str, sent: str) -> int:
     """Return the priority of a job: the number of a class, or a number as text. Raises InvalidField.
 
-    Jobs that are submitted again send the number.
+    A job that is submitted again names its priority by the number.
     """
     classes, most = tree.pool.priorities, tree.max_priority_of(queue)
     if not sent:

@@ -54,7 +54,7 @@ class Observation:
 
     @property
     def master(self) -> RankObservation:
-        """Rank 0. Its progress is that of the group."""
+        """Rank 0. The progress of rank 0 is the progress of the group."""
         return self.ranks[MASTER_RANK]
 
     def without_lost(self, most: int, known: Sequence[RankStatus], *, is_over: bool = False) -> "Observation":
@@ -62,8 +62,8 @@ class Observation:
 
         `known` are the statuses before this observation. A rank that never ran does not count as lost. If
         rank 0 has failed, or more than `most` ranks have, the attempt fails. A loss just before that may be
-        the cause, so it counts as a failure; earlier losses do not. If the end of the attempt `is_over`,
-        losses that were known before do not count, since the end was decided after them.
+        the cause, so it counts as a failure; earlier losses do not. If the attempt `is_over`, losses that
+        were known before never count, since its end was decided after them.
         """
         if not most:
             return self
@@ -184,9 +184,9 @@ Watch = AsyncGenerator[tuple[GroupRef, Observation] | Mark, None]
 
 
 async def snapshot_of(watch: Watch) -> dict[GroupRef, Observation]:
-    """Read a watch up to its mark, and return all groups. The watch then continues with changes.
+    """Read a watch up to END_OF_SNAPSHOT, and return all groups. The watch then continues with changes.
 
-    Raises BackendUnavailable if the engine does not answer, or if the watch ends before its mark.
+    Raises BackendUnavailable if the engine does not answer, or if the watch ends before this mark.
     """
     found: dict[GroupRef, Observation] = {}
     async for change in watch:
@@ -204,8 +204,8 @@ class Backend(LiveLogs, Protocol):
 
     A group lives from `launch` to `stop`. It does not depend on the process of this service: `watch` finds it
     again after a restart. Its logs can be read until they are in storage (see Spool), or until the group is
-    forgotten. Other objects of a stopped group (pods, folders) may be kept for inspection. They are not a
-    group, and run nothing.
+    forgotten. Other objects of a stopped group (pods, folders) may be kept for inspection. They do not count
+    as a group, and run no process.
     """
 
     async def launch(self, job: Job) -> Observation:
@@ -246,9 +246,11 @@ class Backend(LiveLogs, Protocol):
         ...
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove the objects of stopped groups that were kept until `now` or earlier, but not the groups'
-        logs. Of `forgotten` groups, remove everything at once, including logs. A sweep may be repeated. It
-        removes objects that other replicas kept, too. Raises BackendUnavailable if this is not possible now.
+        """Remove the objects of stopped groups that were kept until `now` or earlier.
+
+        The groups' logs stay. Everything of `forgotten` groups is removed at once, including their logs. A
+        sweep may be repeated. It also removes objects that other replicas have kept. Raises
+        BackendUnavailable if this is not possible now.
         """
         ...
 

@@ -109,7 +109,7 @@ class FakeWorld:
         return found.seen(name) if found is not None else None
 
     def end_rank(self, group: GroupRef, rank: int, exit_code: int, at: float | None = None) -> None:
-        """End one rank, at this time (seconds since 1970) or at an unknown one."""
+        """End one rank, at this time (in seconds since 1970) or at an unknown time."""
         found = self.live[group]
         if found.ranks[rank].status.phase.has_ended:
             return

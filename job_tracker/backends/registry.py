@@ -1,4 +1,4 @@
-"""Backends by name. A package adds one with an entry point in the group job_tracker.backends."""
+"""Backends by name. A package adds a backend with an entry point in the group job_tracker.backends."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -82,7 +82,7 @@ class Opened:
     on_waiting: WaitingObserver | None = None
     """Called with queued jobs whose reason for waiting has changed, to show it to users of the engine."""
     silent_seconds: Callable[[], float | None] = lambda: None
-    """Seconds without a message from an engine that sends one at least once a minute; None for other engines.
+    """Seconds since the last message of an engine that sends at least one a minute; None for other engines.
     """
 
 
@@ -125,9 +125,7 @@ class BackendPlugin(Protocol):
         delegate: str | None,
         priorities: Mapping[str, int],  # noqa: ARG002
     ) -> None:
-        """Check the settings for the cluster's own queue, if it decides when jobs start.
-
-        None: there is no such queue.
+        """Check the settings for `delegate`, the cluster's own queue that decides when jobs start.
 
         `priorities` are the classes of jobs. Raises a ValueError that begins with a field.
         """
@@ -182,7 +180,7 @@ class BackendPlugin(Protocol):
 
 
 class BrokenPlugin(Exception):
-    """An installed backend cannot be used. The message says which one, why, and what to do."""
+    """An installed backend cannot be used. The message says which backend, why, and what to do."""
 
 
 @cache

@@ -191,7 +191,7 @@ class Algorithm(Config):
     def filled(self, group: GroupSpec, values: Mapping[str, str]) -> GroupSpec:
         """Return the group with these values for the placeholders in its commands. Raises InvalidField.
 
-        The values are those of the parameters, and TRAINING_DATA_URI if the job has a dataset.
+        The values are the values of the parameters, and TRAINING_DATA_URI if the job has a dataset.
         """
         instances = (group.trainers, *group.others.values())
         if not any(templates.is_template(instance.command) for instance in instances):
@@ -238,7 +238,7 @@ class Algorithm(Config):
 
 
 def _as_json(free: Mapping[str, str]) -> str:
-    # Not escaped: with \\u escapes, the largest allowed request would not fit into a variable.
+    # The text is not escaped: with \\u escapes, the largest allowed request would not fit into a variable.
     text = json.dumps(free, ensure_ascii=False, sort_keys=True)
     if len(text.encode()) > _MAX_FREE_BYTES:
         raise InvalidField(

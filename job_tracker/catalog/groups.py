@@ -74,7 +74,7 @@ class Composition:
     ends_with_master: bool
     """True if only the master ends by itself."""
     max_lost: int = 0
-    """The number of instances that may fail before the attempt ends."""
+    """The number of instances that may fail while the attempt continues."""
 
     @property
     def size(self) -> int:

@@ -59,9 +59,7 @@ class JobDefaults:
     ) -> Deadlines:
         """Return the deadlines of a job; 0 means none.
 
-        Its algorithm may have a default for the deadline for progress.
-
-        Raises InvalidField.
+        The job's algorithm may have a default for the deadline for progress.
         """
         durations = {name: duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
         if progress_of_algorithm is not None:
@@ -69,7 +67,7 @@ class JobDefaults:
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
 
     def numbers_of(self, sent: Mapping[str, Any], of_algorithm: OnNonfinite | None) -> NumberPolicy:
-        """Return the number policy of a job, for which its algorithm may have a default.
+        """Return the number policy of a job. Its algorithm may have a default for the policy.
 
         Raises InvalidField.
         """

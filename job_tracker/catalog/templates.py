@@ -1,11 +1,11 @@
 """Commands with placeholders for parameters, such as `--lr {LR}`, so that programs get them as arguments.
 
-`{NAME}` is the value of a parameter. `{NAME?TEXT}` has to be a whole argument. It becomes TEXT if the `bool`
-parameter NAME is true, and is left out otherwise. `{{NAME}}` stands for the text `{NAME}`. All other braces
-stay as they are, even those of `${NAME}`, which a shell reads. An argument with a parameter that has no value
-is left out. If the placeholder is the whole argument, the option before it is left out, too. Code that an
-interpreter runs, such as the argument after `python -c`, must not have placeholders. Admission fills in the
-values, so backends do not see placeholders. A value is always one argument, or a part of one.
+`{NAME}` is the value of a parameter. `{NAME?TEXT}` has to be a whole argument. The argument becomes TEXT if
+the `bool` parameter NAME is true, and is left out otherwise. `{{NAME}}` stands for the text `{NAME}`. All
+other braces stay as they are, even those of `${NAME}`, which a shell reads. An argument with a parameter that
+has no value is left out. If the placeholder is the whole argument, the option before it is left out, too.
+Code that an interpreter runs, such as the argument after `python -c`, must not have placeholders. Admission
+fills in the values, so backends do not see placeholders. A value is always one argument, or a part of one.
 """
 
 import re
@@ -94,7 +94,7 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
             where = f"argument {number}, {quoted(argument)}: "
             if name not in parameters and name != DATA_URI:
                 if is_code:
-                    continue  # braces have a meaning of their own there, as in {n} of an f-string
+                    continue  # braces have another meaning in code, as in {n} of an f-string
                 allowed = ", ".join([*sorted(parameters)[:20], DATA_URI])
                 return (
                     f"{where}{quoted(name)} is not a parameter of the algorithm; allowed: {allowed}; for the "

@@ -54,7 +54,7 @@ class Broadcast(Generic[K, V]):
         self._of_key: dict[K, set[Subscription[K, V]]] = {}
 
     def publish(self, key: K, value: V, *, by: Subscription[K, V] | None = None) -> None:
-        """Pass a change on to the subscribers of `key` and of all keys, except `by`, its author."""
+        """Pass a change on to the subscribers of `key` and of all keys, but not to its author `by`."""
         for subscription in (*self._of_all, *self._of_key.get(key, ())):
             if subscription is not by:
                 subscription.put(key, value)

@@ -64,6 +64,6 @@ class Rate:
         return len(self._young) + len(self._old)
 
     def _age(self, now: float) -> None:
-        """Forget the keys that have not been used since the last time."""
+        """Forget the keys that have not been used since the last call of this method."""
         self._old, self._young = self._young, {}
         self._ages_at = now + self.burst * self._interval

@@ -23,7 +23,7 @@ def background(
 ) -> asyncio.Task[Result]:
     """Start work that no caller awaits. The error that ends it is logged, unless it is `expected`.
 
-    `detached` starts it in an empty context: its log lines do not name the job of the caller.
+    With `detached`, the work starts in an empty context, so that its log lines do not name the caller's job.
     """
     context = contextvars.Context() if detached else None
     task = asyncio.create_task(work, name=name, context=context)
@@ -87,7 +87,10 @@ async def repeat(
 
 
 class SharedWork(Generic[Key, Result]):
-    """Runs at most one task per key. Callers with the same key share it, and it outlives them."""
+    """Runs at most one task per key.
+
+    Callers with the same key share the task, which continues even if they are cancelled.
+    """
 
     def __init__(self) -> None:
         self._running: dict[Key, asyncio.Task[Result]] = {}
@@ -101,7 +104,7 @@ class SharedWork(Generic[Key, Result]):
     ) -> asyncio.Task[Result]:
         """Return the task of the key.
 
-        It is started now unless it is already under way. See `background` for `detached`.
+        The task is started now unless it is already under way. See `background` for `detached`.
         """
         task = self._running.get(key)
         if task is None:
@@ -112,7 +115,7 @@ class SharedWork(Generic[Key, Result]):
         return task
 
     async def do(self, key: Key, work: Callable[[], Coroutine[Any, Any, Result]], name: str) -> Result:
-        """Return the result of the key's task. It is started now unless it is already under way."""
+        """Return the result of the key's task. The task is started now unless it is already under way."""
         return await asyncio.shield(self.begin(key, work, name))
 
     async def wait(self) -> None:

@@ -50,8 +50,8 @@ class FairTurns:
     def wanted(self) -> Counter[str]:
         """Count the waiting calls by the caller whose turns they wait for.
 
-        A caller that has `for_one` turns waits for its own turns; the others wait for the caller with the
-        most turns.
+        A caller that has `for_one` turns waits for its own turns. All other callers wait for the caller with
+        the most turns.
         """
         wanted = Counter[str]()
         for caller, waiting in self._waiting.items():
@@ -67,9 +67,9 @@ class FairTurns:
                 return
             turn = next(iter(self._waiting[caller]))
             self._forget(caller, turn)
-            if turn.cancelled():  # its task was cancelled, and has not run since
+            if turn.cancelled():  # the task of this call was cancelled, and has not run since
                 continue
-            if caller in self._waiting:  # it goes to the end of the line
+            if caller in self._waiting:  # the caller goes to the end of the line
                 self._waiting[caller] = self._waiting.pop(caller)
             self._free -= 1
             self._taken[caller] += 1

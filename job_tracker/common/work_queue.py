@@ -48,7 +48,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """Pass each key to `handle`, which may return the delay after which it wants the key again.
 
-        `expected` errors are logged in one line, others with their traceback.
+        `expected` errors are logged in one line; other errors are logged with a traceback.
         """
         self._handle = handle
         self._expected = expected
@@ -58,7 +58,7 @@ class WorkQueue(Generic[K]):
         self._again: set[K] = set()
         self._backoffs: dict[K, Backoff] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
-        self._ready = asyncio.Semaphore(0)  # counts the waiting keys: each wakes one worker, not all
+        self._ready = asyncio.Semaphore(0)  # counts the waiting keys: each key wakes one worker
         self._retries = 0
 
     @property
@@ -74,7 +74,7 @@ class WorkQueue(Generic[K]):
         )
 
     def add(self, key: K) -> None:
-        """Let a worker handle the key as soon as one is free."""
+        """Let a worker handle the key as soon as a worker is free."""
         if timer := self._timers.pop(key, None):
             timer.cancel()
         if key in self._active:

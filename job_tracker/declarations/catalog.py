@@ -1,4 +1,4 @@
-"""The catalog of a running service, in memory: the entries of its files and those of the API."""
+"""The catalog of a running service, in memory: the entries of its files and the entries of the API."""
 
 import asyncio
 import logging
@@ -55,7 +55,10 @@ class Files:
 
 
 ReadFiles = Callable[[], Files]
-"""Returns the entries of files: the same object, until a file has changed. It may read files."""
+"""Returns the entries of files.
+
+The result is the same object until a file has changed. The function may read files.
+"""
 FindOccupied = Callable[[Collection[str]], Awaitable[Collection[str]]]
 """Returns those of the given queues that have jobs which have not ended. Raises StoreUnavailable."""
 
@@ -159,7 +162,7 @@ class DeclaredCatalog:
 
     @contextmanager
     def calling(self, on_change: Callable[[], None]) -> Iterator[None]:
-        """Call back after each change of the tree, within this context."""
+        """Within this context, call a function after each change of the tree."""
         self._callbacks.append(on_change)
         try:
             yield
@@ -183,15 +186,15 @@ class DeclaredCatalog:
         return self._reader.queue(definition)
 
     def algorithm_of(self, declaration: Declaration) -> Entry[Algorithm]:
-        """Return the entry of a stored algorithm, even if it is no longer the newest."""
+        """Return the entry of a stored algorithm, even if the algorithm has changed since."""
         return self._algorithm(declaration, self._images(), None)
 
     def dataset_of(self, declaration: Declaration) -> Entry[Dataset]:
-        """Return the entry of a stored dataset, even if it is no longer the newest."""
+        """Return the entry of a stored dataset, even if the dataset has changed since."""
         return self._dataset(declaration, None)
 
     def queue_of(self, declaration: Declaration) -> Entry[QueueRecipe]:
-        """Return the entry of a stored queue, even if it is no longer the newest."""
+        """Return the entry of a stored queue, even if the queue has changed since."""
         return self._queue(declaration)
 
     async def refresh(self) -> None:
@@ -208,7 +211,7 @@ class DeclaredCatalog:
             self._number = number
 
     async def _accepted(self, files: Files) -> Files:
-        """Return the files. While they leave out a queue that has jobs, the previous files stay in use."""
+        """Return the present files. While they leave out a queue that has jobs, return the previous files."""
         if files is self._files or self._number is None or files.queues == self._files.queues:
             self._refused = _Refused()
             return files
@@ -313,7 +316,8 @@ class DeclaredCatalog:
         value = known.value if known and known.version == declaration.version else None
         problem = ""
         try:
-            # Parsed once. Its images are checked each time, since other algorithms decide which are allowed.
+            # A definition is parsed once. Its images are checked each time, since other algorithms decide
+            # which images are allowed.
             value = value or self._reader.algorithm(declaration.definition)
             if declaration.project:
                 check_images(value, images)

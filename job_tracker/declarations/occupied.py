@@ -19,8 +19,10 @@ class JobList(Protocol):
 
 
 class Occupied:
-    """Finds which of some queues have jobs that have not ended. The cost grows with the number of such
-    jobs."""
+    """Finds those of the given queues that have jobs which have not ended.
+
+    The cost grows with the number of such jobs.
+    """
 
     def __init__(self, store: JobList) -> None:
         self._store = store

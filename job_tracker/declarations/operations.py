@@ -66,9 +66,9 @@ class ListedQueue:
 
     entry: Entry[QueueRecipe]
     takes_jobs: bool
-    """Whether jobs of the project may name it."""
+    """Whether jobs of the project may name the queue."""
     is_default: bool
-    """Whether jobs of the project that name no queue wait there."""
+    """Whether jobs of the project that name no queue wait in this queue."""
 
 
 _UNDECLARED: Final = Entry(name=naming.DEFAULT_QUEUE, value=QueueRecipe(), origin=Origin.SHIPPED)
@@ -153,9 +153,8 @@ class Declarations:
     async def list_queues(self, caller: Caller, project: str, name: str = "") -> Sequence[ListedQueue]:
         """Return the queues that jobs of a project, or of the caller's default project, may use, by name.
 
-        The parents of these queues are there, too. Without a project, an operator gets all queues.
-
-        With a `name`, only that one. Raises UnknownReference if it does not exist.
+        The parents of these queues are included. Without a project, an operator gets all queues. With a
+        `name`, return only this queue. Raises UnknownReference if it does not exist.
         """
         tree, used = self._catalog.tree, project or caller.default_project
         if project or ALL_PROJECTS not in caller.roles:
@@ -177,7 +176,7 @@ class Declarations:
     async def set_queue(self, caller: Caller, name: str, definition: str) -> ListedQueue:
         """Declare a queue, or change it. Raises InvalidField, NotPossible and TooManyDeclarations.
 
-        Jobs that were accepted stay in the queue, even if it would now refuse them.
+        Jobs that were accepted stay in the queue, even if the queue would now refuse them.
         """
         self._guard.check_everywhere(caller, "set_queue")
         entry = self._catalog.queue_of(await self._set(caller, Kind.QUEUE, name, "", definition))
@@ -194,7 +193,7 @@ class Declarations:
     async def _check_queue(self, name: str, definition: str | None) -> None:
         """Raise InvalidField or NotPossible if the queue cannot have this recipe.
 
-        None: if it cannot be removed.
+        With None as recipe, check whether the queue can be removed.
         """
         recipe = None if definition is None else self._catalog.read_queue(definition)
         if recipe is not None and (unknown := unknown_projects(recipe, self._projects.names())):

@@ -1,4 +1,4 @@
-"""Reads definitions that callers have sent. They are less trusted than files of the service."""
+"""Reads definitions that callers have sent. Callers are less trusted than files of the service."""
 
 import json
 import string
@@ -35,7 +35,8 @@ _DEEPEST: Final = 32
 class Reader:
     """Makes algorithms, datasets and queues from definitions: JSON with fields as in the configuration.
 
-    Its methods raise InvalidField with the field below `definition`, and Forbidden if the service takes none.
+    Its methods raise InvalidField with the field below `definition`, and Forbidden if the service accepts no
+    such definitions.
     """
 
     algorithm_model: type[Algorithm]
@@ -46,7 +47,7 @@ class Reader:
     The text argument is the prefix of field names in the message.
     """
     refusal: str = ""
-    """The reason why the service takes no algorithms by the API; empty if it takes them."""
+    """The reason why the service accepts no algorithms by the API; empty if it accepts them."""
     dataset_uris: tuple[str, ...] = ()
     """The folders in which datasets may be."""
 
@@ -117,13 +118,13 @@ class Reader:
         return dataset
 
     def queue(self, definition: str) -> QueueRecipe:
-        """Read a queue. Whether it fits into the tree depends on the others."""
+        """Read a queue. This does not check whether the queue fits into the tree."""
         recipe: QueueRecipe = _validated(QueueRecipe, parsed(definition))
         return recipe
 
 
 def _leads_out(uri: str) -> bool:
-    """Return whether a part of the path is `..`. Storages that are reached by HTTP decode it first."""
+    """Return whether a part of the path is `..`, even if encoded, since HTTP storages decode the path."""
     while (decoded := unquote(uri)) != uri:
         uri = decoded
     return ".." in uri.split("/")
@@ -193,7 +194,7 @@ def _check_table(place: str, table: Any, allowed: Collection[str]) -> None:
 
 
 def _items(table: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a table; none for any other value, which the model refuses."""
+    """Yield the items of a table. For other values, yield none, since the model refuses them."""
     if isinstance(table, Mapping):
         yield from table.items()
 
@@ -210,7 +211,7 @@ def _no_constant(name: str) -> None:
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the texts in a value, names included. Raises InvalidField if it is deeper than any definition."""
+    """Yield the texts in a value, including names. Raises InvalidField if the value is too deeply nested."""
     if depth > _DEEPEST:
         raise InvalidField(FIELD, "it is nested too deeply")
     if isinstance(value, str):

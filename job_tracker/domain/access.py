@@ -14,7 +14,7 @@ TOKEN_NAME_RULE: Final = (
     "`operator` and `file` are taken"
 )
 FILE: Final = "file"
-"""The caller of changes in files of the configuration, in events."""
+"""The name of the caller in events about changes in files of the configuration."""
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@+-]{0,62}[A-Za-z0-9])?", re.ASCII)
 MOST_MEMBERS: Final = 1000
 """The largest number of members of a project."""
@@ -24,7 +24,8 @@ LONGEST_MEMBER: Final = 512
 def is_token_name(text: str) -> bool:
     """Return whether a token can have this name, see TOKEN_NAME_RULE.
 
-    So no token has the name of a client certificate, or of a token of a project, which has a slash.
+    The rule ensures that no token has the name of a client certificate, or of a token of a project, which has
+    a slash.
     """
     return text not in ("operator", FILE) and _TOKEN_NAME.fullmatch(text) is not None
 
@@ -61,7 +62,7 @@ class Token:
 
     @property
     def ends_at(self) -> datetime | None:
-        """The time from which the token is no longer valid; None: it has no end."""
+        """The time from which the token is no longer valid; None: there is no such time."""
         if self.revoked_at is None or self.expires_at is None:
             return self.revoked_at or self.expires_at
         return min(self.revoked_at, self.expires_at)

@@ -69,7 +69,10 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "Report": CallKind.REPORT,
     "FetchProgram": CallKind.STREAM,
 }
-"""By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""
+"""The kind of each call.
+
+A test compares this table with the table of rights, so a new call without a kind fails the checks.
+"""
 
 CHANGING: Final = frozenset(
     name for name, kind in KINDS.items() if kind in (CallKind.SUBMIT, CallKind.CHANGE)

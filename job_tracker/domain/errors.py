@@ -113,7 +113,7 @@ class QueueFull(LimitExceeded):
 
 
 class RateExceeded(LimitExceeded):
-    """A caller makes more calls in a time than it may. The call has done nothing."""
+    """A caller makes more calls in some time than it is allowed to. The refused call has had no effect."""
 
     def __init__(self, problem: str, *, setting: str, wait: float) -> None:
         """`wait` is the number of seconds until the next call is allowed."""
@@ -151,7 +151,7 @@ class NotAllowed(TrackerError):
     """The caller did not prove that it may do this. The message says what is missing."""
 
     def __init__(self, message: str, *, caller: str = "", credential: str = "") -> None:
-        """`caller` is the name of the caller, and `credential` the id of its token, if they are known."""
+        """`caller` is the caller's name, and `credential` the id of the caller's token, if known."""
         super().__init__(message)
         self.caller = caller
         self.credential = credential
@@ -207,7 +207,7 @@ class StorageUnavailable(TrackerError):
 
 
 class TreeDamaged(TrackerError):
-    """Files of an uploaded tree are gone from the service's disk, or changed. The message says which."""
+    """Files of an uploaded tree are gone from the service's disk, or changed. The message names the files."""
 
 
 class LaunchFailed(TrackerError):

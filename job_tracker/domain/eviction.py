@@ -24,7 +24,9 @@ class EvictionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """The notice that a rank got from the engine. The rest of its group is then stopped with a grace, too.
+    """The notice that a rank got from the engine.
+
+    The other ranks of the group are then stopped with a grace, too.
 
     The job is queued again at its old position, and the attempt does not count towards `max_attempts`.
     """
@@ -39,7 +41,7 @@ class Eviction:
     """The engine's own words."""
 
     def sentence(self) -> str:
-        """Return who stopped the attempt, for its caller."""
+        """Return a sentence that tells the job's caller who stopped the attempt."""
         rank, machine = self.rank, self.machine or "its node"
         what = {
             EvictionReason.DRAINED: f"rank {rank} was evicted from {machine} through the API of the cluster",

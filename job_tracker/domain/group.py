@@ -11,7 +11,7 @@ MASTER_RANK = 0
 
 
 class Phase(StrEnum):
-    """The state of one rank of a group. STOPPED: the service ended it, because the job was over."""
+    """The state of one rank of a group. STOPPED: the service ended the rank, because the job was over."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -27,10 +27,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """One rank of a group. `exit_code` is None while it runs and 128 + N after signal N.
+    """One rank of a group. `exit_code` is None while the rank runs, and 128 + N after signal N.
 
-    `note` is the known reason why a rank is still waiting. `restarts` counts its restarts in this attempt;
-    only elastic jobs have any. `is_gated` says that the cluster's own queue has not let it start yet.
+    `note` is the known reason why a rank is still waiting. `restarts` counts the rank's restarts in this
+    attempt; only ranks of elastic jobs are restarted. `is_gated` says that the cluster's own queue has not
+    let the rank start yet.
     """
 
     rank: int
@@ -49,8 +50,11 @@ class GroupRef:
     job_id: int
     attempt: int
     home: str = field(default="", compare=False)
-    """The home of the group's job. Empty if unknown, since engines do not report it. A group's folder shows
-    the store, but not the project: see naming.home_in_store."""
+    """The home of the group's job.
+
+    Empty if unknown, since engines do not report the home. A group's folder shows the store, but not the
+    project: see naming.home_in_store.
+    """
 
     @property
     def job_folder(self) -> str:
@@ -98,7 +102,10 @@ class Placement:
     None: no such wish.
     """
     strict: bool = False
-    """Whether instances wait until they can be placed like this. If false, it is only a preference."""
+    """Whether instances wait until they can be placed like this.
+
+    If false, the placement is only a preference.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +189,7 @@ class GroupSpec:
     def with_trainers(self, count: int) -> "GroupSpec":
         """Return the group with this number of trainers: workers are left out, or added.
 
-        Other roles keep their numbers. At least the master stays.
+        Other roles keep their numbers. The master always stays.
         """
         workers = count - self.trainers_count + self.roles.get(naming.WORKER, 0)
         if workers == self.roles.get(naming.WORKER, 0):

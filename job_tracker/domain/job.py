@@ -59,7 +59,10 @@ class Job:
     history: tuple[Move, ...] = ()
     """All moves since the submission."""
     tags: tuple[str, ...] = ()
-    """Sorted. Tags and note may change in every state, without a new version: the tracker ignores them."""
+    """The tags, sorted.
+
+    Tags and note may change in every state, without a new version: the tracker ignores them.
+    """
     note: str = ""
     allocation: Allocation | None = None
     """The allocation of the current or last attempt. None: there was no attempt yet, or an earlier version
@@ -106,7 +109,7 @@ class Job:
 
     @property
     def evictions(self) -> int:
-        """Return how many attempts were evicted. They do not count against `max_attempts`."""
+        """Return how many attempts were evicted. Evicted attempts do not count towards `max_attempts`."""
         return sum(move.eviction is not None for move in self.history)
 
     @property
@@ -150,7 +153,7 @@ class Job:
     def was_launched(self) -> bool:
         """Return whether the launch of the current attempt is known to be complete.
 
-        Its ranks are stored right after a complete launch, and never before.
+        The ranks of an attempt are stored right after its launch is complete, and never earlier.
         """
         return bool(self.ranks)
 
@@ -313,7 +316,7 @@ class Job:
     def failed(self, diagnosis: Diagnosis, at: datetime) -> "Job":
         """Return the job with the decided failure of its attempt.
 
-        This also decides whether another attempt follows.
+        The ending also says whether another attempt follows.
         """
         return self.decided(self.failure(diagnosis, at))
 

@@ -15,7 +15,8 @@ class Machine:
     """A machine of a flavor.
 
     Resources are whole numbers by name: `instances` always counts; `cpu` is in thousandths, `memory` and
-    `ephemeral-storage` in bytes, and others in units. A machine has none of a resource that is not named.
+    `ephemeral-storage` in bytes, and other resources in units. If a resource is not named, the machine has
+    none of it.
     """
 
     name: str

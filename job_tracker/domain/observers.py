@@ -1,6 +1,7 @@
-"""Observers of jobs and requests, for metrics and events. They influence nothing.
+"""Observers of jobs and requests, for metrics and events.
 
-They are called on the event loop in the middle of the work, so they must be quick and raise nothing.
+They do not influence the observed work. They are called on the event loop in the middle of the work, so they
+must be quick and must not raise errors.
 """
 
 from typing import Protocol
@@ -17,7 +18,7 @@ class JobObserver(Protocol):
 
 
 class WaitingObserver(Protocol):
-    """Receives waiting jobs that start next whose binding reason has changed."""
+    """Receives those of the next waiting jobs whose binding reason has changed."""
 
     def __call__(self, job: Job, code: str, sentence: str) -> None:
         """Observe why the queued job waits: a stable code, and a sentence for people."""

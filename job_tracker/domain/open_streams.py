@@ -55,7 +55,7 @@ class OpenStreams:
     async def read(
         self, begin: Callable[[], Awaitable[tuple[StreamUse, AsyncGenerator[T, None]]]]
     ) -> AsyncGenerator[T, None]:
-        """Yield the items of the stream that `begin` gives, and close it. Raises LimitExceeded."""
+        """Yield the items of the stream that `begin` returns, and close the stream. Raises LimitExceeded."""
         use, items = await begin()
         stream, who = _OpenStream(use), use.caller.key
         self._check_number(who)
@@ -91,8 +91,8 @@ class OpenStreams:
         """End the streams whose callers have lost their right. Call it when roles may have changed.
 
         `current` returns a caller with its present roles, and raises NotAllowed if the caller's proof is no
-        longer valid. It is called once for each caller. If `current` raises another error, `recheck` raises
-        it, and the streams that were not checked continue.
+        longer valid. `current` is called once for each caller. If `current` raises another error, `recheck`
+        raises it, and the streams that were not checked continue.
         """
         by_caller: dict[int, list[_OpenStream]] = {}
         for stream in self._open:

@@ -6,7 +6,10 @@ from enum import StrEnum
 
 
 class Activity(StrEnum):
-    """The present activity of a process, by its own report. Steps are expected only while it trains."""
+    """The present activity of a process, by its own report.
+
+    Steps are expected only while the process trains.
+    """
 
     TRAINING = "training"
     EVALUATION = "evaluation"
@@ -20,7 +23,7 @@ class RankPace:
     """The position of one process of a group in the training. Times are in seconds, and 0 if unknown."""
 
     process: int
-    """The number of the process in its group. A rank may have several."""
+    """The number of the process in its group. A rank may have several processes."""
     step: int | None = None
     """The number of steps done; None before the first one."""
     activity: Activity = Activity.TRAINING

@@ -31,7 +31,7 @@ class Saved:
 
     step: int
     at: datetime
-    """The time when the checkpoint was reported or printed. It was complete then."""
+    """The time when the checkpoint was reported or printed. At this time, it was complete."""
 
 
 MOST_SAVES: Final = 32
@@ -97,7 +97,7 @@ class Progress:
     nonfinite: tuple[Nonfinite, ...] = ()
     """The first value of each metric that is not finite, in the order of their reports."""
     first_step_at: datetime | None = None
-    """When the attempt reported its first step: from then on it trains."""
+    """The time at which the attempt reported its first step. From then on, it trains."""
     saved: Saved | None = None
     """The last checkpoint of the attempt; None: it has reported none."""
     saves: Saves = NO_SAVES

@@ -22,9 +22,11 @@ class ReportKey:
     made_by: str = ""
     """The name of the caller."""
     replaced_at: datetime | None = None
-    """When the next key was made; None for the current one."""
+    """The time at which the next key was made; None for the current key."""
     removed_at: datetime | None = None
     """The time at which a call removed the key. Since then, reports with its tokens are refused."""
     attempts: Mapping[int, int] = field(default_factory=dict)
-    """The attempts that were live when the key was replaced, and so may use it, by job. Some may have ended
-    since."""
+    """By job, the attempts that were live when the key was replaced, and that may therefore use it.
+
+    Some of them may have ended since.
+    """

@@ -1,4 +1,4 @@
-"""Tags and notes of jobs, which people read and lists are filtered by. They do not affect how a job runs."""
+"""Tags and notes of jobs, for people, and for filters of lists. They do not affect how a job runs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ MAX_TAGS = 16
 HELD = "held"
 """The tag of jobs that are not stopped even if they make no progress, for example under a debugger."""
 MAX_NOTE = 1000
-"""Characters."""
+"""The largest number of characters of a note."""
 
 # Quotes, commas and spaces are not allowed, so that tags can be listed in a line and searched for in stored
 # JSON.

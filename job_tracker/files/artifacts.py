@@ -1,4 +1,4 @@
-"""Artifacts of jobs: the files in the folders of their models, merged with those that training reported."""
+"""Artifacts of jobs: the files in the folders of their models, merged with reported artifacts."""
 
 import asyncio
 import errno

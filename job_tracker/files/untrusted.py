@@ -121,7 +121,7 @@ class Place:
     def files(self, most: int) -> list[tuple[str, int]]:
         """Return name and size in bytes of the regular files in the folder and below, sorted.
 
-        Looks at no more than `most` entries, down to a depth of 64 folders.
+        At most `most` entries are read, down to a depth of 64 folders.
         """
         found: list[tuple[str, int]] = []
         folders, left = [""], most
@@ -168,7 +168,7 @@ class Place:
             return _open_file(self.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, folder)
 
     def publish(self, content: bytes, *, anew: bool = False) -> None:
-        """Write a file atomically and durably. With `anew`, raises FileExistsError if it exists."""
+        """Write a file atomically and durably. With `anew`, raise FileExistsError if it exists."""
         aside = self.parent / f"{self.name}.{token_hex(4)}{PART}"
         try:
             with aside.create() as file:
@@ -204,7 +204,7 @@ class Place:
     def remove(self) -> None:
         """Remove the folder with its content, or the file, if it exists.
 
-        It needs only three descriptors for any depth: deeper folders are moved up first.
+        Three descriptors suffice for any depth, since deeper folders are moved up first.
         """
         try:
             with suppress(PermissionError):  # another user owns it
@@ -253,8 +253,8 @@ def _open(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags, 0o600, dir_fd=folder)
     except OSError as error:
-        # It is a link, a folder, a socket or a pipe without a reader; or a component of the path is not a
-        # folder.
+        # The file is a link, a folder, a socket or a pipe without a reader, or a component of the path is not
+        # a folder.
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENOTDIR):
             raise Suspicious(error.errno, "is not what the service put there", name) from error
         raise

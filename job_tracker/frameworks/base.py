@@ -39,7 +39,7 @@ class GroupLayout:
 
     @property
     def size(self) -> int:
-        """Number of instances."""
+        """The number of instances."""
         return len(self.addresses)
 
     def of_role(self, *roles: str) -> list[Address]:
@@ -47,7 +47,7 @@ class GroupLayout:
         return [address for address, role in zip(self.addresses, self.roles, strict=True) if role in roles]
 
     def index_in_role(self, rank: int) -> int:
-        """Number of lower ranks with the same role."""
+        """Return the number of lower ranks with the same role."""
         return self.roles[:rank].count(self.roles[rank])
 
 
@@ -78,7 +78,7 @@ class Traits:
     addresses_every_rank: bool = False
     """True if ranks get the hosts of all ranks, each of which has to resolve."""
     starts_processes: bool = False
-    """True if it can start several training processes in an instance."""
+    """True if the framework can start several training processes in an instance."""
     is_elastic: bool = False
     """True if the group can continue after the loss of workers."""
     roles: Mapping[str, Role] = field(default_factory=dict)

@@ -12,7 +12,7 @@ class Mpi:
 
     `trainer_kit.mpi` runs mpirun in rank 0, and its daemons in all other ranks.
 
-    With a role `launcher`, rank 0 does not run training processes; otherwise it does. MPI itself gives each
+    If the group has a `launcher`, rank 0 runs no training processes; otherwise it does. MPI itself gives each
     process its rank and the number of processes.
     """
 

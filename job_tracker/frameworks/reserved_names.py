@@ -29,7 +29,7 @@ _SERVICE_PREFIXES = (
 # family of names.
 _RESERVED_NAMES = _SERVICE_NAMES.union(
     (
-        # shells, and programs that others start
+        # shells, and programs that other programs start
         *("PATH", "USER", "LOGNAME", "SHELL", "SHELLOPTS", "BASHOPTS", "PWD", "OLDPWD", "CDPATH", "IFS"),
         *("ENV", "_", "PS1", "PS2", "PS3", "PS4", "PROMPT_COMMAND", "TEMP", "TMP", "BROWSER", "EDITOR"),
         *("VISUAL", "PAGER", "MANPAGER", "TERMINFO", "TERMINFO_DIRS", "TERMCAP", "VIRTUAL_ENV"),

@@ -33,7 +33,7 @@ _PATIENCE_SECONDS = 20.0
 class LogArchive:
     """Compressed logs in <root>/<folder of the job>/<attempt>/<rank>.log.gz.
 
-    A log is either complete or absent. It may be written again. Storage that does not answer a call within
+    A log is either complete or absent. A log may be written again. Storage that does not answer a call within
     `patience` seconds counts as unavailable. Every method raises StorageUnavailable.
     """
 
@@ -44,9 +44,9 @@ class LogArchive:
         self._patience = patience
 
     async def write(self, group: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Store a log, replacing an earlier one.
+        """Store a log, and replace an earlier one.
 
-        If `pieces` raises an error, it is passed on, and nothing is changed.
+        If `pieces` raises an error, the error is passed on, and nothing is changed.
         """
         path = self._path(group, rank)
         async with aclosing(pieces):
@@ -197,7 +197,7 @@ class _Upload:
             files.publish(self._aside, self._path)
 
     def abandon(self) -> None:
-        self._is_abandoned = True  # without the lock, so that a call that hangs will see it
+        self._is_abandoned = True  # set without the lock, so that a hanging call will see it
         with self._lock:
             if self._begun is None:
                 return

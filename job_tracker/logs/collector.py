@@ -29,7 +29,7 @@ _MOST_UPLOADS = 8
 
 
 class LogCollector:
-    """Stores logs in the archive, then drops them from the spool. All steps may be repeated.
+    """Stores logs in the archive, then deletes them from the spool. All steps may be repeated.
 
     The tracker calls `collect` after a group was stopped. If the storage is unavailable or the service is
     killed, `run` stores the logs later. `run` is active in every replica, since each replica has logs on its
@@ -100,7 +100,7 @@ class LogCollector:
         except JobNotFound:
             await self._spool.drop(found)
             return
-        if job.spec.home and not found.home:  # it belongs to a job with the same id in an earlier store
+        if job.spec.home and not found.home:  # the log belongs to a job with the same id in an earlier store
             await self._spool.drop(found)
             return
         group = replace(found, home=job.spec.home)

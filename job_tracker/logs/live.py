@@ -8,7 +8,7 @@ from job_tracker.logs.records import BEGINNING
 
 
 class LiveLogs(Protocol):
-    """Logs of groups on their machines: of running groups, and of stopped ones still in the spool."""
+    """Logs of groups on their machines: of running groups, and of stopped groups (in the spool)."""
 
     def logs(
         self,

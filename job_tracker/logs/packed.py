@@ -2,7 +2,7 @@
 
 A log is a sequence of blocks. Each block is a gzip member with about a mebibyte of records. The last member
 is empty, and has the index of the blocks in its header. So any program that reads gzip can read the whole
-log, and earlier versions of the service can, too. A log of one block has no index.
+log, even earlier versions of the service. A log of one block has no index.
 """
 
 import gzip

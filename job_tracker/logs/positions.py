@@ -1,4 +1,4 @@
-"""Positions of readers in logs. They stay valid when a log moves from its machine to storage."""
+"""Positions of readers in logs. A position stays valid when a log moves from its machine to storage."""
 
 import re
 from collections.abc import Mapping

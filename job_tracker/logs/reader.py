@@ -19,7 +19,7 @@ from job_tracker.logs.positions import Position
 from job_tracker.logs.records import BEGINNING, is_time, last_time, text_of, time_of, timed_text_of
 from job_tracker.store.jobs import JobReader
 
-_LOG_SECONDS = 0.2  # pause before the next look for a log that a started rank has not opened yet
+_LOG_SECONDS = 0.2  # pause before the next check for a log that a started rank has not opened yet
 _IN_POSITION = 40  # bytes of one rank in the text of a position
 
 
@@ -50,8 +50,9 @@ class LogPiece:
 
     @property
     def size(self) -> int:
-        """Approximate size of the piece's message in bytes, with the position, which has a time for each
-        rank.
+        """Return the approximate size in bytes of the message with this piece and its position.
+
+        A position has a time for each rank.
         """
         return len(self.records) + _IN_POSITION * len(self.position.read)
 

@@ -35,7 +35,7 @@ _Place = tuple[int, int]
 _BEFORE_ALL: _Place = (-1, 1)
 
 _SEGMENT = re.compile(r"[0-9]{20}")
-_MOST_PLACINGS = 5  # tries; a writer that is faster leaves a gap, for which the reader gets a record
+_MOST_PLACINGS = 5  # tries; if the writer is faster, there is a gap, for which the reader gets a record
 _MOST_SEGMENTS = 1000  # writing.py keeps fewer than twelve
 _MOST_SEARCHED = 1 << 30  # bytes searched for a tail, in case training code wrote a huge file
 
@@ -157,7 +157,7 @@ class _Reader:
             assert self._log is not None, "begin was called"
             while True:
                 growing = self._is_growing()  # checked before reading, so that the last records are read
-                following = self._log.next(self._segment)  # before, too: one with a successor is complete
+                following = self._log.next(self._segment)  # before, too: a followed segment is complete
                 if self._file is not None and (piece := _whole_records(self._file)):
                     self._end += len(piece)
                     is_over = (
@@ -272,7 +272,7 @@ def _size(file: BinaryIO) -> int:
 def _whole_records(file: BinaryIO) -> bytes:
     data = file.read(_PIECE)
     end = data.rfind(b"\n") + 1
-    file.seek(end - len(data), os.SEEK_CUR)  # the rest of the record is still being written
+    file.seek(end - len(data), os.SEEK_CUR)  # the end of the record is still being written
     return data[:end]
 
 

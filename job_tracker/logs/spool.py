@@ -40,7 +40,7 @@ class Spool(Protocol):
 
 
 class FolderSpool:
-    """A spool for backends whose logs disappear with the instance: a stop copies them here first.
+    """A spool for backends whose logs disappear with the instance. A stop copies the logs here first.
 
     Logs are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; earlier versions left out the store. Logs of
     other stores are not touched. Each start of a restarted rank has its own log: <rank>, <rank>.1, and so on.
@@ -166,7 +166,7 @@ class FolderSpool:
         return failure is None
 
     async def drop(self, group: GroupRef) -> None:
-        """See Spool. All logs of a group are removed at once: a partial log would look complete."""
+        """See Spool. All logs of a group are removed at once, since a partial log would look complete."""
         old = self._old_folder(group)
         folder = self._folder(group) if group.home or not old.exists() else old
         await asyncio.to_thread(self._remove, folder)
@@ -195,7 +195,7 @@ class FolderSpool:
     async def _write(
         self, ref: GroupRef, rank: int, restarts: int, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
-        """Write the records. Return the error that ended them early, if one did."""
+        """Write the records. Return the error that ended the log early, or None."""
         path = self._folder(ref) / (f"{rank}.{restarts}" if restarts else str(rank))
         async with aclosing(pieces):
             try:

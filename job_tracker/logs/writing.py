@@ -2,17 +2,17 @@
 
 A log is a folder of segments. The name of a segment is its offset in the whole log, in bytes. The first
 segment always stays. If the log is too long when a new segment begins, the oldest segment after the first is
-removed. The names show how many bytes are missing between two segments. So the files are the only state, and
-any process can read them.
+removed. The names show how many bytes are missing between two segments. So the files are the only state of a
+log, and any process can read them.
 
 A log consists of records, one on each line: a time, a tag, and the printed text.
 
     2026-11-21T12:00:00.123456789Z F a line
     2026-11-21T12:00:00.123456790Z P the beginning of a line that continues in the next record
 
-Each record has a later time than the one before, so a time is also a position in the log.
+Each record has a later time than the record before it, so a time is also a position in the log.
 
-The supervisor of every rank imports this module before the job starts, so it imports little.
+The supervisor of every rank imports this module before the job starts, so this module imports little.
 """
 
 import os

@@ -90,7 +90,7 @@ class ReportBuffer:
         self.ranks.has_moved(attempt, has_all_steps=page.progress.has_all_steps, ago=ago)
 
     def show_ranks(self, attempt: Attempt, ranks: tuple[RankPace, ...]) -> None:
-        """Set the pace of the processes of an attempt. It is written with the next reports."""
+        """Set the pace of the processes of an attempt. The pace is written with the next reports."""
         page = self._pages.get(attempt)
         if page is not None and page.progress.ranks != ranks:
             page.progress = replace(page.progress, ranks=ranks)
@@ -122,7 +122,7 @@ class ReportBuffer:
 
     @property
     def reporters(self) -> int:
-        """Number of attempts that report to this replica."""
+        """Return the number of attempts that report to this replica."""
         return len(self._pages)
 
     async def run(self) -> None:
@@ -140,7 +140,7 @@ class ReportBuffer:
             await self.write()
         except StoreUnavailable as error:
             log.debug("reports are not written yet: %s", error)
-        except Exception:  # the loop must go on, for the reports of all jobs
+        except Exception:  # the loop must continue, for the reports of all jobs
             log.exception("reports cannot be written")
 
     async def write(self) -> None:

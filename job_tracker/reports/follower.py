@@ -35,7 +35,7 @@ _PLACES = 128
 On a cluster, each log takes one of the connections for logs.
 """
 _TURN_SECONDS = 5.0
-_LONGEST_PAUSE = 300.0  # seconds between two looks at a silent log, while other logs wait
+_LONGEST_PAUSE = 300.0  # seconds between two turns of a silent log, while other logs wait
 
 
 @dataclass(slots=True)

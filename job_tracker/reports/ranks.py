@@ -1,4 +1,4 @@
-"""The positions of the processes of each running attempt, as reported, in the memory of the leader."""
+"""The reported positions of the processes of each running attempt, in the memory of the leader."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,12 +15,12 @@ from job_tracker.reports.collectives import Collective, collectives_of
 FLOOR_SECONDS = 30.0
 """The seconds that an attempt may always take for a step, unless its job has a deadline for progress."""
 MOST_OF_STACKS = 8 * 1024
-"""Characters of the stacks of one process that are kept until the attempt has ended."""
+"""The largest number of characters of the stacks of one process that are kept until the attempt has ended."""
 _REPORTS_A_SECOND = 500
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
 _AFTER_DEADLINE = 0.05
 _LEAST_DELAY = 4.0
-"""Seconds by which a report of a healthy process may always be late."""
+"""The number of seconds by which a report of a healthy process may always be late."""
 _LONGEST_SECONDS = 1e9
 _LARGEST_STEP = 10**15
 
@@ -43,9 +43,9 @@ class RankReport:
     """Any text of at most MOST_OF_STACKS characters."""
     collectives: tuple[Collective, ...] = ()
     moved_ago: float = 0.0
-    """Seconds since it last made a step, changed its activity or reported something."""
+    """The seconds since the process last made a step, changed its activity or reported something."""
     still_for: float | None = None
-    """Seconds for which its main thread has been at the same place; None if the process does not watch it."""
+    """The seconds for which the main thread has been at the same place; None if this is not watched."""
 
 
 class _Sent(Protocol):
@@ -90,13 +90,16 @@ def rank_report(sent: _Sent, *, has_step: bool, has_still_for: bool = False) -> 
 
 
 def seconds_of(value: Any) -> float:
-    """Return a number of seconds that a process has sent, or 0 if it is not allowed."""
+    """Return a number of seconds that a process has sent; 0 if the number is not allowed."""
     return value if math.isfinite(value) and 0 <= value <= _LONGEST_SECONDS else 0.0
 
 
 @dataclass(slots=True)
 class Signs:
-    """The signs of life of one process. Times are those of the watch's clock when its reports arrived."""
+    """The signs of life of one process.
+
+    Times are the times of the watch's clock at which the reports arrived.
+    """
 
     last: RankReport
     heard: float
@@ -108,7 +111,7 @@ class Signs:
     stacks: str = ""
     """The stacks of the process, sent after the service asked for them."""
     collectives: tuple[Collective, ...] = ()
-    """The last collective operations that it has begun, sent with the stacks."""
+    """The last collective operations that the process has begun, sent with the stacks."""
     slow_since: datetime | None = None
     slowness: float = 0.0
     """The time of the process's own work on its last step, divided by the median of all processes. 0:
@@ -120,13 +123,16 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The position of a process, seen from outside. Its texts are printable; a hostile job may forge them."""
+    """The position of a process, seen from outside.
+
+    The texts are printable, but a hostile job may forge them.
+    """
 
     standing: str
     """A part of a sentence that says what the process is doing, or why this is unknown."""
     stacks: str = ""
     is_stopped: bool = False
-    """Whether a signal or a debugger has stopped it."""
+    """Whether a signal or a debugger has stopped the process."""
 
 
 @dataclass(slots=True)
@@ -134,9 +140,9 @@ class Watched:
     """The known facts about the processes of one attempt."""
 
     size: int
-    """Number of training processes."""
+    """The number of training processes."""
     per_rank: int
-    """Number of training processes of each instance."""
+    """The number of training processes of each instance."""
     moved: float
     """When the attempt last reported progress or a metric, or when the watch began."""
     deadline: float | None = None
@@ -149,7 +155,10 @@ class Watched:
     lost: set[int] = field(default_factory=set)
     """The processes of lost ranks. The other processes continue without them."""
     machines: Sequence[str] = ()
-    """The machine of each rank; empty texts, or none at all, if they are unknown."""
+    """The machine of each rank.
+
+    A text is empty if the machine is unknown; there are no texts if all are unknown.
+    """
     restarts: dict[int, int] = field(default_factory=dict)
     """The number of restarts of each rank that was restarted."""
     anew: set[int] = field(default_factory=set)
@@ -166,7 +175,7 @@ class Watched:
     outside: Mapping[int, Outside] = field(default_factory=dict)
     """The positions of processes that do not answer, once they were inspected from outside."""
     still_since: float = math.inf
-    """When the processes were asked: the latest time at which any of them had moved."""
+    """The latest time at which a process had moved before the processes were asked for their stacks."""
     stalls_at: float = math.inf
     """The time at which the attempt counts as stalled if no process moves until then.
 
@@ -211,16 +220,16 @@ class Orders:
     """The answer to the report of a process."""
 
     pause: float
-    """Seconds until its next report."""
+    """The seconds until the next report of the process."""
     wants_stacks: bool = False
     reconnect: bool = False
-    """Whether it should look for the replica that watches."""
+    """Whether the process should connect again, to find the replica that watches."""
 
 
 class RankBoard:
     """The positions of the processes of all running attempts.
 
-    Only the leader watches. The board is empty after each restart, and learns from the next reports. Its
+    Only the leader watches. The board is empty after each restart, and is filled by the next reports. Its
     size is bounded by the number of processes of the running jobs.
     """
 
@@ -233,7 +242,7 @@ class RankBoard:
         self._leads = False
 
     def open(self) -> None:
-        """Begin to watch, without any knowledge."""
+        """Begin to watch, without any earlier observations."""
         self._watched.clear()
         self._leads = True
 
@@ -243,7 +252,7 @@ class RankBoard:
         self._leads = False
 
     def follow(self, job: Job, machines: Sequence[str] = ()) -> None:
-        """Watch the job's attempt, by the job's current deadline, with ranks on these machines."""
+        """Watch the job's attempt, with the job's current deadline. Its ranks run on these machines."""
         progress = job.spec.deadlines.progress
         watched = self._watched.get((job.id, job.attempt))
         if watched is None:

@@ -12,7 +12,7 @@ from job_tracker.domain.telemetry import Artifact, MetricPoint
 
 COUNTS = ("step", "total_steps", "epoch", "total_epochs")
 MOST_METRICS = 64
-"""Number of metrics in the progress."""
+"""The largest number of metrics in the progress."""
 MOST_PROBLEMS = 10
 _LONGEST_NAME, _LONGEST_URI = 128, 2048
 _LARGEST_COUNT = 10**15
@@ -44,10 +44,10 @@ class Report:
 
 
 class ReportReader:
-    """Collects the values of a report. Drops invalid ones, and keeps the reasons."""
+    """Collects the values of a report. Invalid values are dropped, and the reasons are kept."""
 
     def __init__(self, at: datetime) -> None:
-        """`at` is the time of values without their own."""
+        """`at` is the time of values that have no time of their own."""
         self._at = at
         self._counts: dict[str, int] = {}
         self._points: list[MetricPoint] = []
@@ -64,7 +64,10 @@ class ReportReader:
                 self._refuse(f"{name}: {value!r:.40} is not allowed; allowed: 0 to {_LARGEST_COUNT}")
 
     def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
-        """Add the value of a metric. NaN and infinity are allowed, also as the texts of _NONFINITE."""
+        """Add the value of a metric.
+
+        NaN and infinity are allowed, as numbers or as the texts of _NONFINITE.
+        """
         value = float(value) if isinstance(value, str) and value.lower() in _NONFINITE else value
         if not _is_name(name):
             self._refuse(f"metric {name!r:.40}: the name must have 1 to {_LONGEST_NAME} printable characters")
@@ -112,9 +115,9 @@ def advanced(
 ) -> Progress:
     """Return the progress after a report.
 
-    The report replaces only the values that it contains. `at` is the time when it arrived. Printed lines have
-    their own times, since a follower that catches up reads many at once. `forbids` says whether an attempt
-    fails if this metric is not finite.
+    The report replaces only the values that it contains. `at` is the time when the report arrived. Printed
+    lines have their own times, since a follower that catches up reads many lines at once. `forbids` returns
+    whether an attempt fails if a metric is not finite.
     """
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)

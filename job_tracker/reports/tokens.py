@@ -39,7 +39,7 @@ class ReportTokens:
         """Return the job and the attempt of a token.
 
         Raises NotAllowed if the token was not issued by this service, or if its key was removed. Raises
-        StoreUnavailable if its key is not known and the store does not answer.
+        StoreUnavailable if the token's key is not known yet and the store does not answer.
         """
         form = _FORM.fullmatch(token)
         if form is None:

@@ -261,8 +261,8 @@ def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
     each, apart = {INSTANCES: 1, **part.each}, part.where.apart
     for copy in range(part.count * times):
         name = f"new-{number}-{copy}"
-        # All added machines are near each other. They are apart if the job asks for instances that are
-        # apart.
+        # All added machines are assumed to be near each other. If the job asks for instances apart, the
+        # machines are assumed to be apart.
         places: dict[Place, str] = {
             place: name if place is apart or (apart is not None and apart in place.larger) else "new"
             for place in Place

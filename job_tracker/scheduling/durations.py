@@ -91,7 +91,7 @@ class RunTimes:
         return json.dumps(self._times[key], separators=(",", ":"))
 
     def restore(self, key: str, text: str) -> bool:
-        """Replace the run times of a key by those in a text. Return False and keep them if it is invalid."""
+        """Replace the run times of a key by the run times in a text. If the text is invalid, return False."""
         times = _parsed(text)
         if times is None:
             return False
@@ -106,8 +106,8 @@ class RunTimes:
         found = [key for key in kind.keys if len(self._times.get(key, ())) >= LEAST]
         if not found:
             return None
-        # The widest key has the most run times. It is used even with fewer than ENOUGH, since there is no
-        # wider key.
+        # The widest key has the most run times. This key is used even if it has fewer than ENOUGH, since
+        # there is no wider key.
         key = next((key for key in found if len(self._times[key]) >= ENOUGH), found[-1])
         self._times.move_to_end(key)
         if key not in self._quantiles:
@@ -130,7 +130,7 @@ def _quantiles(times: Sequence[float]) -> Expected:
 def _quantile(ordered: Sequence[float], share: float) -> float:
     """Return a value that the next run time does not exceed with this probability.
 
-    With too few run times, it is the longest.
+    If there are too few run times, return the longest.
     """
     return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
 

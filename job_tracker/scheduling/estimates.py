@@ -37,7 +37,7 @@ def estimates(
     promises: Mapping[int, Promise],
     job_ids: Iterable[int] | None = None,
 ) -> dict[int, Estimate]:
-    """Return the expected starts of waiting jobs; without `job_ids`, of all.
+    """Return the expected starts of waiting jobs; without `job_ids`, of all waiting jobs.
 
     No estimate is later than the promised start. All estimates together need one simulated run of the queue.
     """

@@ -102,7 +102,7 @@ def kind_of(spec: JobSpec) -> Kind:
 def run_times(job: Job) -> Iterator[float]:
     """Yield the seconds for which the attempts of a job held their machines.
 
-    Only attempts whose master has run count, and not those that were preempted or evicted.
+    Only attempts whose master has run count. Preempted or evicted attempts do not count.
     """
     admitted: Move | None = None
     has_run = False

@@ -45,15 +45,13 @@ class Situation:
     def estimate(self, job_id: int) -> Estimate | None:
         """Return when a job is expected to start.
 
-        None: it does not wait, or cannot start with the present capacity and queues.
+        None: the job does not wait, or cannot start with the present capacity and queues.
         """
         return self.estimates.get(job_id)
 
     @cached_property
     def estimates(self) -> dict[int, Estimate]:
-        """The expected starts of the waiting jobs, without the jobs that cannot start with the present
-        capacity and queues.
-        """
+        """The expected starts of the waiting jobs that can start with the present capacity and queues."""
         if self.plan.is_delegated:
             return {}
         found = estimates(self.snapshot, self.now, self.rule, self._promises)
@@ -161,8 +159,8 @@ def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
     """
     above = path_of(snapshot, gang.queue)
     nodes = {node.name for node in above}
-    # With bounded borrowing, the quota itself is the limit. With unbounded borrowing, the quota limits only
-    # because all machines are taken.
+    # If borrowing is bounded, the quota itself is the limit. If borrowing is unbounded, the quota is a limit
+    # only because all machines are in use.
     own = reason is Reason.MAX_RUNNING or (reason is Reason.QUOTA and any(map(_is_bounded, above)))
     for run in snapshot.running.values():
         if gang.flavors and run.allocation.flavor not in gang.flavors:

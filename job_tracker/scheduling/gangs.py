@@ -41,7 +41,7 @@ def parts_of(group: GroupSpec) -> tuple[Part, ...]:
 
 
 def where_of(instance: InstanceOptions) -> Where:
-    """Return on which machines an instance may run."""
+    """Return the machines on which an instance may run."""
     placement = instance.placement
     if placement is None and not instance.node_selector:
         return ANYWHERE
@@ -56,7 +56,7 @@ def where_of(instance: InstanceOptions) -> Where:
 def units(resource: str, quantity: str) -> int:
     """Return a quantity in the units of the model: thousandths of `cpu`, bytes, or whole devices.
 
-    A part of a unit counts as a whole one. Raises ValueError if it is not a quantity.
+    A part of a unit counts as a whole unit. Raises ValueError if the text is not a quantity.
     """
     number = amount(quantity)
     return ceil(number * _THOUSANDTHS if resource == CPU else number)

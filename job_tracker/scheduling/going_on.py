@@ -51,7 +51,7 @@ class Kept:
         length = max(0.0, _gone_by(stake, self._now) - gone_at) + self._length(run)
         slot = flavor.fits_at(parts, length, gone_at, resized(run, stake.goes_on).allocation.nodes)
         if slot is None:
-            return  # there is less capacity than at the decision
+            return  # there is less capacity than at the time of the decision
         flavor.take(parts, slot, length)
         if stake.goes_on > held:
             further = (replace(run.gang.parts[0], count=stake.goes_on - held),)
@@ -67,9 +67,7 @@ class Kept:
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
-        """Return the resources that a gang that is being stopped leaves to others, and the number of gangs
-        that leave.
-        """
+        """Return the resources that the gangs being stopped leave to others, and how many gangs these are."""
         trainers = self._snapshot.stakes[run.gang.job_id].goes_on
         if not trainers:
             return used_by(run), 1
@@ -97,8 +95,9 @@ class Kept:
         return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
 
     def fits_soon(self, gang: Gang, goes_on: GoingOn | None, flavor: FlavorCapacity) -> Slot | None:
-        """Return the slot of an interrupted gang in its new size, after all jobs that are being stopped have
-        ended. None: the gang need not wait for them, or does not fit even then.
+        """Return the slot of an interrupted gang in its new size, after the end of all jobs being stopped.
+
+        None: the gang need not wait for them, or does not fit even after their end.
         """
         if goes_on is None or not self._leave_at:
             return None

@@ -58,7 +58,7 @@ class Growth:
     ) -> tuple[int, Slot]:
         """Return the largest number of trainers that fits and is allowed.
 
-        `slot` has room for the smallest number.
+        `slot` has room for the smallest number of trainers.
         """
         low, high = between
         length = planned_length(gang.expected)

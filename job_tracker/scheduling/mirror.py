@@ -1,4 +1,7 @@
-"""A copy of the queue in a replica's memory, from which it answers questions. The leader does not need it."""
+"""A copy of the queue in a replica's memory, from which the replica answers questions.
+
+The leader needs no copy.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -84,7 +87,7 @@ class Seen:
 
 
 class Mirror:
-    """Copies the queue at the first question about it, and follows its changes while questions come.
+    """Copies the queue at the first question, and follows the queue's changes while questions come.
 
     One question is answered at a time, in a thread. So even many questions do not slow down the service.
     """
@@ -99,7 +102,7 @@ class Mirror:
     ) -> None:
         """`tree` returns the declared queues, and `pool` the present flavors.
 
-        Without `pool`, the flavors are the declared ones.
+        Without `pool`, the declared flavors are used.
         """
         self._store = store
         self._tree = tree
@@ -124,7 +127,7 @@ class Mirror:
     async def ask(self, question: Callable[[Seen], T]) -> T:
         """Call `question` in a thread with the present queue.
 
-        The function must keep no reference to the queue.
+        The called function must not keep a reference to the queue.
         """
         async with self._turn:
             seen = await self._look()

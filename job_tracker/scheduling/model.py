@@ -1,4 +1,4 @@
-"""The input and the decisions of the planner. Values only: no clock, and no input or output.
+"""The input and the decisions of the planner. This module has only values: no clock, and no input or output.
 
 Times are Unix seconds, durations are seconds. Resources are whole numbers by name: `instances` always counts;
 `cpu` is in thousandths, `memory` and `ephemeral-storage` in bytes, and others in units.
@@ -23,7 +23,7 @@ Resources: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine, and the part of it that all jobs of this service together may use."""
+    """A machine, and the resources on it that all jobs of this service together may use."""
 
     name: str
     capacity: Resources
@@ -31,25 +31,28 @@ class Node:
     """False: jobs on the machine continue to run, but no further jobs start on it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
-    """Its location: the name of each kind of place that is known."""
+    """The location of the machine: the name of its place of each kind, as far as known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
     """A kind of machine.
 
-    A resource that the capacity does not name is not limited. But if the capacity follows the machines, the
-    machines have none of such a resource.
+    If the capacity does not name a resource, the resource is not limited. But if the capacity follows the
+    machines, they have none of a resource that is not named.
     """
 
     name: str
     capacity: Resources
     nodes: tuple[Node, ...] = ()
-    """The machines, if they are known. Then each instance has to fit on one of them."""
+    """The machines, if they are known. If so, each instance has to fit on one of them."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all its machines have."""
     is_followed: bool = False
-    """Whether the capacity is that of the machines. It may change at any time, even to nothing."""
+    """Whether the capacity is the capacity of the machines.
+
+    Such a capacity may change at any time, even to nothing.
+    """
     is_known: bool = True
     """False: the flavor's machines have not been read yet.
 
@@ -67,7 +70,7 @@ class Limit:
     """The amount beyond its quota that the queue may borrow from unused quotas of its siblings. None: any
     amount."""
     lend: int | None = None
-    """The amount of its unused quota that others may use. None: all of it."""
+    """The amount of the queue's unused quota that other queues may use. None: all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,7 @@ class PreemptionRules:
     min_runtime: float = 0.0
     """The time in seconds for which the queue's attempts run before they may be stopped."""
     max_preemptions: int = 10
-    """The number of times that one of its jobs may be stopped."""
+    """The number of times that a job of the queue may be stopped."""
     protected: int | None = None
     """The queue's jobs with this priority or a higher one are never stopped.
 
@@ -102,7 +105,10 @@ class Queue:
     """Empty: below the root."""
     weight: float = 1.0
     limits: Mapping[str, Mapping[str, Limit]] = field(default_factory=dict)
-    """By flavor and resource. Without an entry, only the parents and the capacity limit the queue."""
+    """The limits by flavor and resource.
+
+    Without an entry, only the parents and the capacity limit the queue.
+    """
     max_running: int | None = None
     """The largest number of its jobs that run at once."""
     max_queued: int | None = None
@@ -115,7 +121,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """The machines on which instances may run, if machines are known. It can be hashed."""
+    """The machines on which instances may run, if machines are known. Values of this class can be hashed."""
 
     selector: tuple[tuple[str, str], ...] = ()
     """Labels that a machine must have."""
@@ -137,7 +143,7 @@ class Part:
     count: int
     each: Resources
     where: Where = ANYWHERE
-    """The placement. The placement of the first part holds for the whole gang."""
+    """The placement. The placement of a gang's first part applies to the whole gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,9 +152,9 @@ class Expected:
 
     median: float
     high: float
-    """Nine in ten such attempts end earlier."""
+    """The high estimate: nine in ten such attempts end earlier."""
     is_learned: bool = field(default=False, compare=False)
-    """Whether it rests on run times of earlier attempts."""
+    """Whether the estimate rests on run times of earlier attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +162,11 @@ class Gang:
     """The instances of a waiting job, which start all at once or not at all."""
 
     job_id: int
-    """The job's id, which defines its place among jobs of the same queue and priority, too: ids are in the
-    order of submissions."""
+    """The job's id.
+
+    It also defines the job's place among jobs of the same queue and priority, since ids are in the order of
+    submissions.
+    """
     queue: str = DEFAULT_QUEUE
     priority: int = 0
     """Within its queue, a job with a higher priority goes first."""
@@ -166,7 +175,7 @@ class Gang:
     least: int = 0
     """The smallest number of trainers with which an elastic gang starts. 0: all of them."""
     flavors: tuple[str, ...] = ()
-    """The flavors on which it may run, the preferred one first. Empty: all."""
+    """The flavors on which the gang may run, the preferred flavor first. Empty: all."""
     expected: Expected | None = None
     """None: unknown."""
 
@@ -186,8 +195,10 @@ class Stake:
 
     attempt: int
     saved_at: float
-    """The time of the attempt's last reported checkpoint. Before its first checkpoint: the time of its
-    admission."""
+    """The time of the attempt's last reported checkpoint.
+
+    Before the first checkpoint, this is the time of the attempt's admission.
+    """
     startup: float = 0.0
     """The seconds that the job usually takes from its admission until it trains."""
     preemptions: int = 0
@@ -201,7 +212,7 @@ class Stake:
     turn.
     """
     noticed_at: float = 0.0
-    """The time of the decision to stop it; 0: there is none."""
+    """The time of the decision to stop the job; 0: there is no such decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +284,7 @@ class Snapshot:
     After that time, the usage of a queue is what its running gangs hold.
     """
     promises: Mapping[int, Promise] = field(default_factory=dict)
-    """By job."""
+    """The promises by job."""
     stakes: Mapping[int, Stake] = field(default_factory=dict)
     """The stakes by running job. A job without a stake is never preempted."""
     claims: Sequence[int] = ()
@@ -302,13 +313,13 @@ class Reason(StrEnum):
     QUOTA = "quota"
     """The job's queue, or a parent of the queue, has used up its quota and cannot borrow more now."""
     LENT = "lent"
-    """Other queues have borrowed its queue's quota."""
+    """Other queues have borrowed the quota of the job's queue."""
     KEPT = "kept"
     """The free capacity is guaranteed to other queues, which do not lend it."""
     MAX_RUNNING = "max_running"
-    """Its queue runs as many jobs as it may."""
+    """The job's queue runs as many jobs as it may."""
     ORDER = "order"
-    """Jobs before it in its queue wait, too."""
+    """Jobs before this one in its queue wait, too."""
     SHARE = "share"
     """Queues that have used less in proportion to their weight go first."""
     RESERVED = "reserved"
@@ -318,15 +329,15 @@ class Reason(StrEnum):
     waiting job.
     """
     UNKNOWN_CAPACITY = "unknown_capacity"
-    """The machines on which it may run have not been read yet."""
+    """The machines on which the job may run have not been read yet."""
     LOST_CAPACITY = "lost_capacity"
     """The capacity has become smaller since the job was accepted, and is no longer enough for the job."""
     ROOM = "room"
     """The machine of the service has no room for the next launch."""
     PREEMPTING = "preempting"
-    """Other jobs are being stopped for it."""
+    """Other jobs are being stopped for this job."""
     DELEGATED = "delegated"
-    """The cluster's own queue decides when it starts."""
+    """The cluster's own queue decides when the job starts."""
     PENDING = "pending"
     """The job was submitted a moment ago, and the next pass decides about it."""
 
@@ -369,7 +380,7 @@ class Reserve:
     job_id: int
     promise: Promise
     reasons: tuple[Reason, ...]
-    """The binding one first."""
+    """The reasons, the binding one first."""
     moved_because: str = ""
     """The reason why the promised start is later than before, in one sentence. Empty: the start is not
     later."""
@@ -382,7 +393,7 @@ class Plan:
     admitted: tuple[Admit, ...] = ()
     refused: tuple[Refuse, ...] = ()
     reserved: tuple[Reserve, ...] = ()
-    """In the order in which they are to start."""
+    """The reservations, in the order in which the jobs are to start."""
     preempted: tuple[Preempt, ...] = ()
     """The jobs that are stopped for others, or to continue in another size."""
     next_at: float | None = None

@@ -42,7 +42,7 @@ _USAGE = TypeAdapter(Usage)
 
 
 class NoteKeeper:
-    """Collects the notes of the last pass, and writes those that have changed.
+    """Collects the notes of the last pass, and writes the notes that have changed.
 
     Usage and learned waits change all the time, so they are written less often.
     """
@@ -63,7 +63,7 @@ class NoteKeeper:
         self._histories = (self._queues, self._projects)
 
     async def restore(self, board: Board) -> None:
-        """Give the board the usage, the promises and the waits of the notes, before it reads any job."""
+        """Set the board's usage, promises and waits from the notes, before the board reads any job."""
         for history in self._histories:
             history.restore(await self._store.scheduling_notes(history.kind), self._clock())
         if (text := await self._store.scheduling_note(WAITS, _ALL)) is not None:
@@ -82,13 +82,13 @@ class NoteKeeper:
         self._written = self._decided = written
 
     def decided(self, plan: Plan, board: Board) -> None:
-        """Keep the reservations of a plan, in the place of earlier ones."""
+        """Keep the reservations of a plan, which replace earlier reservations."""
         board.promises.clear()
         board.promises.update({each.job_id: each.promise for each in plan.reserved})
         self._decided = {each.job_id: each for each in plan.reserved}
 
     def has_changed(self) -> bool:
-        """Return whether reservations differ from those that were written."""
+        """Return whether reservations differ from the written reservations."""
         return self._decided != self._written
 
     async def write(self, board: Board, *, with_usage: bool) -> None:

@@ -27,7 +27,7 @@ class Order:
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:
         """Start before the first gang.
 
-        `tree` has the use of the queues; without a tree, nothing is guaranteed.
+        `tree` has the use of the queues. Without a tree, no quota is guaranteed.
         """
         self._snapshot = snapshot
         self._shares = shares
@@ -39,7 +39,7 @@ class Order:
         self._heaps: dict[str, list[_Entry]] = {"": []}
         """The queues and parents below each parent."""
         self._begun: dict[str, tuple[Gang | None, Iterator[Gang]]] = {}
-        """The next gang and the ones after it, by queue, once their order was worked out."""
+        """The next gang and the gangs after it, by queue, once their order was computed."""
         self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
@@ -160,4 +160,4 @@ class Order:
             if promise is None:
                 yield gang
             elif promise.at == math.inf:
-                return  # It was considered when the lower ones in its queue got their promises.
+                return  # It was considered when the gangs of lower priorities got their promises.

@@ -1,4 +1,4 @@
-"""Puts the instances of a gang on machines: as few and as near to each other as possible."""
+"""Puts the instances of a gang on machines. It uses few machines, as near to each other as possible."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -100,7 +100,7 @@ def _groups(
     if near is Place.MACHINE:
         among = (name for name, count in fits[0].items() if count >= demands[0].count) if fits else rooms
         ordered = [(rooms[name].free, name) for name in among]
-        heapify(ordered)  # the first one is usually enough
+        heapify(ordered)  # usually only the first one is needed
         while ordered:
             yield (heappop(ordered)[1],)
         return

@@ -113,7 +113,7 @@ class Pass:
     def _keep_counts(self) -> None:
         """Keep the counts of overtaken jobs that this pass did not consider.
 
-        Without them, the limit of overtaking would never be reached.
+        Without these counts, the limit of overtaking would never be reached.
         """
         seen = {each.job_id for each in self._reserved} | {each.job_id for each in self._admitted}
         for job_id, old in sorted(self._snapshot.promises.items()):
@@ -222,8 +222,8 @@ class Pass:
         if not self._may_reserve():
             self._failed.add((gang.queue, shape))
             if gang.queue not in self._kept_for:
-                # No reservation protects its first job from being overtaken, so other jobs of the queue may
-                # not start.
+                # No reservation protects the queue's first job from being overtaken, so other jobs of the
+                # queue may not start.
                 self._order.close(gang.queue)
             return
         if best.at < math.inf:
@@ -233,7 +233,7 @@ class Pass:
             self._hold(gang, reason, scopes)
 
     def _admit(self, gang: Gang, name: str, slot: Slot, goes_on: GoingOn | None) -> None:
-        """Start a gang, with more trainers than the fewest if that delays no promise."""
+        """Start a gang. It gets more than the smallest number of trainers if this delays no promise."""
         trainers, slot = self._growth.most(gang, name, slot, goes_on, partial(self._promised_on, name))
         parts = with_trainers(gang.parts, trainers)
         self._flavors[name].take(parts, slot, planned_length(gang.expected))
@@ -263,18 +263,18 @@ class Pass:
         self._overtaking.count(without_promise(self._ahead(gang, name, least)))
         old = self._snapshot.promises.get(gang.job_id)
         if reason is Reason.ROOM and old is not None and old.at < slot.at:
-            slot = Slot(old.at)  # the gang could start, so its promise is kept and not put off with each pass
+            slot = Slot(old.at)  # the gang could start, so its promise stays and is not put off again
         promise = self._wait(gang, slot, name, tuple(reasons))
         if promise.is_put_off:
-            # This gang may be put off again and again. So the number of jobs of its queue that may overtake
-            # it is limited.
+            # The start of this gang may be put off again and again. So the number of jobs of its queue that
+            # may overtake it is limited.
             self._overtaking.add(gang.job_id, promise, [(gang.queue, name)])
         self._count(gang.queue, name, least)
 
     def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
         """Record that a gang waits without a promised start.
 
-        `scopes` are the nodes of the tree that forbid its start now, by flavor.
+        `scopes` are the nodes of the tree that forbid the gang's start now, by flavor.
         """
         names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
         if not all(self._flavors[name].flavor.is_known for name in names):
@@ -307,7 +307,7 @@ class Pass:
     ) -> Reason:
         """Return why no flavor has enough resources that a queue may use.
 
-        At the root of the tree there is no quota.
+        There is no quota at the root of the tree.
         """
         if any(scopes[name] for name in names):
             return Reason.QUOTA

@@ -1,4 +1,4 @@
-"""Chooses the running jobs that are stopped for waiting ones: the jobs that lose least.
+"""Chooses the running jobs that are stopped for waiting jobs: the jobs that lose least.
 
 All functions are pure.
 """
@@ -52,8 +52,11 @@ ORDERS: Final = tuple(
     for own_first in (False, True)
     for by_instance in (False, True)
 )
-"""The orders in which victims are searched. Each finds enough victims, and the result with the least total
-loss is used, since a greedy choice may be far from the best."""
+"""The orders in which victims are searched.
+
+A search is made in each order, and the result with the least total loss is used, since a single greedy search
+may be far from the best.
+"""
 
 
 def preemptions(
@@ -257,7 +260,7 @@ def _candidates(
 
 
 def _shared(needs: Resources, run: Running) -> Resources:
-    """Return the needs for those resources that a running job holds."""
+    """Return the needs, restricted to the resources that a running job holds."""
     held = used_by(run)
     return {name: amount for name, amount in needs.items() if held.get(name)}
 

@@ -118,7 +118,7 @@ class PreemptionView:
         saved = job.progress.saved if job.progress is not None else None
         saved_at = saved.at.timestamp() if saved is not None else admitted
         noticed_at = job.ending.decided_at.timestamp() if job.ending is not None else 0.0
-        # Times that were stored before the clock was set are moved. Later times are not.
+        # Times that were stored before the clock was set are moved. Later times stay.
         known = self._times.get(job.id, {})
         times = {at: known.get(at, at) for at in (admitted, saved_at, noticed_at) if at}
         self._times[job.id] = times

@@ -66,7 +66,7 @@ class Profile:
         return start
 
     def fits_at(self, need: Vector, length: float, at: float) -> bool:
-        """Return whether the need is free for the length from exactly this time."""
+        """Return whether the need is free from exactly this time, for the length."""
         for column, amount in enumerate(need):
             # The presently free amounts can be checked quickly, and mostly give the answer.
             if at <= self._now and amount > self._free[column] - self._taken[column][0]:
@@ -90,7 +90,7 @@ class Profile:
     def take(self, need: Vector, start: float, end: float) -> None:
         """Subtract the need from the free amounts between two times.
 
-        A negative need is given back from now on, without an end.
+        A negative need is given back from now on, for ever.
         """
         if start <= self._now:
             if min(need, default=0) < 0:
@@ -121,7 +121,8 @@ class Profile:
                     self._first[column, amount] = start
                     is_first = False
                 last = bisect_left(steps, start + length, step + 1)
-                # This check is quick and mostly true. Then there is enough in all further steps, too.
+                # This check is quick and mostly true. If it is true, there is enough in all further steps,
+                # too.
                 if max(taken[step:last]) <= taken[step]:
                     return start
                 step += 1

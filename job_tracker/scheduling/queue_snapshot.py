@@ -28,7 +28,7 @@ from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.tree import Tree
 
 MOST_JOBS: Final = 10_000
-"""The largest number of jobs in a snapshot: running jobs, and the first waiting ones."""
+"""The largest number of jobs in a snapshot: running jobs, and the first waiting jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class SeenJob:
     """Likewise."""
     submitted_at: datetime
     admitted_at: datetime | None = None
-    """None: it waits."""
+    """None: the job waits."""
     allocation: Allocation | None = None
     promise: Promise | None = None
     stake: Stake | None = None
-    """The loss of the job if it were stopped. None: the job waits."""
+    """The facts about the loss if the job is stopped. None: the job waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

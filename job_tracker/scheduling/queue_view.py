@@ -22,7 +22,7 @@ from job_tracker.scheduling.use_history import Point
 from job_tracker.scheduling.work import size
 
 MOST_QUEUES: Final = 1000
-"""The number of queues in an answer."""
+"""The largest number of queues in an answer."""
 
 Place: TypeAlias = tuple[str, int, int]
 """The position of a job in the list: its queue, its negated priority, and its id."""
@@ -40,7 +40,7 @@ class WaitingJob:
     reason: Reason
     estimate: Estimate | None
     stopping: Sequence[int] = ()
-    """The jobs that are being stopped for it, and that the caller may see."""
+    """The jobs that are being stopped for this job, and that the caller may see."""
 
     @property
     def key(self) -> Place:
@@ -63,7 +63,7 @@ class UsedResource:
     capacity: str
     """The capacity of the flavor."""
     nominal: str | None
-    """Its quota; None: it has none."""
+    """The queue's quota; None: it has none."""
     share: float
     """The used part of the capacity."""
 
@@ -244,8 +244,8 @@ def _recent_shares(seen: Seen) -> Mapping[str, float]:
     shares = Shares(
         snapshot.flavors, snapshot.queues, snapshot.usage, seen.situation.now, seen.options.half_life
     )
-    # Shares are divided by weights. So a queue of weight 3 may use three times as much as a queue of weight
-    # 1 for the same share.
+    # Shares are divided by weights. So for the same share, a queue of weight 3 may use three times as much as
+    # a queue of weight 1.
     own = {name: shares.of(name) * queue.weight for name, queue in snapshot.queues.items()}
     beside: dict[str, float] = {}
     for name, queue in snapshot.queues.items():

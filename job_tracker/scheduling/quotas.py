@@ -21,9 +21,7 @@ class QuotaRules:
     """
 
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-        """Work out the amounts that each node has together with its children, and the amounts that it does
-        not lend.
-        """
+        """Compute the amounts that each node has together with its children, and what it does not lend."""
         self.queues = queues
         self.capacities = _capacities(flavors)
         self.kinds: dict[str, list[str]] = {}
@@ -75,7 +73,7 @@ class QuotaRules:
         return queue.parent if queue is not None and queue.parent in self.queues else ""
 
     def limit(self, name: str, kind: Kind) -> Limit:
-        """Return the limit that the queue or cohort itself declares."""
+        """Return the limit that the queue or cohort declares for itself."""
         return self._declared(name, kind) or _NO_LIMIT
 
     def _declared(self, name: str, kind: Kind) -> Limit | None:
@@ -113,7 +111,7 @@ def quota_rules(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> Quota
     The last rules are cached, since most passes have the same tree as the pass before. The queues are never
     changed in place: a change is a new object.
     """
-    global _last  # a tuple, since plans are made in several threads
+    global _last  # a tuple, so that threads that plan at the same time read a consistent value
     capacities = _capacities(flavors)
     for rules in _last:
         if rules.queues is queues and rules.capacities == capacities:

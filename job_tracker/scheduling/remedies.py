@@ -91,7 +91,7 @@ def remedy(
 
     `plan` is the plan for the same snapshot. `priorities` are the classes that a job may ask for. None: any
     number. At most about 36 plans are made. After the time `until` of the monotonic clock, only the last
-    remedy is tried, which changes most.
+    remedy is tried, which is the largest change.
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
@@ -239,8 +239,8 @@ def _higher(
     else:
         named = {number: name for name, number in priorities.items() if number > gang.priority}
     allowed = [number for number in sorted(named) if all(number <= bound for bound in bounds)]
-    # The lowest priority that goes before all other jobs of the queue. If it is not allowed: the highest
-    # allowed priority.
+    # The lowest priority that goes before all other jobs of the queue. If this priority is not allowed, it is
+    # the highest allowed one.
     for number in [each for each in allowed if each >= wanted][:1] or allowed[-1:]:
         yield number, named[number]
 

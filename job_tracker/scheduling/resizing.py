@@ -1,6 +1,6 @@
 """Chooses the running elastic gangs that continue in another size, by a stop and a next attempt.
 
-A gang becomes smaller if a waiting job can then start. A gang becomes larger if more capacity is free than
+A gang becomes smaller if this lets a waiting job start. A gang becomes larger if more capacity is free than
 waiting jobs need. Each change has to pay: until the expected end of the gang, the change must gain more
 instance-seconds than the stop loses. No change delays a start that was promised to another job. All functions
 are pure.
@@ -34,7 +34,7 @@ from job_tracker.scheduling.victims import Search, Victim, cost
 _MOST: Final = 16
 """The largest number of gangs that become larger in one pass."""
 _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
-"""Reasons to wait that more machines do not remove."""
+"""Reasons why jobs wait even if there are more machines."""
 
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
@@ -95,8 +95,9 @@ class _Resizing:
         return tuple(self._larger([run for run in due if not closed & self._path(run.gang.job_id)]))
 
     def _smaller(self, waiting: Sequence[Reserve], due: Sequence[Running]) -> tuple[Preempt, ...]:
-        """Return the gangs that become smaller for one waiting job: the first one of a queue for which the
-        change pays.
+        """Return the gangs that become smaller for one waiting job.
+
+        It is the first job of a queue for which the change pays.
         """
         seen: set[str] = set()
         for reserve in sorted(waiting, key=self._place):
@@ -219,16 +220,12 @@ class _Resizing:
         return low, slot
 
     def _pays_to_grow(self, run: Running, trainers: int) -> bool:
-        """Return whether the gang would end earlier in a larger size, although it repeats some work and
-        starts up again.
-        """
+        """Return whether the gang would end earlier if larger, despite repeated work and another startup."""
         more = trainers - trainers_of(run)
         return more * remaining(run, self._now) > self._loss(run, trainers)
 
     def _loss(self, run: Running, trainers: int) -> float:
-        """Return the loss by a change of the gang's size: repeated work in the old size, and the startup in
-        the new size.
-        """
+        """Return the loss by a change of size: repeated work in the old size, and startup in the new one."""
         stake = self._stake(run)
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 

@@ -1,6 +1,6 @@
 """Finds the queue whose turn it is: the queue with the least decayed usage per weight.
 
-Usage counts by the resource of which the queue has the largest (dominant) share.
+The usage of a queue is measured by the resource of which it has the largest (dominant) share.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Counts the use of capacity after all stopped jobs are gone, and finds whether a waiting gang then fits."""
+"""Computes the used capacity after all stopped jobs are gone, and whether a waiting gang then fits."""
 
 from collections.abc import Collection, Iterable
 
@@ -92,7 +92,7 @@ class Standing:
         return False
 
     def count(self, run: Running, sign: int = 1) -> None:
-        """Count a running gang. Sign -1 takes it back."""
+        """Count a running gang. With sign -1, stop counting it."""
         flavor = run.allocation.flavor
         self._tree.use(run.gang.queue, flavor, total(held_parts(run.gang, run.allocation)), sign)
         for node in self._rules.path(run.gang.queue):

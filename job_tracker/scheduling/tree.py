@@ -174,8 +174,8 @@ def tree_of(
     kept = dict(recipes)
     check(pool, kept)
     later = {name: recipe for name, recipe in (also or {}).items() if name not in kept}
-    # First, all of them are added together, which mostly succeeds. If this fails, they are added one by
-    # one, parents first.
+    # First, all queues of `also` are added together, which mostly succeeds. If this fails, they are added one
+    # by one, parents first.
     try:
         check(pool, {**kept, **later})
         kept |= later
@@ -240,7 +240,7 @@ def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
                 "of others; set it there"
             )
     for flavor in pool.flavors:
-        # The capacity of machines may change at any time, so it does not bound guarantees.
+        # The capacity of followed machines may change at any time, so it does not bound guarantees.
         capacities = _guaranteed(recipes, flavor.name) if flavor.is_followed else flavor.capacity
         for resource, capacity in capacities.items():
             _check_sums(children, recipes, flavor.name, resource, capacity)

@@ -1,4 +1,4 @@
-"""The use of queues and projects, and their waiting jobs, over the last week, for the web pages and commands.
+"""The use of queues and projects, and their waiting jobs, over the last week, for web pages and commands.
 
 Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]. It has one
 item for each slot of five minutes in which capacity was held or jobs waited. Shares are in thousandths. The
@@ -42,14 +42,14 @@ class Point:
     """The largest use by a queue or a project within a slot, and the largest number of its waiting jobs."""
 
     at: float
-    """When the slot begins, in Unix seconds."""
+    """The time at which the slot begins, in Unix seconds."""
     held: float
-    """The largest part of the capacity of any resource; 0 to 1."""
+    """The used part of the capacity, of the resource with the largest such part; 0 to 1."""
     quota: float | None
     """The guaranteed part of the capacity. None: there is no quota."""
     waiting: int
     seconds: float = float(SLOT_SECONDS)
-    """The length of the slot."""
+    """The length of the slot, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

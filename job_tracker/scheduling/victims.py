@@ -1,4 +1,4 @@
-"""Running gangs that may be stopped or made smaller, and the search for enough of them."""
+"""Running gangs that may be stopped or made smaller, and the search for enough of these victims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Victim:
 
     @property
     def instances(self) -> int:
-        """Return how many instances it holds."""
+        """Return how many instances the job holds."""
         return instances_of(self.run)
 
     def shrunk(self, trainers: int) -> Running:
@@ -87,7 +87,7 @@ class Search:
         return is_enough
 
     def run(self, victims: Sequence[Victim], *, whole: bool = True) -> list[tuple[Victim, int]] | None:
-        """Return enough victims, or None.
+        """Return enough victims; None if there are not enough.
 
         The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, gangs are only
         made smaller.

@@ -20,7 +20,7 @@ class WaitingGangs:
             self.add(gang)
 
     def add(self, gang: Gang) -> None:
-        """Add a gang, or replace the one with its id."""
+        """Add a gang, or replace the gang with the same id."""
         self.remove(gang.job_id)
         key = parts_key(gang.parts)
         parts = self._parts.setdefault(key, gang.parts)

@@ -55,7 +55,7 @@ class Explanation:
     job: Job
     position: int = 0
     reasons: tuple[Reason, ...] = ()
-    """The binding one first."""
+    """The reasons, the binding one first."""
     gate_note: str = ""
     """The message of the cluster's own queue about the group, if it waits there."""
     promise: Promise | None = None
@@ -71,15 +71,16 @@ class Explanation:
     """The jobs that hold resources which this job needs, and that the caller may see, the largest first."""
     other_holders: int = 0
     other_instances: int = 0
-    """The number of instances of further jobs that hold such resources, and that the caller may not see or
-    that are not listed."""
+    """The number of instances of jobs that hold such resources but are not in `holders`: the caller may not
+    see them, or the list is full.
+    """
     stopping: Sequence[Holder] = ()
     """The jobs that are being stopped for this job, and that the caller may see."""
     other_stopping: int = 0
 
 
 async def explain(mirror: Mirror, caller: Caller, job: Job, position: int) -> Explanation:
-    """Return why the job waits. `position` is its place in its queue."""
+    """Return why the job waits. `position` is the job's place in its queue."""
     if job.is_gated:
         return Explanation(job=job, reasons=(Reason.DELEGATED,), gate_note=job.gate_note)
     if job.state is not JobState.QUEUED:

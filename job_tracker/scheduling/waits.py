@@ -39,7 +39,7 @@ class Wait:
 
     median: float
     high: float
-    """Nine in ten such jobs start earlier."""
+    """The high estimate: nine in ten such jobs start earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class _Followed:
     begin: float
     ahead: float
     high: float
-    """The P90 of the job's wait, as estimated at its beginning."""
+    """The P90 of the job's wait, as estimated when the job began to wait."""
     is_judged: bool = False
     """Whether this job has already corrected the P90."""
 

@@ -47,7 +47,7 @@ def size(gang: Gang) -> int:
 
 
 def work(gang: Gang) -> float:
-    """Return the expected work of a gang, in instances times seconds."""
+    """Return the expected work of a gang, in instance-seconds."""
     return size(gang) * (gang.expected or ASSUMED).median
 
 
@@ -62,7 +62,7 @@ def left(running: Running, now: float) -> float:
 
 
 class WaitingWork:
-    """The work of the waiting gangs by priority, kept up to date by single changes.
+    """The work of the waiting gangs by priority, which each change updates.
 
     So the cost of finding the work ahead of new jobs does not grow with the length of the queue.
     """

@@ -16,8 +16,8 @@ class AccessStore(Protocol):
     """Stores tokens and projects.
 
     Every change takes an audit event, which is stored in the same transaction if something changes. The cost
-    of finding a token does not grow with their number. All projects are read at once, since services keep
-    them in memory.
+    of finding a token does not grow with the number of tokens. All projects are read at once, since services
+    keep them in memory.
     """
 
     async def access_version(self) -> int:
@@ -45,7 +45,7 @@ class AccessStore(Protocol):
         ...
 
     async def list_tokens(self, project: str | None, *, limit: int, after: str = "") -> Sequence[Token]:
-        """Return at most `limit` tokens with ids above `after`, by id: those of a project, or all."""
+        """Return at most `limit` tokens with ids above `after`, by id: of a project, or of all projects."""
         ...
 
     async def revoke_token(
@@ -70,7 +70,7 @@ class AccessStore(Protocol):
         ...
 
     async def delete_project(self, name: str, at: datetime, *, event: AuditEvent | None = None) -> int | None:
-        """Delete a project and what it declares, and revoke its tokens, unless it has unfinished jobs.
+        """Delete a project and its declarations, and revoke its tokens, unless it has unfinished jobs.
 
         Return the number of unfinished jobs; if it is not 0, nothing was changed. Return None if the project
         is not stored.

@@ -23,7 +23,7 @@ class AuditFilter:
     since: datetime | None = None
     """The earliest time of matching events, by their ids; see AuditEvent.id."""
     until: datetime | None = None
-    """The time before which matching events are."""
+    """The time before which matching events happened."""
 
 
 class AuditStore(Protocol):

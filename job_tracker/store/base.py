@@ -21,7 +21,10 @@ class StoreIdentity(Protocol):
     """Identifies a store."""
 
     async def store_id(self) -> str:
-        """Return the store's id: 8 lower-case hex digits. It is created with the store and never changes."""
+        """Return the store's id: 8 lower-case hex digits.
+
+        The id is created with the store and never changes.
+        """
         ...
 
 

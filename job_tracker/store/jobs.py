@@ -47,7 +47,9 @@ class JobFilter:
 
 
 CLOCK_SLACK = timedelta(hours=1)
-"""The ids of jobs are in the order of their submissions, so a search by time is a search by id.
+"""The largest disorder of submission times.
+
+The ids of jobs are in the order of their submissions, so a search by time is a search by id.
 
 Times are in the order of ids as long as clocks agree. A list by time finds jobs whose times are out of order
 by at most this much; it may miss other jobs. Without this bound, a list by time would have to read the times
@@ -120,7 +122,10 @@ class JobStore(JobReader, Protocol):
         ...
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
-        """Return the job that was submitted with this key, if any. Raises RequestKeyConflict."""
+        """Return the job that was submitted with this key; None if there is none.
+
+        Raises RequestKeyConflict.
+        """
         ...
 
     async def update(
@@ -135,8 +140,8 @@ class JobStore(JobReader, Protocol):
 
         Raises StaleJob if it is at another version, JobNotFound, and IllegalMove for a move that is not in
         TRANSITIONS. The stored progress stays, unless it belongs to an earlier attempt. `by` is the writer's
-        own subscription to changes: a successful write is not announced there. `event` is stored in the same
-        transaction.
+        own subscription to changes: a successful write is not announced to this subscription. `event` is
+        stored in the same transaction.
         """
         ...
 
@@ -162,8 +167,8 @@ class JobStore(JobReader, Protocol):
     ) -> None:
         """Delete ended jobs, and record their remains outside the store.
 
-        Other jobs and unknown ids are ignored. At most 100 jobs may have an `event`. It is stored if at least
-        one of them was deleted.
+        Other jobs and unknown ids are ignored. At most 100 jobs may have an `event`. The event is stored if
+        at least one of these jobs was deleted.
         """
         ...
 

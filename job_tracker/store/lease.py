@@ -28,7 +28,7 @@ class LeaseStore(Protocol):
         ...
 
     async def resign(self, term: Term) -> None:
-        """Free the lease at once, and announce that. Does nothing if a later term has been won."""
+        """Free the lease at once, and announce this. Does nothing if a later term has been won."""
         ...
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:

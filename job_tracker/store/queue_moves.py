@@ -18,7 +18,7 @@ _PARTS = 20
 class QueueMoves:
     """Wakes the watchers behind the first job that has left the queue or returned to it.
 
-    It does so at most once a second, and spreads the watchers over that second.
+    The watchers are woken at most once a second, spread over that second.
     """
 
     def __init__(self, store: JobReader) -> None:
@@ -26,7 +26,7 @@ class QueueMoves:
         self._watched: dict[Changes, int] = {}
         self._following = ExitStack()
         self._live: set[int] = set()
-        """Live jobs. They have left the queue already, so their changes do not move it."""
+        """The live jobs. They have already left the queue, so their changes do not move the queue."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
         """Put the queued job into the watcher's `changes` whenever the queue has moved, until `leave`.

@@ -19,13 +19,13 @@ class ReportKeyStore(Protocol):
         ...
 
     async def report_keys(self) -> Sequence[ReportKey]:
-        """Return all keys, by id. The last one is the current one."""
+        """Return all keys, by id. The last key is the current key."""
         ...
 
     async def rotate_report_key(
         self, secret: bytes, at: datetime, by: str, *, event: AuditEvent | None = None
     ) -> ReportKey | None:
-        """Make the next key, which is the current one from now on, and return it.
+        """Make a new key, which is the current key from now on, and return it.
 
         The previous key is kept for the attempts that are live now. Return None, and change nothing, if
         MOST_KEYS keys are in use. The new key is the target of the event.

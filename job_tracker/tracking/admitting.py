@@ -38,7 +38,10 @@ def _ignore(job_id: int) -> None:
 
 
 Planner = Callable[[Snapshot, float], Plan]
-"""Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
+"""Makes the plan for a snapshot at a time (Unix time).
+
+The function is pure: the same arguments give the same plan.
+"""
 
 
 class _Store(JobStore, QueueView, Protocol):
@@ -49,7 +52,7 @@ class Admitting:
     """Keeps the board, and admits jobs in passes. Many changes lead to one pass.
 
     If a launch finds no room on this machine, no job is admitted until that launch finds room or its job
-    ends. After the end of its job, jobs are admitted one at a time, as a test, until a launch finds room.
+    ends. If its job ends, jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -100,8 +103,10 @@ class Admitting:
         """Jobs that are to be read again before the next pass."""
         self._reading: set[int] = set()
         self._fresh: dict[int, Job] = {}
-        """Some of the jobs that were read for this pass. If a job has changed since then, writing it
-        fails."""
+        """Some of the jobs that were read for this pass.
+
+        If such a job has changed since, the write of its next version fails.
+        """
         self._without_room: set[int] = set()
         """Jobs whose launch waits for room on this machine."""
         self._has_room = True
@@ -157,7 +162,7 @@ class Admitting:
                 observe(job, reason.value, SENTENCES[reason])
 
     async def verify(self) -> None:
-        """Read the whole queue again soon if the board differs from it.
+        """Read the whole queue again soon if the board differs from the stored queue.
 
         Only a missed change causes a lasting difference. A difference that is gone at the next check was a
         change that had not arrived yet.
@@ -297,7 +302,7 @@ class Admitting:
         failed: dict[int, BaseException] = {}
         for start in range(0, len(wanted), _MOVED_AT_ONCE):
             some = wanted[start : start + _MOVED_AT_ONCE]
-            # Write them concurrently, so that they share commits.
+            # The moves are written concurrently, so that they share commits.
             moves = (
                 self._move(job_id, allocations.get(job_id), diagnoses.get(job_id), now) for job_id in some
             )
@@ -311,7 +316,7 @@ class Admitting:
         return bool(failed)
 
     async def _preempt(self, plan: Plan) -> bool:
-        """Record that attempts are to be stopped, before they are stopped.
+        """Record that attempts are to be stopped. They are stopped only afterwards.
 
         Return whether one of the decisions was stale.
         """
@@ -329,7 +334,7 @@ class Admitting:
         if errors := [error for error in failed if not _is_stale(error)]:
             raise errors[0]
         if len(failed) < len(plan.preempted):
-            self._wake()  # the next plan says that others are being stopped for it
+            self._wake()  # the next plan shows that others are being stopped for this job
         return bool(failed)
 
     async def _stop_for(self, decision: Preempt, now: datetime) -> None:

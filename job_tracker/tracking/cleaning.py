@@ -35,7 +35,7 @@ class Cleaner:
         keep_finished: timedelta,
         keep_events: timedelta,
     ) -> None:
-        """`keep_finished` bounds the age of ended jobs, and `keep_events` that of audit events."""
+        """`keep_finished` bounds the age of ended jobs, and `keep_events` the age of audit events."""
         self._store = store
         self._backend = backend
         self._logs = logs

@@ -36,7 +36,7 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 
 
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
-    """Return the processes that are behind, or in another operation than the processes that wait.
+    """Return the processes that are behind, or that are in another operation than most processes.
 
     The result has, for each of them, the operation in which the others wait.
     """

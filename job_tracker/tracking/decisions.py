@@ -62,8 +62,8 @@ def next_step(
     was complete is never launched again, since its missing ranks may have run.
 
     `finish_grace` is the time that workers may run after their master has succeeded. `stall` is the reason
-    why the attempt no longer makes progress, if one was found. `restarts_ranks` says whether a worker of an
-    elastic group may be restarted alone.
+    why the attempt no longer makes progress; None if it has not stalled. `restarts_ranks` says whether a
+    worker of an elastic group may be restarted alone.
     """
     if seen is not None:
         seen = seen.without_lost(job.spec.group.max_lost, job.ranks, is_over=job.ending is not None)
@@ -136,7 +136,8 @@ def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
     """Return the next version of an interrupted job if its attempt has ended by itself; None otherwise.
 
     A success counts, even if the program completed all its steps during the notice. A failure after the
-    notice does not count: it is a consequence of the notice if a rank lost its peers or a save failed.
+    notice does not count, since it may be a consequence of the notice: a rank may have lost its peers, or a
+    save may have failed.
     """
     if job.ending is None or job.ending.state is not JobState.QUEUED:
         return None
@@ -197,7 +198,7 @@ def divergence(job: Job) -> Diagnosis | None:
 
 
 def number(value: float) -> str:
-    """Return a number that is not finite as text: NaN, infinity or -infinity."""
+    """Return the text for a number that is not finite: NaN, infinity or -infinity."""
     return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
 
 
@@ -215,7 +216,7 @@ def _may_restart(job: Job) -> bool:
 
 
 def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
-    """Return the time to wait before a crash counts as the root cause; None: it counts at once.
+    """Return the time to wait before a crash counts as the root cause; None: the crash counts at once.
 
     The rank may have crashed because it lost a peer whose end is observed later.
     """

@@ -26,7 +26,7 @@ _STOPPED = ("T", "t")
 
 
 Inspect = Callable[[GroupRef, Collection[int]], Awaitable[Mapping[int, Sequence[Outside]]]]
-"""Returns the training processes of these ranks, in the order of the ranks. It never fails."""
+"""Returns the training processes of these ranks, in the order of the ranks. The function raises no errors."""
 
 
 def inspect_by(access: RankAccess) -> Inspect:

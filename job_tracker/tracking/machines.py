@@ -14,8 +14,8 @@ A single job may be slow there because of its share of the data.
 def slow_machines(attempts: Iterable[Watched]) -> dict[str, int]:
     """Return the slow machines, each with the number of jobs for which it is slow, which is at least SEVERAL.
 
-    A machine is slow for a job if all of the job's processes on it are slow, and a process on another
-    machine is not.
+    A machine is slow for a job if all of the job's processes on it are slow, while a process on another
+    machine is not slow.
     """
     jobs: dict[str, int] = {}
     for watched in attempts:

@@ -46,13 +46,13 @@ class FollowedPool:
     """
 
     def __init__(self, queues: _Queues, inventory: Inventory | None = None) -> None:
-        """Without an inventory, capacities are as declared."""
+        """Without an inventory, flavors have their declared capacities."""
         self._queues = queues
         self._inventory = inventory
         self._machines: Mapping[str, Machine] | None = None
         """The machines by name. None: they are not known yet."""
         self._number = 0
-        """Grows with each change of the machines."""
+        """The number of changes of the machines."""
         self._kept: _Kept | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._renewing: asyncio.TimerHandle | None = None

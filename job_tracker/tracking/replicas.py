@@ -1,4 +1,7 @@
-"""The replicas of the service. Each writes a note about itself into the store, so that operators see it."""
+"""The replicas of the service.
+
+Each replica writes a note about itself into the store, so that operators see it.
+"""
 
 import asyncio
 import json
@@ -29,11 +32,11 @@ class Replica:
     """A process of the service. Times are Unix seconds."""
 
     name: str
-    """HOST/PID."""
+    """The name: HOST/PID."""
     version: str
     started_at: float
     address: str = ""
-    """The address of its API."""
+    """The address of the replica's API."""
     seen_at: float = 0.0
     """The time at which the replica wrote its note."""
     is_leading: bool = False

@@ -23,7 +23,7 @@ from job_tracker.store.lease import Term
 SKIPPED_IDS = 100_000
 """The number of ids to skip.
 
-It exceeds the number of ids that were given between the backup and the loss of the store.
+The number must exceed the number of ids that were given between the backup and the loss of the store.
 """
 
 _UNFINISHED = frozenset(state for state in JobState if TRANSITIONS[state])
@@ -63,7 +63,7 @@ async def catch_up(
     there: dict[int, dict[int, int]] = defaultdict(dict)
     for group, seen in groups.items():
         if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
-            # The group was being stopped when the store was lost, so it has no outcome of its own.
+            # The group was being stopped when the store was lost, so the group has no outcome of its own.
             await backend.stop(group, timedelta(0))
         else:
             there[group.job_id][group.attempt] = len(seen.statuses)
@@ -103,7 +103,7 @@ def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
 def _allocation_of(job: Job, instances: int) -> Allocation | None:
     """Return the allocation of a group that was launched after the backup; None if it has all instances.
 
-    An elastic group may have fewer trainers. Its flavor and machines are unknown.
+    An elastic group may have fewer trainers. The group's flavor and machines are unknown.
     """
     missing = job.spec.group.size - instances
     trainers = job.spec.group.trainers_count - missing

@@ -45,7 +45,7 @@ class Sightings:
         return self._seen.get(job_id, {}).keys()
 
     async def look(self, tasks: asyncio.TaskGroup) -> set[int] | None:
-        """Look at all groups, and follow their changes from then on in one of `tasks`.
+        """Observe all groups, and from then on follow their changes in one of `tasks`.
 
         Return the ids of the groups' jobs. None: the tasks are ending.
         """

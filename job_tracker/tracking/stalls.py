@@ -1,4 +1,4 @@
-"""Decides whether an attempt has stalled, and which process is the cause: pure functions of its reports."""
+"""Decides whether an attempt has stalled, and which process is the cause. Pure functions of reports."""
 
 import re
 import statistics
@@ -11,9 +11,9 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-"""The number of times its longest recent step that an attempt may always take for a step."""
+"""A factor: an attempt may always take this many times its longest recent step for a step."""
 PATIENCE_SECONDS = 540.0
-"""The longest time that an attempt without a deadline may stand still while it may still continue by itself.
+"""The longest time that an attempt without a deadline may stand still if it is not proven to be stuck.
 
 By PyTorch's default, processes that wait in a collective operation of NCCL fail after ten minutes. This limit
 is a minute shorter. So the process for which they wait is named before a waiting process fails and seems to
@@ -28,8 +28,11 @@ _AFTER_STEP_SECONDS = 1.0
 is not a sign of other work.
 """
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
-"""The bounds of the time for a process's own work, relative to the median process. A process becomes slow at
-SLOW times the median, and stays slow until it is below NO_LONGER_SLOW times the median."""
+"""The bounds of the time that a process needs for its own work, relative to the median process.
+
+A process becomes slow at SLOW times the median, and stays slow until it is below NO_LONGER_SLOW times the
+median.
+"""
 _LINE = re.compile(r":\d+ in ")
 _NUMBER = re.compile(r"^process \d+")
 _SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
@@ -44,7 +47,7 @@ _ASIDE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A time of `seconds` in which no process made progress, which is longer than the allowed `limit`."""
+    """A time of `seconds` in which no process made progress. Up to `limit` seconds are allowed."""
 
     seconds: float
     limit: float
@@ -229,7 +232,7 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
 
 
 def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int]) -> str:
-    """Return the positions of the processes. The processes that did not arrive come first."""
+    """Return the positions of the processes. The processes for which others wait come first."""
     groups: dict[tuple[bool, str, str], list[int]] = {}
     for process in watched.signs.keys() | set(quiet) | watched.outside.keys():
         said, stack = _seen_of(watched, process, is_quiet=process in quiet)

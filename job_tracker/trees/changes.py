@@ -33,7 +33,7 @@ class RecordedChanges:
     async def read(self, job: Job) -> AsyncGenerator[bytes, None]:
         """Yield the text of a job's changes in pieces.
 
-        Raises UnknownReference if none were recorded, or they were removed, and StorageUnavailable.
+        Raises StorageUnavailable, and UnknownReference if no changes were recorded or they were removed.
         """
         program = job.spec.program
         if program is None or program.changes is None:

@@ -64,7 +64,7 @@ class TreeContents:
 
 
 def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) -> Iterator[bytes]:
-    """Yield a tar archive of the tree with all files below `folder`, which every user may change.
+    """Yield a tar archive of the tree with all files below `folder`. Every user may change these files.
 
     `shared` are empty folders beside `folder`, in which each user may create files and remove its own.
     Folders that contain `folder` belong to the engine's machine or image, and may be changed by root only. An

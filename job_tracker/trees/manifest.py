@@ -1,4 +1,4 @@
-"""The manifest of a tree: path, mode, size and SHA-256 of each file. Read as hostile input.
+"""The manifest of a tree: path, mode, size and SHA-256 of each file. It is read as hostile input.
 
 The text of a manifest is canonical, so its SHA-256 names the tree. The text is UTF-8 and has a line for each
 file: `MODE SIZE SHA256 PATH`. The lines are ordered by the bytes of the path. The mode is 644 or 755, the
@@ -123,14 +123,14 @@ def _check_order(files: Sequence[File]) -> None:
 
 
 def _check_names(files: Iterable[File]) -> None:
-    """Check each path, and that no two of them conflict."""
+    """Check each path, and check that no two paths conflict."""
     folders: set[str] = set()
     folded: dict[str, str] = {}
     for file in files:
         _check_path(file.path)
         for folder in _folders_of(file.path):
             if folder in folders:
-                break  # the folders above it were added with it
+                break  # the folders above this one were added with it
             folders.add(folder)
             _check_distinct(folder, folded)
         _check_distinct(file.path, folded)

@@ -49,7 +49,7 @@ class Missing:
     sha256: str
     size: int
     received: int
-    """The bytes that have arrived. The upload continues after them."""
+    """The number of bytes that have arrived. The upload continues after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class TreeStatus:
 
     tree: str
     is_known: bool
-    """Whether the manifest is here."""
+    """Whether the manifest is stored."""
     missing: tuple[Missing, ...] = ()
 
     @property
@@ -114,7 +114,7 @@ class ProjectTrees:
             return self._found(tree)
 
     def put(self, tree: str, text: bytes) -> TreeStatus:
-        """Keep the manifest of a tree, and return what is missing. May be repeated.
+        """Store the manifest of a tree, and return which contents are missing. May be repeated.
 
         Raises InvalidField if the manifest is not allowed or is of another tree, and LimitExceeded if there
         is no room for the missing contents.
@@ -146,7 +146,7 @@ class ProjectTrees:
         )
 
     def manifest(self, tree: str) -> Manifest:
-        """Read a manifest. Raises UnknownReference if it is not here, and TreeDamaged."""
+        """Read a manifest. Raises UnknownReference if it is not stored, and TreeDamaged."""
         try:
             with self._access():
                 text = (self._trees / tree).read(_ANY_TREE.max_manifest)
@@ -164,7 +164,7 @@ class ProjectTrees:
         """Write the files of a tree into a new folder, which the caller removes if this fails.
 
         Raises TreeDamaged if a content is missing or has been changed, and OSError. If the disk has no room
-        for all files, it raises the error at once.
+        for all files, this raises OSError at once.
         """
         target.make_folder(parents=False)
         with self.reading(tree) as contents:
@@ -228,7 +228,7 @@ class ProjectTrees:
         """Remove the trees that were last used before this time, except for `used`, and return them.
 
         Contents that no tree needs any longer, and the remains of uploads that were not continued for a day,
-        are removed, too. May be repeated after a crash: a tree is gone before its contents are.
+        are removed, too. May be repeated after a crash, since a tree is removed before its contents.
         """
         with self._access(), self._locked(exclusive=True):
             removed = [tree for tree, used_at in self._uses() if used_at < before and tree not in used]
@@ -247,7 +247,7 @@ class ProjectTrees:
             return removed
 
     def _remove_partial(self, name: str) -> None:
-        """Remove the remains of an upload, unless another one continues it now."""
+        """Remove the remains of an upload, unless another upload continues it now."""
         with (self.incoming / name).open() as file, suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (self.incoming / name).unlink()
@@ -358,7 +358,7 @@ class ProjectTrees:
 
 @contextmanager
 def explained_faults(path: Path) -> Iterator[None]:
-    """Raise LimitExceeded if the block finds the disk full, and StorageUnavailable for its other faults."""
+    """Turn the error of a full disk into LimitExceeded, and other faults into StorageUnavailable."""
     try:
         yield
     except FileNotFoundError:

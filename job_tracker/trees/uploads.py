@@ -26,7 +26,7 @@ from job_tracker.trees.store import ProjectTrees, TreeStatus, explained_faults
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = 1 << 20
 _WAITING = 64
-"""The number of complete contents that are synced while the next ones are written."""
+"""The number of complete contents that are synced while the next contents are written."""
 _SYNCS = 8
 """The number of threads that sync."""
 
@@ -71,10 +71,10 @@ class Upload:
         self._syncs = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync of uploaded files")
 
     def write(self, sha256: str, offset: int, content: bytes) -> None:
-        """Add a piece. Pieces of contents that are already here are dropped.
+        """Add a piece. Pieces of contents that are already stored are dropped.
 
-        Raises InvalidField for a piece that does not belong to the tree or does not follow the one before it,
-        and for a complete content with another SHA-256; LimitExceeded if the disk is full.
+        Raises InvalidField if a piece does not belong to the tree or does not follow the piece before it, and
+        if a complete content has another SHA-256. Raises LimitExceeded if the disk is full.
         """
         if sha256 not in self._of_tree:
             raise InvalidField("pieces.sha256", "it is not the SHA-256 of a file of the tree")
@@ -104,7 +104,7 @@ class Upload:
                 self._move(_WAITING)
 
     def finish(self) -> TreeStatus:
-        """Keep everything that has arrived, durably, and return what is still missing."""
+        """Keep all that has arrived durably, and return which contents are still missing."""
         with self._in_use, self._faults():
             self._move(0)
             # This also covers contents that another upload has just moved there.
@@ -200,7 +200,7 @@ class Upload:
             if not each.sync.done() and len(self._complete) <= waiting:
                 return
             each.sync.result()
-            with suppress(FileNotFoundError):  # its tree expired, and a sweep has removed it
+            with suppress(FileNotFoundError):  # the tree expired, and a sweep has removed the content
                 os.rename(each.name, each.sha256, src_dir_fd=self._incoming, dst_dir_fd=self._blobs)
             self._close(each)
             self._complete.popleft()
@@ -219,7 +219,7 @@ class Upload:
 
     def _close(self, each: _Incoming) -> None:
         if each.sync is not None:
-            wait([each.sync])  # otherwise it might sync another file with the same descriptor
+            wait([each.sync])  # otherwise the sync might reach another file with the same descriptor
         os.close(each.file)
 
     @contextmanager

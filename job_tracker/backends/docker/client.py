@@ -1,4 +1,4 @@
-"""The client of the Docker engine: JSON in and out, a time-out for each call, and our own errors.
+"""The client of the Docker engine, with JSON, a time-out for each call, and errors of this project.
 
 aiohttp makes the calls. The Docker library only reads the environment as the docker command does: the address
 of the engine, its certificates, and logins to registries.
@@ -35,7 +35,7 @@ _MOST_ARCHIVES = 4  # archives sent at once, each with a few MiB in memory
 _FIRST_ERROR, _SERVER_ERROR = 400, 500
 _UNIX = "http+unix://"
 _FRAME_HEAD = 8
-# The events that the cache needs. There are many others: each `docker exec` makes two.
+# The events that the cache needs. There are many other events: each `docker exec` causes two.
 _EVENTS = ["create", "start", "die", "destroy", "pause", "unpause"]
 
 

@@ -25,7 +25,10 @@ _NEVER = "0001-01-01"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container. `status` is that of the engine. The fields about its end are set once it has ended."""
+    """A container.
+
+    `status` is the engine's status. The fields about the container's end are set once it has ended.
+    """
 
     id: str
     name: str
@@ -42,12 +45,12 @@ class Container:
 
     @property
     def has_started(self) -> bool:
-        """Return whether its program runs or has run."""
+        """Return whether the container's program runs or has run."""
         return self.status != "created" and (not self.has_ended or self.ended_at is not None)
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it has ended. The service never starts a container twice."""
+        """Return whether the container has ended. The service never starts a container twice."""
         return self.status in _ENDED
 
     @property
@@ -94,7 +97,7 @@ class Container:
 
 
 def listed(entry: Mapping[str, Any]) -> Container:
-    """Parse an entry of a list of containers. It has no exit code."""
+    """Parse an entry of a list of containers. Such an entry has no exit code."""
     return Container(
         id=entry["Id"],
         name=_name(*(entry.get("Names") or ("",))),

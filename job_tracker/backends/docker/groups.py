@@ -60,7 +60,7 @@ class ContainerGroup(LiveGroup):
             if rank in self.gone or known.progress > container.progress or known == container:
                 return False
             if known.has_ended:
-                return False  # it is being removed, which does not change its end
+                return False  # the container is being removed, which does not change how it ended
         else:
             self._ended.pop(rank, None)
         self.containers[rank] = container
@@ -157,11 +157,11 @@ class Groups(LiveGroups[ContainerGroup]):
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
-        """Observe every group that has or had a container, except those that are only kept."""
+        """Observe every group that has or had a container, except for groups that are only kept."""
         return {group.ref: self.observe(group) for group in self if group.containers and not group.is_kept}
 
     def _touch(self, group: ContainerGroup) -> None:
         self.observe(group)
         self.touched.publish(group.ref, None)
         if group.ending is not None and not group.living and not group.held:
-            self.drop(group.ref)  # another replica, or an earlier service, has stopped it
+            self.drop(group.ref)  # another replica, or an earlier service, has stopped the group

@@ -35,10 +35,7 @@ _REPOSITORY = "training-service-program"
 _FILLING = "training-service-filling-"
 """The prefix of the names of containers from which images are made. These containers are never started."""
 _LAYOUT = "2"
-"""The version of the layout of the image's folders.
-
-With a new version, images of earlier ones are not used.
-"""
+"""The version of the layout of the image's folders. Images with another layout are not used."""
 _SWEEP_SECONDS = 600.0
 _IN_USE_SECONDS = 3600.0
 """An image that was used within these seconds stays, since containers may be about to be made from it."""
@@ -147,7 +144,7 @@ class KeptPrograms:
 
 
 def has_files(labels: Mapping[str, str]) -> bool:
-    """Return whether a container was made from an image with the files of its program."""
+    """Return whether a container with these labels was made from an image with the files of its program."""
     return PROGRAM_IMAGE in labels
 
 

@@ -43,7 +43,7 @@ def container(
     return {
         "Hostname": name,
         "Image": image,
-        # Replaces the entry point and the arguments of the image, as in pods.
+        # As in pods, the command replaces the entry point and the arguments of the image.
         **({"Entrypoint": list(command)} if command else {}),
         **_present("User", str(options.run_as_user or "")),
         **_present("WorkingDir", WORK if has_program else options.working_directory),
@@ -53,7 +53,7 @@ def container(
             "Init": True,  # a program that runs as process 1 ignores signals for which it has no handler
             "NetworkMode": network,
             **_present("ExtraHosts", [f"{host}:{address}" for host, address in extra_hosts.items()]),
-            "RestartPolicy": {"Name": "no"},  # the others would wait for a restarted rank in a collective
+            "RestartPolicy": {"Name": "no"},  # others would wait for a restarted rank for ever
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "ReadonlyRootfs": True,

@@ -82,7 +82,10 @@ async def find_credentials(access: Access) -> Credentials:
 
 
 def _settle_proxy(configuration: Configuration) -> None:
-    """Read the proxy from the environment once. The library would read it, and ~/.netrc, for each call."""
+    """Read the proxy from the environment once.
+
+    The library would read the environment, and ~/.netrc, for each call.
+    """
     server = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(server.hostname or ""):
         configuration.proxy = getproxies().get(server.scheme)

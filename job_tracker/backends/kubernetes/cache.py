@@ -1,4 +1,4 @@
-"""A local view of our pods: a list from the API server, then a watch that continues from it.
+"""A local view of the service's pods: a list from the API server, then a watch that continues from the list.
 
 The view may lag behind the cluster, especially after a lost connection. The view never goes backwards: an
 object is replaced only by a later version of the same object. So the answer to a write can be added at once,
@@ -74,7 +74,7 @@ class PodCache:
         self._on_change = on_change
         self._timing = timing or WatchTiming()
         self._pods: dict[tuple[str, str], Manifest] = {}
-        self._dead: dict[str, None] = {}  # uids of deleted pods, so that a late answer does not restore one
+        self._dead: dict[str, None] = {}  # uids of deleted pods, so that a late answer does not restore a pod
         self._syncing = asyncio.Lock()
         self._catching_up = asyncio.Lock()
         self._caught_up_at = 0.0
@@ -200,7 +200,7 @@ class PodCache:
 
 
 def slim(pod: Manifest) -> Manifest:
-    """Reduce a pod to the fields in use. A complete pod takes 40 kB, and there are many."""
+    """Reduce a pod to the fields in use. A complete pod takes 40 kB, and there are many pods."""
     metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key in _OF_SPEC}
     if containers := spec.get("containers"):

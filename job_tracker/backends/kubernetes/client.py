@@ -67,7 +67,7 @@ class Listing:
 class KubernetesClient:
     """Calls to one namespace of a cluster, or to all namespaces if none is given. The first call connects.
 
-    Calls raise ApiError. Unreachable is raised only after several tries, other errors at once.
+    Calls raise ApiError. Unreachable is raised only after several tries; other errors are raised at once.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class KubernetesClient:
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:
-        """Leave most of the calls in flight to others, for work that comes in bulk, such as stops.
+        """Leave most of the allowed calls to other work. This is for work in bulk, such as stops.
 
-        This applies to the current task and to tasks that it starts inside the block.
+        The limit applies to the current task and to tasks that it starts inside the block.
         """
         token = _gives_way.set(True)
         try:
@@ -107,7 +107,7 @@ class KubernetesClient:
             _gives_way.reset(token)
 
     async def connect(self) -> None:
-        """Check once that the cluster accepts us.
+        """Check once that the cluster accepts the service.
 
         Raises BackendRefused if it does not; an unreachable cluster is accepted.
         """
@@ -157,21 +157,24 @@ class KubernetesClient:
             query["continue"] = page["continue"]
 
     async def change(self, resource: Resource, name: str, uid: str, metadata: Mapping[str, Any]) -> Manifest:
-        """Merge `metadata` into the object's (JSON merge patch). Raises Conflict if the uid differs."""
+        """Merge `metadata` into the object's metadata (JSON merge patch).
+
+        Raises Conflict if the uid differs.
+        """
         return await self._call("PATCH", resource, name, body={"metadata": {"uid": uid, **metadata}})
 
     async def record(self, event: Manifest) -> None:
         """Create an Event.
 
-        Its name identifies its content, so AlreadyExists means that it is already recorded.
+        The Event's name identifies its content, so AlreadyExists means that the Event is already recorded.
         """
         await self._call("POST", "events", body=event)
 
     async def delete(self, resource: Resource, name: str, uid: str, grace: int | None = None) -> None:
         """Delete the object and its dependents. An object that is gone, or has another uid, is ignored.
 
-        A pod remains until it has ended, for `grace` seconds at most. Use 0 only for pods that have ended
-        and for lost nodes: it removes the pod without waiting for its processes.
+        A pod remains until it has ended, for `grace` seconds at most. Use 0 only for pods that have ended and
+        for lost nodes: with 0, the pod is removed without waiting for its processes.
         """
         body: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         if grace is not None:

@@ -28,7 +28,7 @@ async def command_output(
     try:
         async with session.ws_connect(
             url,
-            headers={**headers, "Accept": "*/*"},  # the answer is not a JSON object
+            headers={**headers, "Accept": "*/*"},  # the answer is not JSON
             protocols=(_PROTOCOL,),
             proxy=rest.proxy,
             timeout=aiohttp.ClientWSTimeout(ws_receive=seconds, ws_close=1.0),

@@ -1,7 +1,8 @@
-"""The connection to the API server: credentials, calls that are measured, and our own exceptions.
+"""The connection to the API server, with credentials, measured calls, and exceptions of this project.
 
-Only this file, access.py and command_output.py import the client libraries, so they can be replaced. Models
-are not used: decoding a pod into one takes a hundred times longer than decoding its JSON.
+Only this file, access.py and command_output.py import the client libraries, so they can be replaced. The
+models of the library are not used: decoding a pod into a model takes a hundred times longer than decoding its
+JSON.
 """
 
 import asyncio
@@ -73,7 +74,7 @@ class Connection:
         self._api: ApiClient | None = None
 
     async def check(self, path: str, request: str) -> None:
-        """Check that the cluster accepts us, by a list of the resource at `path`; see `answer` for `request`.
+        """Check that the cluster accepts the service, by listing the resource at `path`.
 
         Raises BackendRefused if it does not; an unreachable cluster is accepted.
         """

@@ -12,7 +12,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.eviction import EvictionReason
 
 LONGEST_MESSAGE = 2048
-"""Bytes of the end of a log that the kubelet keeps (terminationMessagePolicy FallbackToLogsOnError)."""
+"""The bytes of the end of a log that the kubelet keeps (terminationMessagePolicy FallbackToLogsOnError)."""
 _SUBMIT_AGAIN = "The job is not at fault; submit it again."
 
 
@@ -88,7 +88,8 @@ WAITING: Mapping[str, Row] = {
 }
 # Reasons of containers that are starting normally.
 ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
-# The start of a kubelet's message about a Secret or ConfigMap that it has not read yet. It soon tries again.
+# The start of a kubelet's message about a Secret or ConfigMap that it has not read yet. The kubelet soon
+# tries again.
 NOT_READ_YET = "failed to sync "
 
 NODE_LOST = Row(

@@ -1,8 +1,8 @@
 """Reports the progress of jobs as Events on the master pod, for `kubectl describe pod`.
 
-Events are for people only. The service never waits for them and works without them; they are dropped when
-too many are queued. The name of an Event identifies its content, so a repetition after a restart creates
-no duplicate.
+Events are for people only. The service never waits for them and works without them; Events are dropped if too
+many are queued. The name of an Event identifies its content, so that a repetition after a restart creates no
+duplicate.
 """
 
 import asyncio

@@ -1,10 +1,12 @@
-"""Fetches the files of an uploaded program into a pod. Its text is an argument of an init container.
+"""Fetches the files of an uploaded program into a pod.
+
+The text of this file is an argument of an init container.
 
 usage: python3 -c TEXT FOLDER TREE [CACHE PROJECT MAX_BYTES]
 
-Contents of files are kept in CACHE/PROJECT, named by their hash. They are used only after the service has
-accepted the attempt's token, and are hashed as they are copied. If the cache fails, the program continues
-without it.
+Contents of files are kept in CACHE/PROJECT, named by their hashes. They are used only after the service has
+accepted the attempt's token, and their hashes are checked during the copy. If the cache fails, the program
+continues without it.
 
 This program uses only Python and grpcio, which the image has, and no other module of this project. If the
 fetch fails, it prints a line that explains the failure and becomes part of the diagnosis.
@@ -33,7 +35,7 @@ _MOST_SECONDS = 600.0  # of one try
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _PIECE = 1 << 20
 _TIDY_SECONDS = 3600.0
-"""The shortest time between two runs of `Cache.tidy`. The times of last use are only this exact, too."""
+"""The shortest time between two runs of `Cache.tidy`. The times of last use have the same resolution."""
 _MOST_OF_VOLUME = 0.9
 _FINAL = ("FAILED_PRECONDITION", "INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED")
 
@@ -155,7 +157,7 @@ class Cache:
             file = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if time.time() - os.fstat(file).st_mtime > _TIDY_SECONDS:
-                    with contextlib.suppress(OSError):  # a volume that is read only can still be read
+                    with contextlib.suppress(OSError):  # a read-only volume can still be read
                         os.utime(file)
                 while piece := os.read(file, _PIECE):
                     yield piece

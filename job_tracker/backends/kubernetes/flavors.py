@@ -1,4 +1,4 @@
-"""Kinds of nodes: the labels of their nodes, and the tolerations that pods need to run there."""
+"""Kinds of nodes: the labels of the nodes, and the tolerations that pods need to run on them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any

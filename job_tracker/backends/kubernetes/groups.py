@@ -30,10 +30,11 @@ Change = tuple[Manifest, bool]
 STOPPING = "training-service/stopping"
 """Annotation of a master whose group is being stopped. It is written before any pod is deleted."""
 
-# A group with missing pods may be in the middle of a launch, by another replica or by a service that was
-# killed. This is how long its pods may take to appear.
+# The time that the pods of a group may take to appear. A group with missing pods may be in the middle of a
+# launch, by another replica or by a service that was killed.
 _LAUNCH_TIME = timedelta(seconds=30)
-# The time for which resolvers may still have cached that the Service's name is missing, once it is back.
+# The time for which resolvers may still have cached that the Service's name is missing, after the Service is
+# back.
 _RESOLVER_TIME = timedelta(seconds=30)
 
 
@@ -102,8 +103,8 @@ class PodGroup(LiveGroup):
         """Return the state of every rank; with `changed_only`, only changed pods are evaluated again.
 
         With `reads_logs`, a failed rank counts as running until the end of its log is read (`has_read`).
-        Other ranks that fail in the meantime count as running, too, since the failure with the longer log
-        may be the cause.
+        Other ranks that fail in the meantime count as running, too, since the failure whose log is still
+        being read may be the cause.
 
         The result of a rank that has ended is final, even if its pod changes or is deleted.
         """
@@ -212,7 +213,7 @@ class PodGroup(LiveGroup):
         return seen.status.phase is Phase.STOPPED and seen.status.exit_code is None and rank not in self.gone
 
     def _is_young(self, now: datetime) -> bool:
-        # One pod is enough, since all are created at about the same time.
+        # The time of one pod is enough, since all pods are created at about the same time.
         made = next((pod["metadata"].get("creationTimestamp") for pod in self.pods.values()), None)
         return made is not None and now - datetime.fromisoformat(made) < _LAUNCH_TIME
 
@@ -258,10 +259,15 @@ class Groups(LiveGroups[PodGroup]):
         self.on_found: Callable[[PodGroup], None] = lambda _: None
         """Called with each new group, after its first pod was seen and before the group is observed."""
         self.read_log: Callable[[PodGroup, int, Manifest], None] | None = None
-        """Called with each failed pod whose log is to be read. It has to call `log_was_read` later."""
+        """Called with each failed pod whose log is to be read.
+
+        The called function has to call `log_was_read` later.
+        """
         self.read_gate: Callable[[PodGroup], None] | None = None
-        """Called with groups that wait for Kueue, each time that they are observed. It may call
-        `gate_was_read` later."""
+        """Called with groups that wait for Kueue, each time that they are observed.
+
+        The called function may call `gate_was_read` later.
+        """
         self._settings = settings or KubernetesSettings()
         self._clock = clock
 
@@ -290,7 +296,7 @@ class Groups(LiveGroups[PodGroup]):
             self.observe(group, changed_only=True)
             self.touched.publish(ref, None)
             if group.stopping and not group.living and not group.held:
-                self.drop(ref)  # another service, or an earlier run of this one, has stopped it
+                self.drop(ref)  # another service, or an earlier run of this one, has stopped the group
 
     def observe(self, group: PodGroup, *, changed_only: bool = False) -> Observation:
         """Observe the group, and notify the watchers if the result is new."""
@@ -346,7 +352,7 @@ def _training_states(pod: Manifest) -> list[Manifest]:
 def has_ended(pod: Manifest) -> bool:
     """Return whether the pod has ended by itself and its node reports no running process.
 
-    The phase is not enough: early kubelets set Failed before they end the pod's processes.
+    The phase does not suffice, since early kubelets set Failed before they end the pod's processes.
     """
     status = pod.get("status") or {}
     kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")

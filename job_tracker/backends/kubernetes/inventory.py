@@ -1,8 +1,8 @@
 """The machines of the cluster: its nodes, without the resources that other pods request. See Inventory.
 
-The inventory comes from two lists, each continued by a watch: the nodes, and the pods of all namespaces that
-have not ended. A change of a pod costs no more in a larger cluster, since only the pod's node is evaluated
-again.
+The inventory comes from two lists, each continued by a watch: one of the nodes, and one of the pods in all
+namespaces that have not ended. A change of a pod costs no more in a larger cluster, since only the pod's node
+is evaluated again.
 """
 
 import logging

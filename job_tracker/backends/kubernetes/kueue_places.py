@@ -1,4 +1,4 @@
-"""The places of groups in Kueue's queues, which Kueue's visibility API knows.
+"""The places of groups in Kueue's queues, read from Kueue's visibility API.
 
 This API is optional: it is an aggregated API server, and the service needs a separate right to use it.
 Without the API, the places are unknown.

@@ -1,4 +1,4 @@
-"""Creates or adopts the objects of a plan: the master first, since it owns the others.
+"""Creates or adopts the objects of a plan: the master first, since it owns the other objects.
 
 An object of an attempt is never created a second time, since the first object may have run. If any pod of
 the attempt is known and the master is missing, the attempt has failed. A worker is not created again if it
@@ -46,8 +46,8 @@ _POLL_SECONDS = 0.25
 class _Attempt:
     """The attempt to launch: its plan, and all pods that were ever seen, by rank.
 
-    `digest` is the digest of the master's plan, which is the current plan or one from an earlier
-    configuration.
+    `digest` is the digest of the plan from which the master was made: the current plan, or a plan of an
+    earlier configuration.
     """
 
     plan: KubernetesPlan
@@ -101,7 +101,7 @@ class Launcher:
 
         `known` has all pods of the group that were ever seen, by rank, even those that are gone. Raises
         LaunchFailed if the cluster refuses an object or the attempt has lost its master, and
-        BackendUnavailable if a retry may help. The objects created by then remain in both cases.
+        BackendUnavailable if a retry may help. In both cases, the objects that were created remain.
         """
         pod_group = await self._pod_groups.claim(plan)
         master = await self._claim("pods", plan.pods[0], _Attempt(plan, known, plan.digest))
@@ -121,7 +121,7 @@ class Launcher:
             # name exists, an earlier try has left it, with the same content. The service lacks the right to
             # read it.
             claims.append(self._create("secrets", owned_by(plan.secret, master), plan))
-        # Wait for all of them even if one fails, so that nothing is created after this returns.
+        # Wait for all creations even if one fails, so that no object is created after the return.
         await gathered(claims)
 
     async def _claim(self, resource: Resource, wanted: Manifest, attempt: _Attempt) -> Manifest | None:
@@ -171,7 +171,10 @@ class Launcher:
     async def _adopt(
         self, resource: Resource, found: Manifest, wanted: Manifest, attempt: _Attempt
     ) -> Manifest:
-        """Return the existing object if it is the wanted one. Raises NotYet while an old one is deleted."""
+        """Return the existing object if it is the wanted one.
+
+        Raises NotYet while an old object is being deleted.
+        """
         name, rank, plan = wanted["metadata"]["name"], rank_of(wanted), attempt.plan
         is_being_deleted = "deletionTimestamp" in found["metadata"]
         is_lost = restarts_of(found) < restarts_of(wanted)

@@ -28,8 +28,8 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
     unreachable = Unreachable
     gone = (NotFound, Invalid)
     retried = (Unreachable, Invalid)
-    # The pause is long, since a node may be unable to serve logs for hours, and every master on it has a
-    # stream.
+    # The pause is long, since a node may be unable to serve logs for hours, and there is a stream for every
+    # master on it.
     longest_pause = 300.0
 
     def __init__(self, client: KubernetesClient, groups: Groups, spool: FolderSpool) -> None:
@@ -106,7 +106,7 @@ class _PodRecords(StreamRecords):
 
 
 def _utc(at: re.Match[bytes]) -> bytes:
-    """Convert the time of a line to that of a record: nine decimals, in UTC."""
+    """Convert the time of a line to the time of a record, which has nine decimals, in UTC."""
     second, fraction, zone = at.groups()
     if zone != b"Z":
         moment = datetime.fromisoformat((second + zone).decode()).astimezone(UTC)

@@ -1,4 +1,4 @@
-"""The placement of a group's pods: their affinity to each other, and to the nodes that were chosen."""
+"""The placement of a group's pods: their affinity to each other, and to the chosen nodes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +47,8 @@ def affinity(placement: Placement | None, topology: Topology, of_group: Mapping[
     """Return the affinity of each pod of a group whose pods have the labels `of_group`.
 
     All ranks exchange gradients with each other, so without a placement the pods prefer one machine, then one
-    rack, then one zone. Raises LaunchFailed if the configuration no longer knows a place that is required.
+    rack, then one zone. Raises LaunchFailed if the job requires a kind of place that the configuration no
+    longer has.
     """
     selector = {"matchLabels": dict(of_group)}
     near, apart, strict = (

@@ -42,11 +42,11 @@ _OF_FETCH = (_REPORT_ADDRESS, "REPORT_CA", "REPORT_TOKEN")
 class KubernetesPlan:
     """The objects of a group, complete except for the owner's uid, which the API server assigns.
 
-    `pods` are in order of rank, the master first. There is a `service` if there are several instances, a
-    `pod_group` if a gang scheduler has to know about them, and a `secret` if the pods must not contain the
-    tokens. `digest` is the hash of the plan and is written on each
-    object. An object with the right name but another digest belongs to another plan. `was_launched` is true
-    if the whole group existed at one time.
+    `pods` are in order of rank, the master first. The plan has a `service` if there are several instances, a
+    `pod_group` if a gang scheduler needs a description of the group, and a `secret` if the pods must not
+    contain the tokens. `digest` is the hash of the plan and is written on each object. An object with the
+    right name but another digest belongs to another plan. `was_launched` is true if the whole group existed
+    at one time.
     """
 
     group: GroupRef
@@ -230,8 +230,8 @@ def _on_flavor(options: FrozenPod, flavor: NodeFlavor | None) -> FrozenPod:
 def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLayout:
     """Return the address of each rank.
 
-    By default the Service selects the master alone, so the Service's name is the master's. If every rank
-    needs an address, the Service selects all pods, its name stands for any of them, and each rank is
+    By default, the Service selects the master alone, so the master is found by the Service's name. If every
+    rank needs an address, the Service selects all pods. Its name then stands for any of them, so each rank is
     found by the pod's own name (HOSTNAME.SERVICE).
     """
     roles, group = job.spec.group.role_of_ranks, job.group.name

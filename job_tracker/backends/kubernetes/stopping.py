@@ -173,7 +173,7 @@ class Stopper:
         try:
             self._cache.put(await self._client.change("pods", metadata["name"], metadata["uid"], mark))
         except (NotFound, Conflict):
-            return not is_managed(pod)  # the pod is gone, but others may be left
+            return not is_managed(pod)  # the pod is gone, but other pods may be left
         except (Forbidden, Unreachable) as error:  # deletion needs neither this right nor a webhook
             if not isinstance(error, Forbidden | WebhookAway) and not is_managed(pod):
                 raise  # the API server is away; a hanging webhook looks the same
@@ -203,7 +203,7 @@ class Stopper:
                 "the logs of ranks %s of group %s are lost: the cluster did not give them within %.0f s",
                 *(", ".join(map(str, lost)), group.ref.name, seconds),
             )
-        # This includes pods that others delete: an evicted pod may print during its grace period.
+        # This includes evicted pods: such a pod may print during its grace period.
         living = group.living
         going_on = [rank for rank in started if is_running(living.get(rank, {}))]
         read = [rank for rank in going_on if _result_of(kept[rank])]

@@ -31,7 +31,7 @@ _NO_RIGHT: Final = "Waits for Kueue. The service may not read its Workload (see 
 
 
 class Workloads:
-    """Passes Kueue's messages to groups: soon after they may have changed, and then every `seconds`."""
+    """Passes Kueue's messages to groups: soon after they may have changed, and later every `seconds`."""
 
     def __init__(self, client: KubernetesClient, groups: Groups, *, seconds: float = 10.0) -> None:
         self._client = client
@@ -45,7 +45,8 @@ class Workloads:
         """Let Kueue release a group that is being stopped, if Kueue would not finish the group by itself.
 
         A finalizer of Kueue holds the pods until all of them have ended and one of them `is_marked`. Pods
-        that never ran, or are lost, never end. Deleting the Workload releases pods that are kept, too.
+        that never ran, or are lost, never end, so for such pods the Workload is deleted. This also releases
+        pods that are kept.
         """
         if is_marked and not has_lost and not any(is_held(pod) for pod in group.living.values()):
             return

@@ -2,9 +2,9 @@
 
 A program has a requirements file, or names a configured environment.
 
-The first rank that needs the environment of a requirements file makes it (shared/requirements_runner.py), in
-the folder of the project. An environment is removed when it was not used for a while. A running job holds the
-lock of its environment.
+The first rank that needs the environment of a requirements file makes this environment in the folder of the
+project (shared/requirements_runner.py). An environment is removed when it was not used for a while. A running
+job holds the lock of its environment.
 """
 
 import shutil
@@ -23,7 +23,7 @@ _CACHES = {
     "TRITON_CACHE_DIR": "triton",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
 }
-"""Variables of hubs and compilers, and the folders for them."""
+"""Variables that set the cache folders of hubs and compilers, and the names of these folders."""
 
 
 def find_uv() -> str | None:

@@ -190,7 +190,7 @@ def _from_working_folder(stacks: str, pid: int) -> str:
 def _spied(pid: int) -> tuple[str, str]:
     """Return the stacks of a process from py-spy, or why there are none.
 
-    It can read stopped processes, too.
+    py-spy can read stopped processes, too.
     """
     spy = _spy()
     if spy is None:
@@ -226,7 +226,7 @@ def _call(frame: Mapping[str, Any]) -> str:
 
 
 def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, bytes]:
-    """Run a command, and return the beginnings of its output and errors. After a time limit, it is ended."""
+    """Run a command, and return the beginnings of its output and errors. It is killed after a time limit."""
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
@@ -261,7 +261,7 @@ def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, byte
 def _by_signal(pid: int) -> str:
     """Return the stacks that faulthandler writes on a signal, even while the GIL is held.
 
-    trainer_kit has arranged this.
+    trainer_kit registers faulthandler for this signal.
     """
     try:
         links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")[:4096]}

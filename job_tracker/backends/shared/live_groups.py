@@ -46,7 +46,7 @@ class LiveGroups(ABC, Generic[AGroup]):
     """All live groups. New observations are published to `feed`, and changes of instances to `touched`."""
 
     def __init__(self, make: Callable[[GroupRef, int], AGroup]) -> None:
-        """`make` creates a group with a number of instances, none of which is known yet."""
+        """`make` creates a group from its number of instances. No instance is known yet."""
         self.feed: Broadcast[GroupRef, Observation] = Broadcast()
         self.touched: Broadcast[GroupRef, None] = Broadcast()
         self._make = make
@@ -107,7 +107,7 @@ class LiveGroups(ABC, Generic[AGroup]):
             self.feed.publish(group.ref, seen)
 
     def _look_again(self, group: AGroup, look: Callable[[AGroup], object], after: float | None) -> None:
-        """Schedule the next observation in `after` seconds, or not at all. Cancel the scheduled one."""
+        """Cancel the scheduled observation. Schedule the next one in `after` seconds; None: schedule none."""
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None

@@ -12,8 +12,9 @@ A report of torchrun has 35 lines, and 10 more for each process.
 """
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
-"""If the cause is not among the last lines: the numbers of lines that are kept before and after it, and the
-largest length of a line after it."""
+"""If the line with the cause is not among the last lines: the numbers of lines that are kept before and after
+this line, and the largest length of a line after it.
+"""
 
 _COLOURS = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
 _TRACEBACK = "Traceback (most recent call last):"
@@ -34,10 +35,10 @@ _BESIDES = re.compile(
 
 
 def evidence_of(log_end: str) -> str:
-    """Return the last lines that the training printed, or else those of its launcher.
+    """Return the last lines that the training printed; if it printed none, the last lines of its launcher.
 
-    Colours are left out. If the line that names the cause is not among the last ones, return some lines
-    before it and some of the last ones.
+    Colours are left out. If the line that names the cause is not among the last lines, the result has some
+    lines around it, and some of the last lines.
     """
     log_end = _COLOURS.sub("", log_end)
     lines = _of_training(log_end.splitlines()) or log_end.splitlines()
@@ -69,7 +70,7 @@ def _around_cause(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _of_training(lines: list[str]) -> list[str]:
-    """Return the lines except those in which a launcher reports the end of its processes."""
+    """Return the lines without the lines in which a launcher reports the end of its processes."""
     failed = [place for place, line in enumerate(lines) if line.startswith((_CHILD_FAILED, _ROOT_CAUSE))]
     if not failed:
         return lines

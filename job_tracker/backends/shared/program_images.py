@@ -1,4 +1,4 @@
-"""The image of an uploaded program: the default, that of a named environment, or the one in the request."""
+"""The image of an uploaded program: the default, the image of an environment, or the request's image."""
 
 import re
 from collections.abc import Iterable
@@ -53,7 +53,8 @@ class ProgramImages(RequestLimits):
     def image_of(self, backend: str, image: str, environment: str) -> str:
         """Return the image of a program that names an image, an environment or nothing.
 
-        `backend` is the name of the settings. Raises ValueError if it is not allowed.
+        `backend` is the name of the settings. Raises ValueError if the image or the environment is not
+        allowed.
         """
         if image:
             return self._allowed(backend, image)

@@ -1,12 +1,13 @@
 """Runs a command in a Python environment with the packages of a requirements file, which it makes if needed.
 
-An instance starts this program in place of its command, in its working folder and with its environment:
+An instance starts this program in place of its command, in the same working folder and with the same
+variables:
 
     python -I -S requirements_runner.py OPTIONS COMMAND...
 
 OPTIONS are those of `main`, as JSON. In containers and pods, the text of this file comes with the command
-(requirements.py), and is run by the Python of the image, which may be as old as 3.8.
-So the installation has the rights of the job, no secrets of the service, and its output is in the job's log.
+(requirements.py), and is run by the Python of the image, which may be as old as 3.8. So the installation has
+the rights of the job and no secrets of the service, and prints to the job's log.
 
 ROOT/<hash>/ is an environment of this Python. ROOT/<hash>.lock is its lock; the time of this file is the time
 of the last use. ROOT/cache has the files that uv has downloaded, and a lock of the same kind. The hash covers
@@ -53,9 +54,9 @@ def main(
     """Replace this program by the command, in its environment.
 
     In an `image`, the environment also has the packages of this Python, unless the file names other versions.
-    In an `image`, each user has an own folder in ROOT, since images may run as different users. `uv` is the
-    path of uv; empty: PATH is searched for it. Environments that were not used for `keep` seconds are
-    removed, and the oldest ones if there are more than `most`; with `keep` None, none are removed.
+    Each user has an own folder in ROOT, since images may run as different users. `uv` is the path of uv;
+    empty: PATH is searched for it. Environments that were not used for `keep` seconds are removed, and the
+    oldest ones if there are more than `most`; with `keep` None, none are removed.
     """
     with open(file, "rb") as requirements:
         content = requirements.read()
@@ -71,7 +72,7 @@ def main(
             sweep(root, keep, most)
     except OSError as error:
         _fail(f"the environment cannot be written: {error}")
-    os.set_inheritable(lock, True)  # the command holds it until it ends
+    os.set_inheritable(lock, True)  # the command holds the lock until it ends
     binaries = os.path.join(folder, "bin")
     environment = {
         **os.environ,
@@ -169,7 +170,7 @@ def _ready(folder: str, build: "Callable[[], None]") -> int:
     while True:
         lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(lock, fcntl.LOCK_SH)
-        if _is_at(lock, f"{folder}.lock"):  # otherwise it was removed, together with the environment
+        if _is_at(lock, f"{folder}.lock"):  # otherwise the lock was removed, together with the environment
             if os.path.exists(complete):
                 return lock
             fcntl.flock(lock, fcntl.LOCK_EX)  # releases the shared lock first
@@ -178,7 +179,7 @@ def _ready(folder: str, build: "Callable[[], None]") -> int:
                 os.sync()  # a complete environment then has all contents, even after a power failure
                 with open(f"{complete}.part", "w") as mark:
                     mark.write(f"{time.time():.0f}\n")
-                os.rename(mark.name, complete)  # so that a full disk leaves no empty mark
+                os.rename(mark.name, complete)  # a rename, so that a full disk leaves no empty mark
         os.close(lock)
 
 
@@ -199,7 +200,7 @@ def _build(folder: str, uv: str, file: str, content: bytes, *, in_image: bool, l
     shutil.rmtree(folder, ignore_errors=True)
     cache = os.path.join(os.path.dirname(folder), "cache")
     used = os.open(f"{cache}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    fcntl.flock(used, fcntl.LOCK_SH)  # until this program ends
+    fcntl.flock(used, fcntl.LOCK_SH)  # held until this program ends
     os.utime(used)
     environment = {
         **os.environ,

@@ -12,14 +12,16 @@ LONGEST_LINE = 1000
 
 _LONGEST_PATH = 40
 
-# Launchers put the process before each line: PyTorch and its elastic agent, Open MPI, Horovod.
+# Some launchers put the name of the process before each line: PyTorch and its elastic agent, Open MPI,
+# Horovod.
 _PROCESS = re.compile(r"\[(?:rank|default)?\d+(?:,\d+)?\](?:: ?|<std(?:err|out)>: ?)")
 _HEADER = "Traceback (most recent call last):"
 _COMMAND_FAILED = "subprocess.CalledProcessError"
 _IGNORED = "Exception ignored "
 _IN_A_GROUP = re.compile(r"[ +-]*\| ?")
 _FRAME = re.compile(r'\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?$')
-# The class of an exception, and its message. Without a header before it, the name has to look like one.
+# The class of an exception, and its message. Without a header before the line, the name has to look like the
+# name of an exception.
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200})(?:: ?(.*))?$")
 _LIKE_AN_EXCEPTION = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Failed|Fault|Timeout|Group)$")
 _GROUP = re.compile(r"(?:[\w.]*\.)?(?:Base)?ExceptionGroup$")
@@ -119,7 +121,7 @@ def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) 
 
 
 def _before(lines: Sequence[str], raised: Sequence[RaisedException]) -> RaisedException | None:
-    """Return the exception of the same process that was printed right before the last one, if any."""
+    """Return the exception that the same process printed right before the last one; None if there is none."""
     last = raised[-1]
     earlier = next((each for each in reversed(raised[:-1]) if each.process == last.process), None)
     if earlier is None:
@@ -173,9 +175,7 @@ def without_process(line: str) -> tuple[str, str]:
 
 
 def _exception(reading: _Reading, line: str) -> tuple[str, str] | None:
-    """Return the class and the message of the exception, if the line has one for the calls before the
-    line.
-    """
+    """Return the class and the message of the exception in a line, if it belongs to the calls before."""
     match = _EXCEPTION.match(line)
     if not match or not (reading.frames or reading.in_group):
         return None

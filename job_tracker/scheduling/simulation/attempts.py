@@ -58,7 +58,7 @@ class Attempt:
     def startup(self) -> float:
         """Return the seconds until the attempt trains.
 
-        In the first attempt, they are part of the job's run time, so the result is 0.
+        In the first attempt, the startup is part of the job's run time, so the result is 0.
         """
         return self.saving.startup if self.number > 1 else 0.0
 

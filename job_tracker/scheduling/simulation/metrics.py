@@ -22,7 +22,7 @@ class Waits:
     mean: float
     median: float
     high: float
-    """Nine in ten jobs waited less."""
+    """The wait that nine in ten jobs did not reach."""
 
     @classmethod
     def of(cls, waits: Sequence[float]) -> "Waits":
@@ -55,8 +55,9 @@ class Summary:
     """The figures of a simulation."""
 
     by_resource: Mapping[str, float]
-    """For each resource: the work done, as a share of the work that the machines could do from the beginning
-    to the last end."""
+    """By resource, the work done, as a share of the work that the machines could do from the beginning of the
+    simulation to the last end of a job.
+    """
     end: float
     """The time at which the last job ended, in seconds."""
     waits: Waits

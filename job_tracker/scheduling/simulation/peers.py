@@ -1,7 +1,7 @@
 """The policies of other schedulers, for comparisons.
 
-All except `newest` count only instances, treat all queues as one, and assume that a job of unknown duration
-never ends.
+Except for `newest`, the policies count only instances, treat all queues as one, and assume that a job of
+unknown duration never ends.
 """
 
 import math
@@ -51,7 +51,7 @@ class FreeOverTime:
             self._free[place] -= size
 
     def earliest(self, size: int, duration: float) -> float:
-        """Return the earliest time from which enough are free for long enough; infinity: never."""
+        """Return the earliest time from which enough instances are free for long enough; infinity: never."""
         times, free = self._times, self._free
         start: float | None = None
         for time, here in zip(times, free, strict=True):

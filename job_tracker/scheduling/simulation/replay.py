@@ -44,12 +44,14 @@ class Watcher(Protocol):
 
 
 More: TypeAlias = Callable[[float, Waiting], Iterable[TraceJob]]
-"""A function that returns the jobs that are submitted at a time, in seconds from the beginning. Its second
-argument has the waiting jobs."""
+"""Returns the jobs that are submitted at a time, which is in seconds from the beginning.
+
+The second argument has the waiting jobs.
+"""
 
 
 class PolicyError(Exception):
-    """A policy has broken a rule: a job was started twice, or needs more than is free."""
+    """A policy has broken a rule: it started a job twice, or a job that needs more than is free."""
 
 
 def replay(
@@ -109,13 +111,13 @@ class _Replay:
         self._shares = names if len(names) > 1 else set()
         """The queues whose usage matters. If there is a single queue, none matters."""
         self._ends: list[tuple[float, int, int]] = []
-        """The ends of attempts if they are not stopped: times, jobs and attempts."""
+        """The times at which attempts end if they are not stopped, each with its job and attempt."""
         self._evictions: list[tuple[float, int, int]] = []
-        """When attempts lose a machine: times, jobs and attempts."""
+        """The times at which attempts lose a machine, each with its job and attempt."""
         self._leaves: list[tuple[float, int, int]] = []
-        """When the groups of stopped attempts are gone: times, jobs and attempts."""
+        """The times at which the groups of stopped attempts are gone, each with its job and attempt."""
         self._attempts: dict[int, Attempt] = {}
-        """The last attempt of each job that has made one."""
+        """The last attempt of each job that has made an attempt."""
         self._given_way: dict[int, _Stop] = {}
         """The stops of jobs that are being stopped, or that have not run again since their stop."""
         self._may_stop = any(

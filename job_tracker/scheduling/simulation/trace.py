@@ -41,8 +41,10 @@ class Begun:
     """The start of the job, in seconds from the start of the simulation; 0 or less."""
     allocation: Allocation
     saved_at: float | None = None
-    """The time of the job's last reported checkpoint, in seconds from the start of the simulation. None: it
-    has reported none."""
+    """The time of the job's last reported checkpoint, in seconds from the start of the simulation.
+
+    None: the job has reported none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class TraceJob:
     """A job of a trace: the time of its submission, its run time, and its resources."""
 
     submitted_at: float
-    """Seconds from the start of the trace. Less than 0: the job already waits at the start."""
+    """The time in seconds from the start of the trace. Less than 0: the job already waits at the start."""
     run: float
     """The run time in seconds.
 
@@ -76,11 +78,11 @@ class TraceJob:
     begun: Begun | None = None
     saving: Saving = SAVES_AT_NOTICE
     preemptions: int = 0
-    """The number of times that it was stopped for others before the start."""
+    """The number of times that the job was stopped for others before the start of the simulation."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts that it asks for."""
+        """The parts that the job asks for."""
         return self.each or (Part(self.instances, {INSTANCES: 1}),)
 
 
@@ -251,7 +253,8 @@ def _saving(line: _Line) -> Saving:
 def _algorithm(line: _Line) -> str:
     """Return the algorithm.
 
-    Without one, return the job's resources, since jobs with equal requests probably have the same algorithm.
+    If the line names no algorithm, return the job's resources, since jobs with equal requests probably have
+    the same algorithm.
     """
     if line.has("algorithm"):
         return line.name("algorithm")

@@ -1,4 +1,4 @@
-"""Checks whether a server can keep jobs. Each refusal is one line, which says what to change."""
+"""Checks whether a server can keep jobs. Each refusal is one line that names the necessary change."""
 
 import asyncio
 import logging

@@ -114,7 +114,7 @@ class Connection:
                 self._waiting.clear()
             for call, answer in zip(calls, answers, strict=True):
                 self._settle(call, answer)
-        # There is no await since the last check, so no call relies on a batch that has ended.
+        # There is no await between the last check and this line, so no call relies on a batch that has ended.
         self._batches.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _answers(self, calls: list[_Call]) -> list[Any]:

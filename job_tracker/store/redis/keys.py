@@ -57,7 +57,7 @@ scheduling.
 
 
 def meta(prefix: str) -> str:
-    """Return the key that scripts get; they derive the other keys from it."""
+    """Return the key that scripts get, from which they derive all other keys."""
     return f"{{{prefix}}}:meta"
 
 

@@ -34,7 +34,7 @@ class SqliteAccess:
         self.__audit = audit
         self.__read_one = read_one
         self.__read = read
-        self.__version = 0  # in memory, since only this process writes the file
+        self.__version = 0  # kept in memory, since only this process writes the file
 
     async def access_version(self) -> int:
         return self.__version

@@ -21,7 +21,10 @@ _AT_ONCE = 64
 
 
 class AuditRows:
-    """The events of the present transaction. After its creation, only the writer's thread uses it."""
+    """The events of the present transaction.
+
+    After the creation of this object, only the writer's thread uses it.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         [last] = connection.execute("SELECT max(id) FROM audit").fetchone()
@@ -42,7 +45,7 @@ class AuditRows:
         self._rows.append(values)
 
     def write(self, db: sqlite3.Connection) -> None:
-        """Insert the events. Call it right before the commit."""
+        """Insert the events. Call this right before the commit."""
         for start in range(0, len(self._rows), _AT_ONCE):
             part = self._rows[start : start + _AT_ONCE]
             db.execute(_insertion(len(part)), tuple(chain.from_iterable(part)))

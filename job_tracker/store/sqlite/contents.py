@@ -39,19 +39,19 @@ class OpenContents:
         self._connection = connection
         [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
         self._identity_page, self._page_size = 0, 0
-        # If another process reads an older state, the id may still be only in the log. Then the id is not
-        # checked.
+        # If another process reads an older state, the id may still be only in the log. In this case, it is
+        # not checked.
         self._has_identity = self._shows_identity()
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the files that lack content. Raises OSError if that cannot be determined."""
+        """Return the files that lack content. Raises OSError if this cannot be determined."""
         # The index is read first: a checkpoint writes to the database before it resets the log.
         if (known := self._known()) is None:
             return {}
         page_size, frames, pages, salts = known
         found = {}
         size = self._path.stat().st_size
-        # A vacuum shrinks the database and moves its pages. All of that may still be in the log.
+        # A vacuum shrinks the database and moves its pages. These changes may still be only in the log.
         lacking = self._lacking(size, pages, page_size)
         if lacking and not lacking <= self._logged(frames, page_size):
             found[self._path] = Loss.CUT
@@ -65,7 +65,7 @@ class OpenContents:
         return found if not found or self._known() == known else {}
 
     def close(self) -> None:
-        """Close the files. Call it after SQLite has closed its own."""
+        """Close the files. Call this after SQLite has closed its own files."""
         for descriptor in (self._database, self._index, self._log):
             if descriptor is not None:
                 os.close(descriptor)

@@ -43,7 +43,7 @@ def mark_of(path: Path) -> Path:
 
 
 def all_of(path: Path) -> tuple[Path, ...]:
-    """Return the database and the files beside it that hold parts of its content."""
+    """Return the database, and the files beside it that hold parts of the database's content."""
     return (path, wal_of(path), index_of(path), mark_of(path))
 
 
@@ -93,7 +93,7 @@ class OpenFiles:
         }
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the lost files. This takes microseconds. Raises OSError if that cannot be determined."""
+        """Return the lost files. This takes microseconds. Raises OSError if the files cannot be checked."""
         found = {}
         for file, identity in self._opened.items():
             try:
@@ -108,7 +108,7 @@ def lock(path: Path) -> int:
     """Lock the store at `path` for this process, and return the descriptor of the lock. Raises StoreRefused.
 
     The kernel frees the lock when the process ends. The folder is created if needed, and other users lose
-    access to it: anyone who reads the secret in the store can forge reports.
+    access to it, since all who can read the secret in the store can forge reports.
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():
@@ -153,7 +153,7 @@ def _locked(path: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Between the two calls, the file may have been removed, and another service may have locked a new
-            # one.
+            # file.
             if _identity(os.fstat(descriptor)) == _identity(path.stat()):
                 return descriptor
         except FileNotFoundError:

@@ -1,9 +1,9 @@
 """Lists of jobs: the ids that match a filter, without reading jobs of other projects or callers.
 
-A list within projects merges one ordered range of an index for each project and state. So it reads about as
-many entries as it returns, however many jobs there are in other projects or states. A list by tag does the
-same with the entries of the tag in each project. SQLite merges the parts of a compound SELECT in the order of
-its ORDER BY clause (sqlite.org/optoverview.html).
+A list within projects merges one ordered range of an index for each project and state. So the number of
+entries that it reads is about the number that it returns, however many jobs there are in other projects or
+states. A list by tag merges the entries of the tag in each project in the same way. SQLite merges the parts
+of a compound SELECT in the order of its ORDER BY clause (sqlite.org/optoverview.html).
 """
 
 import heapq
@@ -82,7 +82,7 @@ def _tagged(
 def _merged(
     read: Read, select: str, ranges: Sequence[tuple[str, str]], values: Values, limit: int
 ) -> Iterator[int]:
-    """Merge the ids of ranges, newest first. The values of a range are the first ones of `select`."""
+    """Merge the ids of ranges, newest first. The values of a range are the first values of `select`."""
     found = []
     for start in range(0, len(ranges), _MOST_RANGES):
         some = ranges[start : start + _MOST_RANGES]
@@ -120,7 +120,7 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
         conditions.append("name >= ? AND name < ?")
         values.extend((where.name_prefix, where.name_prefix + "\U0010ffff"))
     if where.submitted_by:
-        conditions.append("submitted_by = ? AND submitted_by <> ''")  # the index has only such jobs
+        conditions.append("submitted_by = ? AND submitted_by <> ''")  # the index has only jobs with a caller
         values.append(where.submitted_by)
     if before is not None:
         conditions.append("id < ?")

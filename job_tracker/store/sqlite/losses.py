@@ -34,7 +34,7 @@ class LossWatch:
         self._contents.close()
 
     def check(self) -> None:
-        """Raise StoreLost if a file is lost, and StoreUnavailable if that cannot be determined."""
+        """Raise StoreLost if a file is lost, and StoreUnavailable if this cannot be determined."""
         if not (lost := self._lost()):
             return
         # A folder is removed file by file. So wait until this is over, since the explanation must describe

@@ -95,8 +95,9 @@ class Marker:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
-        """Record durably that the next id may be in use, so that this is known even after a loss of the
-        log.
+        """Record durably that the next id may be in use.
+
+        So this is known even if the log is lost.
         """
         if not self._free:
             following = self._last_id(connection) + 1

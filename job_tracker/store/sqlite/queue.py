@@ -33,7 +33,7 @@ class SqliteQueue:
         self.__positions: dict[int, int] = {}
 
     def _forget_positions(self) -> None:
-        """Read positions again, since a job has changed."""
+        """Forget the cached positions, since a job has changed."""
         self.__positions.clear()
 
     async def first_queued(self, limit: int, after: int = 0) -> Sequence[Job]:

@@ -10,7 +10,7 @@ from job_tracker.store.sqlite import files, mark
 from job_tracker.store.sqlite.mark import Marker
 from job_tracker.store.sqlite.migrations import MIGRATIONS
 
-# "TRNG": marks a file as a job store (sqlite.org, "PRAGMA application_id").
+# "TRNG", which marks a file as a job store (sqlite.org, "PRAGMA application_id").
 APPLICATION_ID = 0x54524E47
 
 
@@ -56,7 +56,7 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
         connection = connect(path)
         connection.execute("PRAGMA journal_mode = WAL")
         _migrate(connection)
-        # From now on the file itself has the store's id, see contents.py and mark.py.
+        # From here on, the file itself has the store's id; see contents.py and mark.py.
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         marker = Marker(path, connection, before, had_log=had_log)
         return connection, marker

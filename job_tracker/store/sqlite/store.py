@@ -247,7 +247,8 @@ class SqliteStore(
         def write(db: sqlite3.Connection) -> int:
             row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
             last = max(row["seq"] if row else 0, beyond) + number
-            # SQLite creates the row with the first job, and reads it before each job (autoinc.html).
+            # SQLite creates this row with the first job, and reads the row before each further job
+            # (autoinc.html).
             db.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'")
             db.execute("INSERT INTO sqlite_sequence VALUES ('jobs', ?)", (last,))
             self._marker.ids_were_skipped()
@@ -321,7 +322,7 @@ class SqliteStore(
         await self._writer.close()
         await asyncio.to_thread(self._lists.shutdown)
         if self._watch.is_whole:
-            with suppress(OSError, sqlite3.Error):  # the mark then stays as it was, as after a kill
+            with suppress(OSError, sqlite3.Error):  # after an error, the mark stays as after a kill
                 self._marker.settle(self._connection)
         # The connection that is closed last makes a checkpoint, unless it is read-only. After a truncation, a
         # checkpoint would do damage, so a reader is closed last.
@@ -353,7 +354,7 @@ class SqliteStore(
         return await reading
 
     def _read_page(self, where: JobFilter, limit: int, before: int | None) -> Listing:
-        """Return jobs that match. Rows are read one by one, to keep few in memory."""
+        """Return jobs that match. Rows are read one by one, so that few are in memory."""
         jobs: list[Job] = []
         size = 0
         read = partial(self._all, self._lister)

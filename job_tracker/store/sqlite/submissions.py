@@ -13,8 +13,8 @@ _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _STORED = "SELECT 1 FROM projects WHERE name = ?"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 _QUEUED_OF_CALLER = "SELECT jobs FROM queued_of_callers WHERE caller = ?"
-# A queue has at most as many blocks as queued jobs, which its limit bounds. Only queues with a limit are
-# counted.
+# Only queues with a limit are counted. Such a queue has at most as many blocks as its limit allows queued
+# jobs.
 _QUEUED_IN_QUEUE = "SELECT sum(jobs) FROM queue_blocks WHERE queue = ?"
 _QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_QUEUE = (
     f"coalesce(({count}), 0) < ?"
@@ -51,7 +51,7 @@ class Submission:
             "request_digest": request_key.digest if request_key else None,
         }
         self.spec_size = len(values["spec"])
-        """Characters of the spec as JSON."""
+        """The number of characters of the spec as JSON."""
         conditions: list[tuple[str, tuple[str | int, ...]]] = [(_QUEUED_LESS, (in_all,))]
         if in_project is not None:
             conditions.append((_QUEUED_LESS_IN_PROJECT, (spec.project, in_project)))
@@ -104,7 +104,7 @@ def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
 
 
 def find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | None:
-    """Return the job that was submitted with this key, if any. Raises RequestKeyConflict."""
+    """Return the job that was submitted with this key; None if there is none. Raises RequestKeyConflict."""
     query = "SELECT * FROM jobs WHERE project = ? AND request_key = ?"
     row = db.execute(query, (request_key.project, request_key.key)).fetchone()
     if row is None:

@@ -34,7 +34,7 @@ class _Pending:
     is_written: bool = False
     """Whether readers may see the write already.
 
-    Its caller still gets an error, since the write may not be durable.
+    The caller still gets an error, since the write may not be durable.
     """
 
 
@@ -53,10 +53,11 @@ class Rows(Protocol):
 class GroupCommitter:
     """Runs operations in order, each atomically, on the only connection that writes.
 
-    The operations that come during a commit wait for the next one. A commit takes as much CPU time as about
-    ten operations. So under load, the next commit waits for a short time, until there are as many operations
-    as in the last commit. An operation must check first and write afterwards: an operation that raises a
-    TrackerError must not have written. The result of an operation reaches the caller once it is durable.
+    The operations that come during a commit wait for the next commit. A commit takes as much CPU time as
+    about ten operations. So under load, a commit first waits for a short time, until there are as many
+    operations as in the last commit. An operation must check first and write afterwards: an operation that
+    raises a TrackerError must not have written. The result of an operation reaches the caller once it is
+    durable.
     """
 
     def __init__(
@@ -89,7 +90,9 @@ class GroupCommitter:
     async def run(
         self, operation: Operation[Result], committed: Callable[[Result], None] = lambda _: None
     ) -> Result:
-        """Run the operation, and return its result once durable. Raises its error, or StoreUnavailable.
+        """Run the operation, and return its result once durable.
+
+        Raises the operation's error, or StoreUnavailable.
 
         `committed` gets the result first, on the event loop, even if the caller was cancelled. It also gets
         the result if the commit may not be durable, since readers can see that commit.
@@ -169,7 +172,7 @@ class GroupCommitter:
         try:
             self._transact(batch)
         except Exception:
-            # Repeat each operation alone, so that the failure of one does not affect the others.
+            # Repeat each operation alone, so that the failure of one operation does not affect the others.
             for pending in batch:
                 try:
                     self._transact([pending])
@@ -215,7 +218,7 @@ def _settle(batch: list[_Pending]) -> None:
     for pending in batch:
         if pending.error is None or pending.is_written:
             pending.committed(pending.outcome)
-        if pending.done.cancelled():  # its caller has gone away, but the write is committed
+        if pending.done.cancelled():  # the caller has gone away, but the write is committed
             continue
         if pending.error is not None:
             pending.done.set_exception(pending.error)
