@@ -254,7 +254,7 @@ class Access:
     ) -> tuple[Sequence[AuditEvent], int | None]:
         """Return audit events with ids below `before`, newest first, and the `before` of the next page.
 
-        Without a project in `where`, the events are those of all projects, which only operators may read.
+        Without a project in `where`, the events of all projects are returned; only operators may read these.
         """
         if where.project:
             self._guard.check(caller, "list_events", where.project)

@@ -22,7 +22,7 @@ _MOST = 10_000
 class RoleRecipe(Config):
     """One role besides the master and its workers.
 
-    Options that are not set here are those of the algorithm.
+    Options that are not set here are taken from the algorithm.
     """
 
     instances: int = Field(

@@ -45,7 +45,7 @@ async def end(*tasks: "asyncio.Future[Any]") -> None:
 
 
 async def within(seconds: float, tasks: Collection["asyncio.Task[Any]"]) -> None:
-    """Wait for the tasks, and cancel those that are not done in time.
+    """Wait for the tasks, and cancel tasks that are not done in time.
 
     Errors of the tasks are not raised here.
     """

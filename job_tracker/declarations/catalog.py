@@ -60,7 +60,7 @@ ReadFiles = Callable[[], Files]
 The result is the same object until a file has changed. The function may read files.
 """
 FindOccupied = Callable[[Collection[str]], Awaitable[Collection[str]]]
-"""Returns those of the given queues that have jobs which have not ended. Raises StoreUnavailable."""
+"""Returns which of the given queues have jobs that have not ended. Raises StoreUnavailable."""
 
 
 async def none_occupied(_names: Collection[str]) -> Collection[str]:

@@ -19,7 +19,7 @@ class JobList(Protocol):
 
 
 class Occupied:
-    """Finds those of the given queues that have jobs which have not ended.
+    """Finds which of the given queues have jobs that have not ended.
 
     The cost grows with the number of such jobs.
     """
@@ -28,7 +28,7 @@ class Occupied:
         self._store = store
 
     async def __call__(self, names: Collection[str]) -> frozenset[str]:
-        """Return those of the queues with jobs that wait or run, or that wait for another attempt."""
+        """Return which of the queues have jobs that wait or run, or that wait for another attempt."""
         wanted, found, before = frozenset(names), set[str](), None
         while wanted - found:
             page = await self._store.list_jobs(JobFilter(states=_UNFINISHED), limit=_PAGE, before=before)

@@ -18,7 +18,7 @@ class JobObserver(Protocol):
 
 
 class WaitingObserver(Protocol):
-    """Receives those of the next waiting jobs whose binding reason has changed."""
+    """Receives waiting jobs, of those that start next, when their binding reason has changed."""
 
     def __call__(self, job: Job, code: str, sentence: str) -> None:
         """Observe why the queued job waits: a stable code, and a sentence for people."""

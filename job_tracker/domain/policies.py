@@ -72,7 +72,9 @@ class NumberPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
-    """The rules by which a group continues after it loses workers: these restart while the others train."""
+    """The rules by which a group continues after it loses workers: lost workers restart while the others
+    train.
+    """
 
     min_instances: int
     """The smallest number of instances that train. With fewer, training waits for the restarted instances."""

@@ -284,7 +284,10 @@ def _entries(folder: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _empty(top: int) -> None:
-    """Remove the content of an open folder. Raises the first OSError after removing the rest."""
+    """Remove the content of an open folder.
+
+    After an OSError, the removal continues; the first error is raised at the end.
+    """
 
     def take(folder: int, name: str, is_folder: bool) -> None:
         if not is_folder:

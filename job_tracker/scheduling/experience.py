@@ -11,7 +11,7 @@ from job_tracker.scheduling.waits import Wait, WaitTimes
 from job_tracker.store.jobs import JobFilter, Listing
 
 MOST_HISTORY: Final = 2_000
-"""The number of ended jobs, the newest ones, whose run times a new leader reads."""
+"""The number of the most recently ended jobs from which a new leader learns run times."""
 _PAGE: Final = 500
 _ENDED: Final = frozenset(state for state in JobState if state.is_terminal)
 _PROGRAM_WORDS: Final = 3

@@ -67,7 +67,10 @@ class Kept:
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
-        """Return the resources that the gangs being stopped leave to others, and how many gangs these are."""
+        """Return the resources that a gang being stopped leaves to others, and whether it leaves: 1 or 0.
+
+        The number is 0 if the gang continues in another size.
+        """
         trainers = self._snapshot.stakes[run.gang.job_id].goes_on
         if not trainers:
             return used_by(run), 1

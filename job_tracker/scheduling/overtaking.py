@@ -24,7 +24,7 @@ class Overtaking:
     """
 
     def __init__(self, promises: Mapping[int, Promise], limit: int) -> None:
-        """Start without blockers. `promises` are those of earlier passes."""
+        """Start without blockers. `promises` are the promises of earlier passes."""
         self._promises, self._limit = promises, limit
         self._blockers: dict[tuple[str, str], Blocker] = {}
         self._counted: dict[int, Blocker] = {}

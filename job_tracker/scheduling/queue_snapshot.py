@@ -40,9 +40,9 @@ class SeenJob:
     project: str
     """Empty if the caller may not know of the job."""
     name: str = ""
-    """Likewise."""
+    """Empty if the caller may not know of the job."""
     submitted_by: str = ""
-    """Likewise."""
+    """Empty if the caller may not know of the job."""
     submitted_at: datetime
     admitted_at: datetime | None = None
     """None: the job waits."""

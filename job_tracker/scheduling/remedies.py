@@ -61,8 +61,10 @@ class Cure(StrEnum):
     CAPACITY = "capacity"
     """An operator adds machines and, if necessary, changes the queue."""
     ROOM = "room"
-    """The machine of the service gets room for the next launch. If necessary, something else changes,
-    too."""
+    """The machine of the service gets room for the next launch.
+
+    If necessary, another change of this list is made, too.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,8 @@ class Standing:
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
         """Return whether a queue uses quota that is guaranteed to `other` or to one of its parents.
 
-        In this case, the queue exceeds its own guarantee, and so does each of its parents that is not a
-        parent of `other`.
+        In this case, the queue exceeds its own guarantee. Each of its parents that is not a parent of `other`
+        also exceeds its guarantee.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):

@@ -38,7 +38,7 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
     """Return the processes that are behind, or that are in another operation than most processes.
 
-    The result has, for each of them, the operation in which the others wait.
+    For each of these processes, the result has the operation in which the others wait.
     """
     furthest = max((each for each in members.values() if each), key=lambda each: each.number)
     late = {process for process, each in members.items() if each is None or each.number < furthest.number}

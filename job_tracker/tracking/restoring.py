@@ -3,7 +3,7 @@
 Since the backup, new jobs have got ids that the restored store does not know. Jobs that were queued or
 running at the backup may have made further attempts, or ended. So the store's records are compared with the
 existing groups before any tracker runs. Otherwise, the service would give the same ids again, and would fail
-jobs whose attempt ended after the backup.
+jobs whose attempts ended after the backup.
 """
 
 from collections import defaultdict

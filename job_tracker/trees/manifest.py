@@ -24,7 +24,7 @@ from job_tracker.domain.errors import InvalidField
 FIELD = "manifest"
 """The name of the manifest in messages."""
 LONGEST_PATH = 1024
-"""Bytes."""
+"""The largest number of bytes of a path."""
 MOST_LEVELS = 32
 _LONGEST_NAME = 255  # bytes, as in every common file system
 _NAMED = 5

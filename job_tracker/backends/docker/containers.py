@@ -60,12 +60,12 @@ class Container:
 
     @property
     def group(self) -> GroupRef | None:
-        """The container's group; None if the labels are not those of the service."""
+        """The container's group; None if the labels are not labels of the service."""
         return group_named(self.labels, self.labels)
 
     @property
     def rank(self) -> int | None:
-        """The container's rank; None if the labels or the name are not those of the service."""
+        """The container's rank; None if the labels or the name were not given by the service."""
         group, rank = self.group, number(self.labels.get(RANK))
         if group is None or rank is None:
             return None

@@ -18,7 +18,7 @@ _LAUNCH_SECONDS = 30.0
 
 @dataclass(slots=True)
 class ContainerGroup(LiveGroup):
-    """See LiveGroup. `containers` has the last seen state of all containers, even of those that are gone."""
+    """See LiveGroup. `containers` has the last seen state of all containers, even of gone containers."""
 
     containers: dict[int, Container] = field(default_factory=dict)
     ending: Ending | None = None
@@ -139,7 +139,7 @@ class Groups(LiveGroups[ContainerGroup]):
             group.forget(rank, container)
 
     def end(self, endings: Iterable[Ending]) -> None:
-        """Record all written endings, including those of groups that are not known yet."""
+        """Record all written endings, including the endings of groups that are not known yet."""
         self._endings = {ending.group: ending for ending in endings}
         for ref, ending in self._endings.items():
             group = self._groups.get(ref)

@@ -60,7 +60,7 @@ class Outage:
 
 @dataclass(slots=True)
 class PodGroup(LiveGroup):
-    """See LiveGroup. `pods` has the last known state of all pods, even of those that are gone."""
+    """See LiveGroup. `pods` has the last known state of all pods, even of gone pods."""
 
     pods: dict[int, Manifest] = field(default_factory=dict)
     stopping: bool = False

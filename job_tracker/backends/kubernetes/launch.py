@@ -99,9 +99,9 @@ class Launcher:
     async def launch(self, plan: KubernetesPlan, known: Mapping[int, Manifest]) -> None:
         """Ensure that every object of the plan exists. Safe to repeat after an interruption.
 
-        `known` has all pods of the group that were ever seen, by rank, even those that are gone. Raises
-        LaunchFailed if the cluster refuses an object or the attempt has lost its master, and
-        BackendUnavailable if a retry may help. In both cases, the objects that were created remain.
+        `known` has all pods of the group that were ever seen, by rank, even gone pods. Raises LaunchFailed if
+        the cluster refuses an object or the attempt has lost its master, and BackendUnavailable if a retry
+        may help. In both cases, the objects that were created remain.
         """
         pod_group = await self._pod_groups.claim(plan)
         master = await self._claim("pods", plan.pods[0], _Attempt(plan, known, plan.digest))

@@ -247,9 +247,9 @@ def fetch_container(
 ) -> dict[str, Any]:
     """Build the init container that fetches a tree into the working directory of the training container.
 
-    The requests of this container do not exceed those of the training container, and it has no devices. So
-    the pod needs no additional resources. `cached` has the project whose files are cached on the claim
-    `program_cache`, and the size limit of the whole cache in bytes.
+    This container does not request more than the training container, and it has no devices. So the pod needs
+    no additional resources. `cached` has the project whose files are cached on the claim `program_cache`, and
+    the size limit of the whole cache in bytes.
     """
     cache = [_CACHE_PATH, cached[0], str(cached[1])] if cached else []
     text = Path(__file__).with_name("fetch_program.py").read_text()

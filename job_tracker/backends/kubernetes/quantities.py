@@ -24,8 +24,8 @@ def offered(quantities: Mapping[str, str]) -> Amounts:
 def requested(pod: Manifest) -> Amounts:
     """Return the resources that a pod requests, as the scheduler counts them.
 
-    Its containers run together with those init containers that are restarted (sidecars). Before that, each
-    other init container runs with the sidecars that are listed before it.
+    The containers of a pod run together with its sidecars, which are init containers that are restarted.
+    Before that, each other init container runs with the sidecars that are listed before it.
     """
     spec = pod["spec"]
     running: Amounts = {}

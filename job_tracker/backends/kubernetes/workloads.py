@@ -45,8 +45,8 @@ class Workloads:
         """Let Kueue release a group that is being stopped, if Kueue would not finish the group by itself.
 
         A finalizer of Kueue holds the pods until all of them have ended and one of them `is_marked`. Pods
-        that never ran, or are lost, never end, so for such pods the Workload is deleted. This also releases
-        pods that are kept.
+        that never ran, or are lost, never end. So if the group has such pods, or no pod `is_marked`, the
+        Workload is deleted. This also releases pods that are kept.
         """
         if is_marked and not has_lost and not any(is_held(pod) for pod in group.living.values()):
             return

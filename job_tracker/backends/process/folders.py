@@ -72,7 +72,8 @@ class Folders:
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
         """Move a stopped group out of the live groups and clean it up.
 
-        If the clean-up fails, a later sweep repeats it.
+        With `keep_until`, the group stays unchanged until a sweep after that time. If the clean-up fails, a
+        later sweep repeats it.
         """
         if keep_until is not None:
             try:
@@ -185,7 +186,7 @@ def _store_of(folder: str) -> str:
 
 
 def _group_named(folder: str) -> GroupRef | None:
-    """Return the group whose folder has this name; None if the name is not a group's."""
+    """Return the group whose folder has this name; None if no group's folder has such a name."""
     store_id, _, name = folder.rpartition(".")
     found = _GROUP.fullmatch(name)
     home = naming.home_in_store(store_id) if store_id else ""

@@ -112,9 +112,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         """Read the log since the last restart of the rank from the engine, in pieces of whole records.
 
         With `follow`, wait until the rank starts, and open the stream again if it breaks. Lines have times,
-        so that none is lost or repeated. While the group is being stopped, some engines do not allow a broken
-        stream to be opened again; with `for_stop`, it is opened again all the same. Raises NoLiveLog and the
-        errors of the engine.
+        so that none is lost or repeated. While the group is being stopped, broken streams of some engines are
+        opened again only with `for_stop`. Raises NoLiveLog and the errors of the engine.
         """
         instance = await self._once_started(group, rank) if follow else self._started(group, rank)
         if instance is None or (rank in group.gone and not follow):

@@ -5,9 +5,9 @@ The text of this program is an argument of python3.
 usage: python3 -I -S -c TEXT
 
 The program needs only Python 3.7 or later. It runs as the user of the rank: in the rank's container or pod,
-or beside the rank's processes on this machine. In the latter case, RANK_PID is the rank's first process. The
-program prints one JSON object. It writes the same in readable form to the standard error of the rank, so that
-the rank's log has it.
+or beside the rank's processes on this machine. On this machine, RANK_PID is the number of the rank's first
+process. The program prints one JSON object. It writes the same in readable form to the standard error of the
+rank, so that the rank's log has it.
 
 The program neither stops processes nor attaches to them. Processes may be hostile, so everything that is read
 from them is bounded.

@@ -53,8 +53,8 @@ def main(
 ) -> None:
     """Replace this program by the command, in its environment.
 
-    In an `image`, the environment also has the packages of this Python, unless the file names other versions.
-    Each user has an own folder in ROOT, since images may run as different users. `uv` is the path of uv;
+    In an `image`, the environment also has the packages of this Python, unless the file names other versions,
+    and each user has an own folder in ROOT, since images may run as different users. `uv` is the path of uv;
     empty: PATH is searched for it. Environments that were not used for `keep` seconds are removed, and the
     oldest ones if there are more than `most`; with `keep` None, none are removed.
     """

@@ -81,7 +81,7 @@ class Attempt:
         return min(self.run, self.done + trained * self.speed)
 
     def lost(self, noticed_at: float, left_at: float) -> float:
-        """Return the lost seconds if the attempt is stopped: its seconds minus those of the kept work."""
+        """Return the lost seconds if the attempt is stopped: its duration minus the kept work."""
         return left_at - self.begun_at - (self.kept(noticed_at) - self.done) / self.speed
 
     def _trained(self, now: float) -> float:

@@ -93,8 +93,8 @@ def _merged(
 
 def _first_at(read: Read, moment: float) -> int:
     """Return the lowest id of the jobs submitted at this time or later, if times grow with ids."""
-    # There are two queries, since SQLite uses the index for min() or max() only if the query computes nothing
-    # else.
+    # There are two queries, since SQLite uses the index for min() or max() only if the query computes no
+    # other value.
     [[low, last]] = read("SELECT (SELECT min(id) FROM jobs), (SELECT max(id) FROM jobs)")
     if last is None:
         return 1
