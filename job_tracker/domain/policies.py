@@ -72,9 +72,7 @@ class NumberPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
-    """The rules by which a group continues after it loses workers: lost workers restart while the others
-    train.
-    """
+    """The rules by which a group continues after it loses workers: they restart while the others train."""
 
     min_instances: int
     """The smallest number of instances that train. With fewer, training waits for the restarted instances."""
