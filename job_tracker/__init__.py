@@ -1,1 +1,4 @@
-"""The domain: jobs and the store, tracker, backends and frameworks that move them. Knows nothing of gRPC."""
+"""The domain: jobs and the store, tracker, backends and frameworks that move them.
+
+It does not depend on gRPC.
+"""

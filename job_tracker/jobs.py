@@ -45,7 +45,7 @@ from job_tracker.store.scheduling import SchedulingStore
 T = TypeVar("T")
 
 MOST_DRAWN: Final = 12
-"""Queues whose history is returned."""
+"""The largest number of queues, and of projects, whose history is returned."""
 _ONE_QUEUE: Final = tree_of(pool_of({}, 8), {})
 
 
@@ -56,7 +56,7 @@ class JobView:
     job: Job
     position: int
     outlook: Outlook | None = None
-    """The reasons why a queued job waits, and when it may start, as far as that is known."""
+    """The reasons why a queued job waits, and when it may start; None if they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,15 @@ class _Store(JobStore, QueueView, ReportStore, SchedulingStore, Protocol):
 
 
 def unlimited(_project: str) -> ProjectLimits | None:
-    """Return limits that allow everything: every project exists."""
+    """Return limits that allow everything. With them, every project exists."""
     return ProjectLimits()
 
 
 class Jobs:
     """Submits, reads and cancels jobs. The tracker runs them.
 
-    Every operation raises what domain/rights.py says: JobNotFound for a job of a project in which the caller
-    has no role, and Forbidden if its role does not allow the operation.
+    Every operation raises the errors of domain/rights.py: JobNotFound for a job of a project in which the
+    caller has no role, and Forbidden if the caller's role does not allow the operation.
     """
 
     def __init__(
@@ -105,9 +105,10 @@ class Jobs:
     ) -> None:
         """Each of `preflights` raises InvalidField for a spec whose launch would fail.
 
-        `limits_of` gives the limits of a project, None if the project does not exist. `is_deletable` says
-        whether it exists only as long as it is in the store. `note` gets an event of each denial, and of each
-        read of logs and artifacts. `changes_of` reads the recorded changes of a job's program.
+        `limits_of` returns the limits of a project, or None if the project does not exist. `is_deletable`
+        returns whether a project is only in the store, so that it may be deleted. `note` gets an event of
+        each denial, and of each read of logs and artifacts. `changes_of` reads the recorded changes of a
+        job's program.
 
         `mirror` answers questions about the queue; without one, there is one queue.
         """
@@ -115,7 +116,7 @@ class Jobs:
         self._uses = UseReader(store)
         self._changes_of = changes_of
         self.mirror = mirror or Mirror(store, lambda: _ONE_QUEUE)
-        """Answers questions about the queue. Close it."""
+        """Answers questions about the queue. The owner of this object has to close it."""
         self._logs = logs
         self._admission = admission
         self._models = models
@@ -131,12 +132,13 @@ class Jobs:
         self._guard = Guard(note, clock)
         self._queue_moves = QueueMoves(store)
         self.streams = streams or OpenStreams(note=note, clock=clock)
-        """The open streams of callers. Its `recheck` ends those that callers may no longer read."""
+        """The open streams of callers. Its `recheck` ends the streams that callers may no longer read."""
 
     async def submit(self, caller: Caller, request: JobRequest) -> Job:
         """Queue a job in the caller's default project, and return it once it is durable.
 
-        Raises UnknownProject if there is no such project, and as Admission.check and JobStore.submit do.
+        Raises UnknownProject if there is no such project, and the errors of Admission.check and
+        JobStore.submit.
         """
         project = caller.default_project
         self._guard.check(caller, "submit", project)
@@ -144,7 +146,7 @@ class Jobs:
         if limits is None:
             raise UnknownProject(project)
         key = self._admission.key_of(caller, request)
-        # First, so that a repeated request gets its job even if admission would now refuse it.
+        # This comes first, so that a repeated request gets its job even if admission would now refuse it.
         if key is not None and (known := await self._store.find_submitted(key)):
             return known
         tags = checked_count("tags", checked_tags("tags", request.tags))
@@ -174,7 +176,7 @@ class Jobs:
 
         Without projects in `where`, these are jobs of all projects in which the caller has a role.
 
-        Raises UnknownProject if there is no such project, nor a job that was left of it.
+        Raises UnknownProject if the project does not exist and has left no jobs.
         """
         if where.projects is not None:
             for project in sorted(where.projects):
@@ -208,9 +210,9 @@ class Jobs:
     ) -> QueuePage:
         """Return a page of the waiting jobs that the caller may see, by queue and place.
 
-        Without a project in `where`, these are jobs of all projects in which the caller has a role. `history`
-        says for how long what the first MOST_DRAWN queues of the page held is wanted, too, and the first
-        MOST_DRAWN of these projects in which the caller has a role.
+        Without a project in `where`, these are jobs of all projects in which the caller has a role. With a
+        `history`, the page also has the use over this past time: of its first MOST_DRAWN queues, and of the
+        first MOST_DRAWN of the `projects` in which the caller has a role.
         """
         if where.project:
             self._guard.check(caller, "queue", where.project)
@@ -242,7 +244,8 @@ class Jobs:
         """Cancel the job, unless its outcome is decided. May be repeated.
 
         A job without a group (queued, or in its back-off) has ended when this returns. The group of a live
-        job is stopped soon. If a succeeded master has left workers with time to end, that time is over.
+        job is stopped soon. Workers that still have time to end after their master's success are stopped,
+        too.
         """
         while True:
             job = await self._visible(caller, "cancel", job_id)
@@ -277,9 +280,11 @@ class Jobs:
                 continue
 
     async def delete(self, caller: Caller, job_id: int) -> None:
-        """Delete an ended job. The tracker removes its logs and its groups. Raises NotPossible for others.
+        """Delete an ended job.
 
-        Its model and its checkpoints stay.
+        The tracker removes the job's logs and groups. Raises NotPossible if the job has not ended.
+
+        The model and the checkpoints stay.
         """
         job = await self._visible(caller, "delete", job_id)
         if not job.state.is_terminal:
@@ -289,7 +294,7 @@ class Jobs:
     def watch(self, caller: Caller, job_id: int) -> AsyncGenerator[JobView, None]:
         """Yield the job now and after every change, until it has ended. Raises JobNotFound.
 
-        This and the other streams end with an error if their caller loses its right; see `streams`.
+        All streams end with an error if their caller loses its right; see `streams`.
         """
         return self._stream(caller, "watch", job_id, lambda job: self._watch(job.id))
 
@@ -314,7 +319,7 @@ class Jobs:
                 await anext(changes)
 
     def logs(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
-        """Yield the output of the job's processes, with `follow` also the future one; see LogReader.read."""
+        """Yield the output of the job's processes; with `follow`, future output, too. See LogReader.read."""
 
         def read(job: Job) -> AsyncGenerator[LogPiece, None]:
             self._note(self._event(caller, "logs", Outcome.READ, job))
@@ -332,10 +337,10 @@ class Jobs:
         after: str = "",
         most: int | None = None,
     ) -> Sequence[MetricSeries]:
-        """Return the job's series of these names, or all if there are none, sorted by name.
+        """Return the job's series with these names, sorted by name; without names, return all series.
 
-        With `containing`, only those with this text in their names, however it is capitalised; of them the
-        first `most` with names behind `after`. Raises JobNotFound.
+        `containing` selects series whose names have this text, in upper or lower case. Of these, the first
+        `most` with names behind `after` are returned. Raises JobNotFound.
         """
         await self._visible(caller, "metrics", job_id)
         wanted = names or None
@@ -347,7 +352,7 @@ class Jobs:
         return await self._store.metrics(job_id, wanted)
 
     async def artifacts(self, caller: Caller, job_id: int) -> tuple[Job, Sequence[tuple[Artifact, bool]]]:
-        """Return the job and its artifacts, each with whether `fetch` can read it.
+        """Return the job and its artifacts. Each artifact has a flag for whether `fetch` can read it.
 
         Raises JobNotFound and StorageUnavailable.
         """

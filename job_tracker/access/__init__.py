@@ -1,1 +1,4 @@
-"""Tokens, projects and their members, which decide the rights of callers, and the operations on them."""
+"""Tokens, projects and their members, and the operations on them.
+
+Tokens and members decide the rights of callers.
+"""

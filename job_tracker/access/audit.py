@@ -1,6 +1,6 @@
 """Collects denials and reads, and writes them to the store in batches.
 
-Events of changes are not here: stores write them with the changes.
+This module does not handle the events of changes: the stores write them together with the changes.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ FLUSH_SECONDS: Final = 1.0
 MERGED_SECONDS: Final = 60.0
 """The time in which equal events become one."""
 MOST_KEPT: Final = 4096
-"""The number of different events in memory."""
+"""The largest number of different events in memory."""
 _BATCH: Final = 500
 _CLOSING_SECONDS: Final = 2.0
 _LONGEST_PAUSE: Final = 30.0
@@ -30,7 +30,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class Limit(NamedTuple):
-    """A limit of events."""
+    """A limit for the rate of events, and for the events that may come at once after a pause."""
 
     per_second: float
     burst: int
@@ -39,12 +39,12 @@ class Limit(NamedTuple):
 OF_ALL: Final = Limit(10, 1000)
 OF_ONE: Final = Limit(1, 100)
 OF_STRANGERS: Final = Limit(0.1, 100)
-"""All callers that could not be identified together: 9,000 events a day at most."""
+"""The limit for all unidentified callers together: about 9,000 events a day."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """An event, how often it happened since it was last written, and when it is written next."""
+    """An event, how often it happened since its last write, and when it is written next."""
 
     event: AuditEvent
     count: int
@@ -52,12 +52,12 @@ class _Entry:
 
 
 class AuditTrail:
-    """Keeps denials and reads. `note` returns at once, and a store that does not answer delays no call.
+    """Keeps denials and reads. `note` returns at once, so a store that does not answer delays no call.
 
-    The first of equal events is written within a second, and those of the next minute as one event with
-    their number. Events beyond a rate, or beyond the memory, become one event of their caller with the
-    action MORE. A killed service loses those that wait. If the answer to a write is lost, its events are
-    written again.
+    The first of several equal events is written within a second. Equal events of the next minute are written
+    as one event with a count. If a caller exceeds a limit, or the memory is full, further events of the
+    caller become one event with the action MORE. If the service is killed, it loses the events that it has
+    not written. If the answer to a write is lost, its events are written again.
     """
 
     def __init__(self, store: AuditStore, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -90,13 +90,13 @@ class AuditTrail:
             entry.event, entry.count = event, 1
 
     async def run(self) -> None:
-        """Write what is due every second, until cancelled."""
+        """Write the events that are due every second, until cancelled."""
         backoff = Backoff(FLUSH_SECONDS, _LONGEST_PAUSE)
         failure = "denials and reads cannot be written to the audit"
         await repeat(self.flush, backoff, period=FLUSH_SECONDS, failure=failure, expected=StoreUnavailable)
 
     async def flush(self, *, everything: bool = False) -> None:
-        """Write the events that are due. Raises StoreUnavailable, and then keeps them."""
+        """Write the events that are due. If it raises StoreUnavailable, the events are kept."""
         async with self._flushing:
             await self._flush(self._monotonic(), everything=everything)
 
@@ -107,7 +107,7 @@ class AuditTrail:
             part = [(entry, entry.count) for entry in waiting[start : start + _BATCH]]
             await self._store.add_events([replace(entry.event, count=count) for entry, count in part])
             for entry, count in part:
-                entry.count -= count  # more may have come meanwhile
+                entry.count -= count  # equal events may have arrived during the write
                 entry.due_at = now + MERGED_SECONDS
         for key, entry in due.items():
             if entry.due_at <= now and not entry.count:
@@ -120,7 +120,7 @@ class AuditTrail:
                 await self.flush(everything=True)
 
     def _may_keep(self, caller: str) -> bool:
-        """Return whether there is room for another event of the caller, and take it."""
+        """Return whether another event of the caller may be kept. If so, count it towards the limits."""
         own = self._of_one if caller else self._of_strangers
         if len(self._entries) >= MOST_KEPT or own.take(caller):
             return False

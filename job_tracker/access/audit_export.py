@@ -1,7 +1,7 @@
 """Exports audit events to a file, one JSON object a line, in the order of their ids.
 
-The file is opened for each batch, so it may be moved away or emptied at any time. A second file has the id
-up to which events were exported.
+The file is opened for each batch, so it may be moved away or emptied at any time. A second file has the id of
+the last exported event.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ _LONGEST_PAUSE: Final = 30.0
 _CLOSING_SECONDS: Final = 2.0
 _BATCH: Final = 500
 _LONGEST_END: Final = 1 << 16
-"""Bytes at the end of the file in which the last line is looked for. A line is far shorter."""
+"""The number of bytes at the end of the file that are searched for the last line. A line is far shorter."""
 
 
 class AuditExport:
     """Appends the events that are not in the file yet.
 
-    A killed service leaves at most a part of a line, which is cut off before the next line is written. It
-    continues after the last id in the file, or in the position file if that is higher. So no line is lost.
-    Lines come twice only if the file is moved between the write of a batch and that of the position, and the
-    service is killed in between.
+    A killed service leaves at most a part of a line, which is cut off before the next line is written. The
+    export continues after the last id in the file, or after the id in the position file if this id is higher.
+    So no line is lost. Lines are written twice only if two events fall between the write of a batch and the
+    write of its position: the file is moved, and the service is killed.
     """
 
     def __init__(self, store: AuditStore, path: Path, position: Path) -> None:
-        """`position` is the file with the id of the last exported event."""
+        """Export to the file `path`; `position` is the file with the id of the last exported event."""
         self._store = store
         self._path = path
         self._position = position
@@ -71,7 +71,7 @@ class AuditExport:
         return in_file
 
     def _append(self, events: Sequence[AuditEvent]) -> int:
-        """Append the events that are not in the file, durably. Return the last id."""
+        """Durably append the events that are not in the file. Return the last id."""
         with self._opened() as file:
             last = _last_id(file)  # another service on this machine may write the file, too
             file.write(b"".join(map(line_of, (event for event in events if event.id > last))))
@@ -117,7 +117,7 @@ def line_of(event: AuditEvent) -> bytes:
 
 
 def _last_id(file: BinaryIO) -> int:
-    """Return the id in the last line; 0 without a line of ours."""
+    """Return the id in the last line; 0 if the last line is missing or is not an event of this export."""
     _, end = _end_of(file)
     try:
         return int(json.loads(end.splitlines()[-1])["id"])
@@ -126,7 +126,7 @@ def _last_id(file: BinaryIO) -> int:
 
 
 def _end_of(file: BinaryIO) -> tuple[int, bytes]:
-    """Return the last bytes of the file, and where they begin."""
+    """Return the position at which the last bytes of the file begin, and these bytes."""
     start = max(0, file.seek(0, os.SEEK_END) - _LONGEST_END)
     file.seek(start)
     return start, file.read()

@@ -23,9 +23,9 @@ from job_tracker.store.access import AccessStore
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 0.5
-"""The time between two looks for changes by other replicas."""
+"""The seconds between two checks for changes by other replicas."""
 _STALE_SECONDS: Final = 1.0
-"""From this age on, remembered tokens count only after another look at the store."""
+"""The seconds after which remembered tokens count only once the store was checked again."""
 _TOUCH_SECONDS: Final = 60.0
 _REMEMBERED = 16_384
 _ADDRESSES_OF_ONE = 64
@@ -47,9 +47,10 @@ class Callers:
 
     If the store does not answer, tokens cannot be checked: calls then raise StoreUnavailable.
 
-    Invalid tokens are counted by address. Beyond their rate, tokens from that address are refused unchecked,
-    except for those that have been valid here before: so a stranger behind the same proxy as others can lock
-    out only tokens that have never been used, and only at that address.
+    Invalid tokens are counted by address. If an address exceeds the allowed rate, further tokens from it are
+    refused unchecked, except for tokens that have been valid in this service before. So a stranger who shares
+    a proxy with other callers can lock out only tokens that have never been used, and only at the address of
+    the proxy.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Callers:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`operators` are names of callers that are operators, by certificate or by a token without a role.
+        """`operators` are the names of callers that are operators.
+
+        Such a caller has a certificate, or a token without a role.
 
         `failures` counts invalid tokens by address; None: any number is checked. `clock` gives Unix time.
         """
@@ -125,7 +128,7 @@ class Callers:
         return known
 
     def remembering(self) -> Callable[[Caller], Awaitable[Caller]]:
-        """Return `current`, which looks up each token once."""
+        """Return a variant of `current` that looks up each token only once."""
         found: dict[tuple[str, str], Caller | NotAllowed] = {}
 
         async def current(caller: Caller) -> Caller:
@@ -157,7 +160,7 @@ class Callers:
         return replace(self._caller_with(token, caller.address), default_project=caller.default_project)
 
     def accept_operator(self, digest: bytes) -> None:
-        """Accept the token with this digest, which is in a file of the service, and in no store."""
+        """Accept the token with this digest, which is in a file of the service and not in a store."""
         self._operator_token = digest
 
     def on_change(self, call: OnChange) -> None:
@@ -165,7 +168,7 @@ class Callers:
         self._on_change = call
 
     async def refresh(self) -> None:
-        """Look for changes, and forget what they affect. Raises StoreUnavailable."""
+        """Look for changes. If there are any, forget the remembered callers. Raises StoreUnavailable."""
         async with self._checking:
             await self._look()
 
@@ -181,7 +184,7 @@ class Callers:
         self._ends -= {end for end in self._ends if end <= now}
 
     async def follow(self) -> None:
-        """Announce changes, also by other replicas, and write the last uses of tokens, until cancelled."""
+        """Announce changes of all replicas, and write the last uses of tokens, until cancelled."""
         problem = ""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
@@ -194,7 +197,7 @@ class Callers:
                 if str(error) != problem:
                     log.warning("tokens and roles cannot be checked: %s", error)
                 problem = str(error)
-            except Exception:  # any error: this task ends streams whose callers have lost their rights
+            except Exception:  # any error: this task ends the streams of callers without rights
                 log.exception("changes of tokens and roles cannot be followed")
 
     async def flush(self) -> None:
@@ -212,7 +215,7 @@ class Callers:
     async def _look_if_stale(self) -> None:
         if self._is_stale():
             async with self._checking:
-                if self._is_stale():  # otherwise another call has looked meanwhile
+                if self._is_stale():  # otherwise another call has checked the store in the meantime
                     await self._look()
 
     def _is_stale(self) -> bool:
@@ -234,7 +237,7 @@ class Callers:
 
     @contextmanager
     def _counting_failures(self, digest: bytes, address: str) -> Iterator[None]:
-        """Check a token in the body, and count the address if it is invalid. Raises RateExceeded."""
+        """Count the address if the block finds that its token is invalid. Raises RateExceeded."""
         failures = self._failures if digest not in self._proven else None
         if failures is not None and (wait := failures.take(address)):
             raise RateExceeded(
@@ -247,7 +250,7 @@ class Callers:
             yield
         except NotAllowed:
             raise
-        except BaseException:  # nothing is known of the token
+        except BaseException:  # it is unknown whether the token is valid
             if failures is not None:
                 failures.give_back(address)
             raise
@@ -266,7 +269,7 @@ class Callers:
         known = _Known(token, end.timestamp() if end else math.inf)
         if known.ends_at <= self._clock():
             raise _ended(token)
-        if generation == self._generation:  # otherwise it may have been revoked since
+        if generation == self._generation:  # otherwise the token may have been revoked since
             if len(self._known) >= _REMEMBERED:
                 del self._known[next(iter(self._known))]
             self._known[digest] = known
@@ -300,7 +303,7 @@ _OPERATOR: Final = {ALL_PROJECTS: Role.OPERATOR}
 
 
 def _operator_at(address: str) -> Caller:
-    """Return the operator, who has shown the token in the service's own file."""
+    """Return the operator as caller, identified by the token in the service's own file."""
     return Caller(
         name="operator",
         means=Means.TOKEN,
@@ -315,14 +318,20 @@ async def _nothing() -> None:
 
 
 def _default_of(roles: Mapping[str, Role]) -> str:
-    """Return the project of requests that name none: `default`, or else the caller's first project."""
+    """Return the project of requests that name no project.
+
+    It is `default` if the caller has a role in it, otherwise the caller's first project by name.
+    """
     if not roles or DEFAULT_PROJECT in roles or ALL_PROJECTS in roles:
         return DEFAULT_PROJECT
     return min(roles)
 
 
 def _ended(token: Token) -> NotAllowed:
-    """Return the error for a token that was valid. Only a caller with its secret gets it."""
+    """Return the error for a token that is no longer valid.
+
+    Only a caller with the token's secret gets this error.
+    """
     if token.revoked_at is not None and token.revoked_at == token.ends_at:
         ended = f"was revoked at {_written(token.revoked_at)}"
     else:

@@ -45,11 +45,11 @@ class _Store(AccessStore, AuditStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProjectView:
-    """A project, as a caller may see it: only admins see its members."""
+    """A project as its caller may see it. Only admins see the members."""
 
     project: Project
     role: Role
-    """The caller's."""
+    """The caller's role in the project."""
     is_declared: bool
     """Whether a file declares the project."""
 
@@ -142,8 +142,8 @@ class Access:
     async def revoke_token(self, caller: Caller, token_id: str) -> Token:
         """Revoke a token, and return it. May be repeated. Every caller may revoke its own token.
 
-        Raises UnknownReference if there is no such token, or the caller may not know of it, and InvalidField
-        for the whole text of a token.
+        Raises UnknownReference if the token does not exist or the caller may not know of it. Raises
+        InvalidField if the caller sent the whole text of a token instead of its id.
         """
         tokens.check_no_token("id", token_id)
         token = await self._store.token(token_id)
@@ -208,7 +208,7 @@ class Access:
         await self._callers.announce()
 
     async def set_member(self, caller: Caller, project: str, member: str, role: Role) -> Project:
-        """Give a caller a role in a project, in place of the one that it has.
+        """Give a caller a role in a project, which replaces the caller's present role in it.
 
         Raises InvalidField, UnknownReference, NotPossible and LimitExceeded.
         """
@@ -254,7 +254,7 @@ class Access:
     ) -> tuple[Sequence[AuditEvent], int | None]:
         """Return audit events with ids below `before`, newest first, and the `before` of the next page.
 
-        Without a project in `where`, the events are those of all projects, which only operators may read.
+        Without a project in `where`, the events of all projects are returned; only operators may read these.
         """
         if where.project:
             self._guard.check(caller, "list_events", where.project)
@@ -312,7 +312,7 @@ def _ending(token: Token) -> str:
 
 
 def _target_of(project: str) -> str:
-    """Return the target of an event about a project; empty for a text that cannot be one."""
+    """Return the target of an event about a project; empty if the text cannot be the name of a project."""
     return f"project {project}" if naming.is_project(project) else ""
 
 

@@ -16,13 +16,17 @@ from job_tracker.store.access import AccessStore
 log = logging.getLogger(__name__)
 
 Declared = Callable[[], Mapping[str, Project]]
-"""Returns the projects of files by name: the same object, until a file has changed."""
+"""Returns the projects of files by name. The result is the same object until a file has changed."""
 
 NONE_DECLARED: Final[Mapping[str, Project]] = {}
 
 
 class Projects:
-    """All projects. `default` always exists. A project of a file hides one of the API with the same name."""
+    """All projects.
+
+    `default` always exists. A project that a file declares hides a project of the same name that the API
+    declared.
+    """
 
     def __init__(
         self,
@@ -49,7 +53,10 @@ class Projects:
         return self._stored.keys()
 
     async def declare(self, declared: Declared, source: str) -> None:
-        """Take declarations from other files. Later changes in them are events, with `source` as detail."""
+        """Replace the source of the declarations.
+
+        Its later changes become events, with `source` as detail.
+        """
         self._source = ""
         self._declared_now = declared
         await self.load()
@@ -61,7 +68,7 @@ class Projects:
         return self._declared_now() is not self._declared
 
     async def load(self) -> None:
-        """Load the projects of the API from the store, and those of the files."""
+        """Load the projects of the API from the store, and the projects of the files."""
         stored = {project.name: project for project in await self._store.projects()}
         before, self._declared, self._stored = self._declared, self._declared_now(), stored
         if self._source and before is not self._declared:

@@ -23,7 +23,7 @@ _SECRET_BYTES: Final = 32
 class ReportKeyAccess:
     """Rotates, lists and removes the keys from which the tokens of training processes are made.
 
-    Every operation raises Forbidden for others than operators. A change counts here when the operation
+    Every operation raises Forbidden if the caller is not an operator. A change counts here when the operation
     returns, and within a second in other replicas.
     """
 
@@ -41,7 +41,7 @@ class ReportKeyAccess:
         self._guard = Guard(note, clock)
 
     async def list_report_keys(self, caller: Caller) -> Sequence[ReportKey]:
-        """Return the keys, by id; the last one is the current one. Each has only attempts that are live."""
+        """Return the keys by id, the current key last. Each key has the live attempts that use it."""
         self._guard.check_everywhere(caller, "list_report_keys")
         await self._keys.purge()
         return await self._store.report_keys()
@@ -49,8 +49,8 @@ class ReportKeyAccess:
     async def rotate_report_key(self, caller: Caller) -> ReportKey:
         """Make a new key for the attempts that begin from now on, and return it.
 
-        Live attempts keep the key that they have. It is deleted by itself when the last of them has ended.
-        Raises LimitExceeded.
+        Live attempts keep their key. The service deletes a replaced key when the last attempt that uses it
+        has ended. Raises LimitExceeded.
         """
         self._guard.check_everywhere(caller, "rotate_report_key")
         event = event_of(caller, "rotate_report_key", Outcome.DONE, self._clock())
@@ -68,7 +68,7 @@ class ReportKeyAccess:
         return key
 
     async def remove_report_key(self, caller: Caller, key_id: int) -> ReportKey:
-        """Refuse reports with the tokens of a replaced key at once. May be repeated.
+        """Remove a replaced key, so that reports with its tokens are refused at once. May be repeated.
 
         Raises UnknownReference and NotPossible.
         """

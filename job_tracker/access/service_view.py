@@ -18,7 +18,7 @@ from job_tracker.tracking.replicas import Replica, replicas_of
 
 
 class _Store(QueueView, SchedulingStore, Protocol):
-    """The parts of a store that are looked at."""
+    """The parts of a store that this module reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class ServiceStanding:
 
     @property
     def leader(self) -> Replica | None:
-        """The replica that tracks jobs; None while there is none that is known."""
+        """The replica that tracks jobs; None while no leader is known."""
         now = self.at.timestamp()
         leading = [each for each in self.replicas if each.is_leading and not each.is_missing(now)]
         return max(leading, key=lambda each: each.seen_at, default=None)

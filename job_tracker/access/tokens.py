@@ -10,7 +10,7 @@ from typing import Final
 from job_tracker.domain.errors import InvalidField, NotAllowed
 
 OPERATOR_ID: Final = "operator"
-"""The id of the token in a service's own file, which is in no store."""
+"""The id of the token that is in a service's own file and not in a store."""
 LENGTH: Final = 56
 _ID_LENGTH, _SECRET_BYTES = 8, 32
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -20,7 +20,7 @@ REFUSED: Final = (
     "the token is not valid here; send 'authorization: Bearer TOKEN' with a token that `trainctl token "
     "create` printed for this service"
 )
-"""The one message for tokens that are malformed or unknown, so that it does not show which ids exist."""
+"""The same message for malformed and for unknown tokens, so that it does not show which ids exist."""
 
 
 @dataclass(frozen=True, slots=True)

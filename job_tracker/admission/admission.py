@@ -84,10 +84,11 @@ _YOUNGER_FIELDS = (
 class Admission:
     """Checks requests against the catalog of algorithms and datasets, and against the configuration.
 
-    `resolver` knows the backend that jobs run on. `defaults` are the retry policy and deadlines of requests
-    that set none. `max_processes` bounds the training processes of one job; None: PROCESSES_PER_INSTANCE for
-    each instance that a job may have. `store_id` is part of the paths of new jobs' folders. `trees` are the
-    uploaded programs. Without `queues`, there is one queue for all projects, with this `capacity`.
+    `resolver` knows the backend that jobs run on. `defaults` are the retry policy and the deadlines for
+    requests that do not set them. `max_processes` bounds the training processes of one job; None:
+    PROCESSES_PER_INSTANCE for each instance that a job may have. `store_id` is part of the paths of new jobs'
+    folders. `trees` are the uploaded programs. Without `queues`, there is one queue for all projects, with
+    this `capacity`.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Admission:
         values = {**asdict(request), "request_key": ""}
         for name in _YOUNGER_FIELDS:
             if not values[name]:
-                del values[name]  # so that digests of earlier versions, without these fields, still match
+                del values[name]  # so that digests of earlier versions, which lack these fields, still match
         content = json.dumps(values, sort_keys=True)
         return RequestKey(key, hashlib.sha256(content.encode()).digest(), caller.default_project)
 

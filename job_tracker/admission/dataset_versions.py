@@ -53,7 +53,7 @@ class DatasetVersions:
         name = dataset_id if dataset_id in datasets or ANY_DATASET not in datasets else ANY_DATASET
         entry, dataset = required("dataset_id", datasets, name)
         uri = dataset.folder(dataset_id, version)
-        # Two datasets may have one folder and need different files of it.
+        # Two datasets may share a folder, and require different files in it.
         place = uri, dataset.files
         # A version never changes once it exists, so a recent check is as good as a new one.
         if time.monotonic() - self._seen.get(place, -_SEEN_SECONDS) >= _SEEN_SECONDS:
@@ -105,7 +105,7 @@ class DatasetVersions:
 def _missing_file(uri: str, files: tuple[str, ...]) -> str | None:
     try:
         filesystem, folder = fsspec.core.url_to_fs(uri)
-        filesystem.invalidate_cache()  # so that a version that has just been written is found
+        filesystem.invalidate_cache()  # otherwise a version that was just written may not be found
         for file in files:
             if not filesystem.exists(f"{folder}/{file}"):
                 return f"{uri}/{file}"

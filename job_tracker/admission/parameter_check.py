@@ -50,8 +50,8 @@ class ParameterCheck:
     async def check(self, caller: Caller, spec: JobSpec) -> None:
         """Raise InvalidField with the last line of the program's output if it refuses the parameters.
 
-        Raises LimitExceeded if no turn comes within half of the time. The parameters are then not accepted,
-        since the program has not checked them.
+        Raises LimitExceeded if the check gets no turn within half of the time. In this case the parameters
+        are not accepted, since the program has not checked them.
         """
         if spec.program is not None:
             return

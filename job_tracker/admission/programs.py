@@ -65,11 +65,11 @@ class NoTrees:
         raise Forbidden("this service runs no uploaded programs; use a configured algorithm")
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Do nothing: `require` has refused the job."""
+        """Do nothing, since `require` has already refused the job."""
 
 
 def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
-    """Check the program, except its tree, and return its algorithm, which has no recipes.
+    """Check the program, except for its tree, and return an algorithm for it, which has no recipes.
 
     `name` is the algorithm that the request names. Raises InvalidField.
     """
@@ -98,7 +98,10 @@ def algorithm_of(program: ProgramRequest, name: str) -> Algorithm:
 
 
 def accepted(program: ProgramRequest) -> Program:
-    """Return the part of a checked program that is stored with the job. The rest is in its group."""
+    """Return the part of a checked program that is stored with the job.
+
+    The job's group has the other fields.
+    """
     return Program(
         tree=program.tree,
         environment=dict(program.environment),
@@ -127,7 +130,7 @@ def _check_command(command: Sequence[str]) -> None:
 
 
 def check_environment(field: str, environment: Mapping[str, str]) -> None:
-    """Raise InvalidField, with a name below `field`, unless a caller may set these variables of a job."""
+    """Raise InvalidField, for `field` or an entry in it, if a caller may not set these variables of a job."""
     if len(environment) > _MOST_VARIABLES:
         raise InvalidField(field, f"has {len(environment)} entries; at most {_MOST_VARIABLES} are allowed")
     size = sum(len(name.encode()) + len(value.encode()) for name, value in environment.items())

@@ -36,7 +36,7 @@ class OneQueue:
 
 
 def queue_of(tree: Tree, project: str, name: str) -> str:
-    """Return the queue of a job of the project; with an empty `name`, the project's default.
+    """Return the queue of a job of the project. If `name` is empty, it is the project's default queue.
 
     Raises UnknownReference and InvalidField. A queue that only other projects may use is treated as unknown.
     """
@@ -61,7 +61,7 @@ def queue_of(tree: Tree, project: str, name: str) -> str:
 def priority_of(tree: Tree, queue: str, sent: str) -> int:
     """Return the priority of a job: the number of a class, or a number as text. Raises InvalidField.
 
-    Jobs that are submitted again send the number.
+    A job that is submitted again names its priority by the number.
     """
     classes, most = tree.pool.priorities, tree.max_priority_of(queue)
     if not sent:

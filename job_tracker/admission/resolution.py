@@ -64,9 +64,9 @@ class Resolver:
         return GroupSpec(roles=group.roles, backend=self._backend, framework=framework, trainers=trainers)
 
     def in_environment(self, group: GroupSpec, requirements: str, name: str, image: str) -> GroupSpec:
-        """Return the group of a program in its Python environment and image.
+        """Return the group of a program, with the program's Python environment and image.
 
-        Raises InvalidField if it cannot have them.
+        Raises InvalidField if the program cannot have them.
         """
         field = "program.requirements" if requirements else "program.python_environment"
         try:
@@ -141,7 +141,7 @@ class Resolver:
         )
 
     def _instance(self, entry: Entry[Algorithm], role: str, sent: InstanceOptions) -> InstanceSpec:
-        # Cached, since resolving is slow and most jobs of an algorithm have the same options.
+        # The result is cached, since resolving is slow, and most jobs of an algorithm have the same options.
         key = entry, role, repr(sent)
         known = self._known.get(key)
         if known is None:

@@ -36,8 +36,10 @@ class RankObservation:
     machine: str = field(default="", compare=False)
     """The machine on which the rank runs. Empty if it is unknown, or if the engine has only one."""
     eviction: Eviction | None = None
-    """The notice by which others stop the rank. The rank may still run. Because of the notice, its end is
-    not a failure."""
+    """The notice that something other than the service stops the rank; None if there is no notice.
+
+    The rank may still run. Because of the notice, the rank's end is not a failure.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +54,16 @@ class Observation:
 
     @property
     def master(self) -> RankObservation:
-        """Rank 0. Its progress is that of the group."""
+        """Rank 0. The progress of rank 0 is the progress of the group."""
         return self.ranks[MASTER_RANK]
 
     def without_lost(self, most: int, known: Sequence[RankStatus], *, is_over: bool = False) -> "Observation":
         """Return the observation in which the failures of at most `most` ranks, other than 0, do not count.
 
-        `known` are the statuses before this observation. A rank that has not run is not lost, but was never
-        started. If rank 0 or one rank more has failed, a loss may be the cause if it came just before that.
-        Other losses do not count, either; nor do known ones if it `is_over`, since the end of the attempt was
-        decided after them.
+        `known` are the statuses before this observation. A rank that never ran does not count as lost. If
+        rank 0 has failed, or more than `most` ranks have, the attempt fails. A loss just before that may be
+        the cause, so it counts as a failure; earlier losses do not. If the attempt `is_over`, losses that
+        were known before never count, since its end was decided after them.
         """
         if not most:
             return self
@@ -111,7 +113,7 @@ class Observation:
 
     @property
     def eviction(self) -> Eviction | None:
-        """The first notice by which others stop a rank; None if no rank got one."""
+        """The first notice that something other than the service stops a rank; None if there is none."""
         found = [rank.eviction for rank in self.ranks if rank.eviction]
         return min(found, key=lambda each: each.at, default=None)
 
@@ -129,7 +131,10 @@ class Observation:
 def _left_early(
     ranks: Iterable[RankObservation], failed: RankObservation, why: Diagnosis
 ) -> Diagnosis | None:
-    """Diagnose that another rank left too early, with exit code 0, if `failed` only lost a peer."""
+    """Diagnose that another rank left too early, with exit code 0.
+
+    Return None unless `failed` crashed because it lost a peer.
+    """
     if why.category is not Category.CRASHED or failed.ended_at is None:
         return None
     if not LOST_PEER.search(failure_in(why.detail)):
@@ -169,7 +174,7 @@ def _ended_at(rank: RankObservation) -> float:
 
 
 class Mark(Enum):
-    """Items of a watch that are not observations."""
+    """The items of a watch that are not observations."""
 
     END_OF_SNAPSHOT = "end of snapshot"
 
@@ -179,9 +184,9 @@ Watch = AsyncGenerator[tuple[GroupRef, Observation] | Mark, None]
 
 
 async def snapshot_of(watch: Watch) -> dict[GroupRef, Observation]:
-    """Read a watch up to its mark, and return all groups. The watch then continues with changes.
+    """Read a watch up to END_OF_SNAPSHOT, and return all groups. The watch then continues with changes.
 
-    Raises BackendUnavailable if the engine does not answer, or if the watch ends before its mark.
+    Raises BackendUnavailable if the engine does not answer, or if the watch ends before this mark.
     """
     found: dict[GroupRef, Observation] = {}
     async for change in watch:
@@ -199,16 +204,16 @@ class Backend(LiveLogs, Protocol):
 
     A group lives from `launch` to `stop`. It does not depend on the process of this service: `watch` finds it
     again after a restart. Its logs can be read until they are in storage (see Spool), or until the group is
-    forgotten. Other objects of a stopped group (pods, folders) may be kept for inspection. They are not a
-    group, and run nothing.
+    forgotten. Other objects of a stopped group (pods, folders) may be kept for inspection. They do not count
+    as a group, and run no process.
     """
 
     async def launch(self, job: Job) -> Observation:
         """Start the group of the job's attempt, and return its state.
 
         A launch may be repeated: existing instances are adopted, and an instance that may have run is never
-        created again. So a group whose master is gone raises LaunchFailed. If the launch of the job was
-        complete (`was_launched`), missing ranks are not created.
+        created again. So the launch raises LaunchFailed if the group's master is gone. If the launch of the
+        job was complete (`was_launched`), missing ranks are not created.
 
         A rank that has failed is restarted if the job wants more restarts than the rank has had. Its log is
         continued. A rank that still runs is killed first.
@@ -222,11 +227,11 @@ class Backend(LiveLogs, Protocol):
     def watch(self) -> Watch:
         """Yield every group between launch and stop, then END_OF_SNAPSHOT, then groups as they change.
 
-        A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken.
-        Changes do not say that a group is gone, so callers must take a new snapshot from time to time.
-        END_OF_SNAPSHOT also comes if there are no groups. The snapshot begins at the first `anext`, and takes
-        O(1) calls to the engine. Intermediate changes may be left out. Raises BackendUnavailable if the
-        snapshot or later changes cannot be read.
+        A group that is not in the snapshot is gone, unless it was launched while the snapshot was taken. The
+        later changes do not show that a group is gone, so callers must take a new snapshot from time to time.
+        END_OF_SNAPSHOT also comes if there are no groups. The snapshot begins at the first `anext`. It takes
+        a number of calls to the engine that does not depend on the number of groups. Intermediate changes may
+        be left out. Raises BackendUnavailable if the snapshot or later changes cannot be read.
         """
         ...
 
@@ -241,9 +246,11 @@ class Backend(LiveLogs, Protocol):
         ...
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove the objects of stopped groups that were kept until `now` or earlier, but not the groups'
-        logs. Of `forgotten` groups, remove everything at once, including logs. A sweep may be repeated. It
-        removes objects that other replicas kept, too. Raises BackendUnavailable if this is not possible now.
+        """Remove the objects of stopped groups that were kept until `now` or earlier.
+
+        The groups' logs stay. Everything of `forgotten` groups is removed at once, including their logs. A
+        sweep may be repeated. It also removes objects that other replicas have kept. Raises
+        BackendUnavailable if this is not possible now.
         """
         ...
 
@@ -263,8 +270,8 @@ class Inventory(Protocol):
         """Yield all machines by name, then END_OF_SNAPSHOT, then each machine that changes.
 
         None: the machine is gone. Machines whose flavor no job may use are left out. Intermediate changes may
-        be left out, too. Resources count as free if attempts of this service use them by the scheduler's
-        decision. Raises BackendUnavailable if the machines cannot be read.
+        be left out, too. Resources that attempts of this service use by the scheduler's decision count as
+        free. Raises BackendUnavailable if the machines cannot be read.
         """
         ...
 
@@ -273,7 +280,7 @@ class RankAccess(Protocol):
     """Access to the ranks of live groups. This part of a backend is optional."""
 
     async def execute(self, group: GroupRef, rank: int, command: Sequence[str], most_bytes: int) -> bytes:
-        """Run a command of the service in the place of a rank, and return the beginning of its output.
+        """Run a command of the service where a rank runs, and return the beginning of its output.
 
         The command runs as the rank's user, inside its container or pod. The process backend runs it beside
         the rank, with the rank's first process in the variable RANK_PID. Cancelling the call does not always

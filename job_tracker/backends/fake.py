@@ -1,8 +1,8 @@
-"""A backend that simulates groups in memory, with a behavior that their parameters describe.
+"""A backend that simulates groups in memory. The parameters of a job describe how its group behaves.
 
 The backend serves tests, trials of clients, and load tests without processes. It fulfils the whole contract
-of Backend, and the contract tests check it, too. The groups are in a `FakeWorld`, which outlives the backend,
-as machines outlive the service.
+of Backend: the contract tests check it like the other backends. The groups are in a `FakeWorld`, which
+outlives the backend, as machines outlive the service.
 
 The simulated program has these parameters: RUN_SECONDS (default 0; "forever"), EXIT_CODE, FAIL_RANK (only
 this rank exits with EXIT_CODE; default all), and PRINT (a line that it prints).
@@ -56,21 +56,21 @@ class FakeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeMachine:
-    """A simulated machine, and the resources that others use on it."""
+    """A simulated machine, and the resources that other programs use on it."""
 
     flavor: str
     offers: Mapping[str, int]
-    """The resources of the machine, in the units of Machine."""
+    """The resources of the whole machine, in the units of Machine."""
     taken: Mapping[str, int] = field(default_factory=dict)
-    """The resources that others use, and give back when they end."""
+    """The resources that other programs use until they end."""
     stays: Mapping[str, int] = field(default_factory=dict)
-    """The resources that others always take."""
+    """The resources that other programs, such as daemons, always use."""
     is_open: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
 
     def seen(self, name: str) -> Machine:
-        """Return the machine as Inventory does."""
+        """Return the machine as `Inventory.machines` yields it."""
         most = {each: amount - self.stays.get(each, 0) for each, amount in self.offers.items()}
         return Machine(
             name=name,
@@ -104,12 +104,12 @@ class FakeWorld:
         self.machine_feed.publish(name, self.machine_of(name))
 
     def machine_of(self, name: str) -> Machine | None:
-        """Return a machine as Inventory does."""
+        """Return a machine as `Inventory.machines` yields it."""
         found = self.machines.get(name)
         return found.seen(name) if found is not None else None
 
     def end_rank(self, group: GroupRef, rank: int, exit_code: int, at: float | None = None) -> None:
-        """End one rank, at this time (seconds since 1970) or at an unknown one."""
+        """End one rank, at this time (in seconds since 1970) or at an unknown time."""
         found = self.live[group]
         if found.ranks[rank].status.phase.has_ended:
             return
@@ -127,7 +127,7 @@ class FakeWorld:
         self.feed.publish(group, Observation(tuple(found.ranks)))
 
     def evict(self, group: GroupRef, rank: int, eviction: Eviction) -> None:
-        """Give one rank a notice that others stop it. It runs until the service stops it."""
+        """Give one rank the notice of an eviction. The rank runs until the service stops it."""
         found = self.live[group]
         found.ranks[rank] = replace(found.ranks[rank], eviction=eviction)
         self.feed.publish(group, Observation(tuple(found.ranks)))

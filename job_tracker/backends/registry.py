@@ -1,4 +1,4 @@
-"""Backends by name. A package adds one with an entry point in the group job_tracker.backends."""
+"""Backends by name. A package adds a backend with an entry point in the group job_tracker.backends."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ GROUP = "job_tracker.backends"
 
 
 class Preflight(Protocol):
-    """Checks whether a job could run, beyond the checks of admission."""
+    """Checks at the engine whether a job could run, in addition to the checks of admission."""
 
     async def check(self, spec: JobSpec) -> None:
         """Raise InvalidField for a spec whose launch would fail."""
@@ -41,16 +41,16 @@ class Preflight(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """The environment of a backend in its service."""
+    """The service's folders, limits and settings that a backend needs."""
 
     data_dir: Path
     """The folder of this service, for files of the backend."""
     store_id: str = ""
-    """The id of the store of its jobs."""
+    """The id of the store of the backend's jobs."""
     most_log: int = 100 << 20
     """The maximum size of the log of a rank, in bytes."""
     trees: TreeStore | None = None
-    """The uploaded files of programs: those of a job are the tree `JobSpec.program` of its project."""
+    """The uploaded files of programs. A job's files are the tree `JobSpec.program.tree` of its project."""
     spool: FolderSpool
     """The spool for the logs of stopped groups, unless the backend has another place for them."""
     delegate: str = ""
@@ -76,13 +76,13 @@ class Opened:
     inventory: Inventory | None = None
     """None: the backend does not know machines."""
     access: RankAccess | None = None
-    """None: nothing can be run in the place of a rank."""
+    """None: the backend cannot run commands where a rank runs."""
     on_save: JobObserver = ignore_job
     """Called with each stored change of a job, to show it to users of the engine."""
     on_waiting: WaitingObserver | None = None
     """Called with queued jobs whose reason for waiting has changed, to show it to users of the engine."""
     silent_seconds: Callable[[], float | None] = lambda: None
-    """Seconds without a message from an engine that sends one at least once a minute; None for other engines.
+    """Seconds since the last message of an engine that sends at least one a minute; None for other engines.
     """
 
 
@@ -94,7 +94,10 @@ class BackendPlugin(Protocol):
     """
 
     settings_model: ClassVar[type[Config]]
-    """The model of its settings table. Each setting needs a default, as another backend may be selected."""
+    """The model of its settings table.
+
+    Each setting needs a default, since another backend may be the selected one.
+    """
     recipe_model: ClassVar[type[Config] | None] = None
     """The model of algorithms.NAME.BACKEND. None: the backend can run any algorithm."""
     role_model: ClassVar[type[Config] | None] = None
@@ -122,7 +125,7 @@ class BackendPlugin(Protocol):
         delegate: str | None,
         priorities: Mapping[str, int],  # noqa: ARG002
     ) -> None:
-        """Check the settings for the cluster's own queue that decides when jobs start; None: there is none.
+        """Check the settings for `delegate`, the cluster's own queue that decides when jobs start.
 
         `priorities` are the classes of jobs. Raises a ValueError that begins with a field.
         """
@@ -155,7 +158,9 @@ class BackendPlugin(Protocol):
         )
 
     def image_of_program(self, image: str, environment: str) -> str:  # noqa: ARG002
-        """Return the image of a program that names an image or an environment; empty: that of its spec.
+        """Return the image of a program that names an image or an environment.
+
+        Empty: the image of its spec counts.
 
         `environment` has passed `check_environment`. Raises ValueError if programs cannot have the image.
         """
@@ -175,7 +180,7 @@ class BackendPlugin(Protocol):
 
 
 class BrokenPlugin(Exception):
-    """An installed backend cannot be used. The message says which one, why, and what to do."""
+    """An installed backend cannot be used. The message says which backend, why, and what to do."""
 
 
 @cache

@@ -181,14 +181,17 @@ class Algorithm(Config):
         )
 
     def command_of(self, role: str, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command of a role, or else that of the recipe. Empty: the command of the image."""
+        """Return the command of a role, or if it has none, the command of the recipe.
+
+        Empty: the command of the image.
+        """
         own = self.roles.get(role)
         return (own.command if own else ()) or command
 
     def filled(self, group: GroupSpec, values: Mapping[str, str]) -> GroupSpec:
         """Return the group with these values for the placeholders in its commands. Raises InvalidField.
 
-        The values are those of the parameters, and TRAINING_DATA_URI if the job has a dataset.
+        The values are the values of the parameters, and TRAINING_DATA_URI if the job has a dataset.
         """
         instances = (group.trainers, *group.others.values())
         if not any(templates.is_template(instance.command) for instance in instances):
@@ -204,7 +207,7 @@ class Algorithm(Config):
         )
 
     def resolve(self, sent: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables of the processes: the sent parameters, and the defaults of the others.
+        """Return the variables of the processes: the parameters of the request, and defaults for all others.
 
         Raises InvalidField for the first parameter that is not allowed.
         """
@@ -235,7 +238,7 @@ class Algorithm(Config):
 
 
 def _as_json(free: Mapping[str, str]) -> str:
-    # Not escaped: with \\u escapes, the largest allowed request would not fit into a variable.
+    # The text is not escaped: with \\u escapes, the largest allowed request would not fit into a variable.
     text = json.dumps(free, ensure_ascii=False, sort_keys=True)
     if len(text.encode()) > _MAX_FREE_BYTES:
         raise InvalidField(

@@ -14,7 +14,7 @@ from job_tracker.domain.errors import InvalidField, UnknownReference
 T = TypeVar("T")
 
 ANY_DATASET = "*"
-"""The dataset that stands for all others."""
+"""The id of the dataset entry for all datasets without an entry of their own."""
 _MOST_SHOWN = 20
 
 
@@ -28,7 +28,7 @@ class Origin(StrEnum):
     API = "api"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # eq: an entry is itself, so it can be a key
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared by identity, to be keys
 class Entry(Generic[T]):
     """An algorithm, a dataset or a queue with its name."""
 
@@ -40,7 +40,7 @@ class Entry(Generic[T]):
     project: str = ""
     """The only project that can use the entry. Empty: all projects."""
     version: int = 0
-    """The number of the change that declared it by the API; 0 for entries of files."""
+    """The number of the change by which the API declared the entry; 0 for entries of files."""
     changed_at: datetime | None = None
     changed_by: str = ""
     definition: str = ""
@@ -55,11 +55,11 @@ class Catalog(Protocol):
     """Finds algorithms and datasets. Its answers may differ from call to call."""
 
     def algorithms(self, project: str) -> Algorithms:
-        """Return the algorithms of a project by name, with those of all projects."""
+        """Return the algorithms of a project by name, including the algorithms for all projects."""
         ...
 
     def datasets(self, project: str) -> Datasets:
-        """Return the datasets of a project by id, with those of all projects."""
+        """Return the datasets of a project by id, including the datasets for all projects."""
         ...
 
 
@@ -84,7 +84,7 @@ class FixedCatalog:
 def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[Entry[T], T]:
     """Return the entry with this name, and its value.
 
-    Raises UnknownReference, or InvalidField if it is broken.
+    Raises UnknownReference if there is none, or InvalidField if it cannot be used.
     """
     entry = entries.get(name)
     if entry is None:
@@ -95,7 +95,7 @@ def required(field: str, entries: Mapping[str, Entry[T]], name: str) -> tuple[En
 
 
 def listed(names: Collection[str]) -> str:
-    """Return the first of the names, for a message."""
+    """Return the first names of a list, for a message."""
     shown = sorted(names)[:_MOST_SHOWN]
     more = [f"and {len(names) - len(shown)} more"] if len(names) > len(shown) else []
     return ", ".join([*shown, *more]) or "none"

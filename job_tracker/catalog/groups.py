@@ -1,4 +1,4 @@
-"""The composition of a group: the instances of each role, and whether the group may lose some."""
+"""The composition of a group: the instances of each role, and whether the group may lose instances."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,10 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """One role besides the master and its workers. Other options are taken from the algorithm."""
+    """One role besides the master and its workers.
+
+    Options that are not set here are taken from the algorithm.
+    """
 
     instances: int = Field(
         default=1,
@@ -45,7 +48,7 @@ class RoleRecipe(Config):
 
 
 class ElasticRecipe(Config):
-    """Elastic groups: lost workers are restarted while the others go on training."""
+    """Elastic groups: lost workers are restarted while the other instances continue to train."""
 
     min_instances: int = Field(
         default=1,
@@ -71,7 +74,7 @@ class Composition:
     ends_with_master: bool
     """True if only the master ends by itself."""
     max_lost: int = 0
-    """The number of instances that may fail without ending the attempt."""
+    """The number of instances that may fail while the attempt continues."""
 
     @property
     def size(self) -> int:

@@ -20,7 +20,7 @@ from job_tracker.domain.policies import (
 ANY_FAILURE = "any"
 """Stands for every category in `retry_on`."""
 MOST_PATTERNS, LONGEST_PATTERN = 16, 128
-"""Bounds of the patterns of metrics."""
+"""The largest number of patterns of metrics, and the largest length of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +57,9 @@ class JobDefaults:
     def deadlines_of(
         self, sent: Mapping[str, float], progress_of_algorithm: timedelta | None = None
     ) -> Deadlines:
-        """Return the deadlines of a job, for which its algorithm may have a default for progress; 0 means
-        none.
+        """Return the deadlines of a job; 0 means none.
 
-        Raises InvalidField.
+        The job's algorithm may have a default for the deadline for progress.
         """
         durations = {name: duration(f"deadlines.{name}", seconds) for name, seconds in sent.items()}
         if progress_of_algorithm is not None:
@@ -68,7 +67,7 @@ class JobDefaults:
         return replace(self.deadlines, **{name: duration or None for name, duration in durations.items()})
 
     def numbers_of(self, sent: Mapping[str, Any], of_algorithm: OnNonfinite | None) -> NumberPolicy:
-        """Return the number policy of a job, for which its algorithm may have a default.
+        """Return the number policy of a job. Its algorithm may have a default for the policy.
 
         Raises InvalidField.
         """
@@ -87,7 +86,7 @@ class JobDefaults:
 
 
 def patterns(field: str, words: Sequence[str]) -> tuple[str, ...]:
-    """These patterns of names of metrics. Raises InvalidField."""
+    """Return the patterns of names of metrics, checked. Raises InvalidField."""
     if len(words) > MOST_PATTERNS:
         raise InvalidField(field, f"has {len(words)} patterns; at most {MOST_PATTERNS} are allowed")
     for word in words:

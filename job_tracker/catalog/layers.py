@@ -1,4 +1,4 @@
-"""Layers of options of instances: of all algorithms, of one algorithm, of a request."""
+"""Layers of options of instances: the options of all algorithms, of one algorithm, and of a request."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -11,8 +11,8 @@ Options = TypeVar("Options", bound=BaseModel)
 def overlay(kind: type[Options], below: Options, over: BaseModel) -> Options:
     """Return `below` overridden by `over`, without the options that `kind` does not have.
 
-    Tables are merged by key. Lists are joined; a volume replaces another at the same path. Other values are
-    replaced.
+    Tables are merged by key. Lists are joined, but a volume replaces another volume at the same path. Other
+    values are replaced.
     """
     values = {name: getattr(below, name) for name in below.model_fields_set & kind.model_fields.keys()}
     for name in over.model_fields_set & kind.model_fields.keys():

@@ -1,4 +1,4 @@
-"""Limits of requests: the options that they may set for their instances, and the largest values."""
+"""Limits of requests: the options that requests may set for their instances, and the largest values."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -33,7 +33,7 @@ PodOptionName = Literal[
 ]
 FIELD = "pod_options"
 _GPU = "/gpu"  # nvidia.com/gpu, amd.com/gpu, …
-# All options except those that choose machines and priorities.
+# All options except for options that choose machines and priorities.
 ALLOWED_BY_DEFAULT: frozenset[PodOptionName] = frozenset(
     {"resources", "nproc_per_node", "labels", "annotations", "placement"}
 )
@@ -43,9 +43,9 @@ class RequestLimits(Config):
     """Limits of requests. The settings of backends inherit from this class.
 
     Keys of labels and annotations with a prefix configure another component (an identity, a network, a
-    sidecar), so a request may only use the prefixes in `allowed_key_prefixes`. A label without a prefix,
-    such as `app`, could put a pod under another team's Service or network policy; a label of Kubernetes
-    could put it under a controller. So a request may only set the labels in `allowed_labels`. Pods are never
+    sidecar), so a request may only use the prefixes in `allowed_key_prefixes`. A label without a prefix, such
+    as `app`, could put a pod under another team's Service or network policy; a label of Kubernetes could put
+    the pod under a controller. So a request may only set the labels in `allowed_labels`. Pods are never
     selected by annotations, so a request may set any annotation without a prefix.
     """
 

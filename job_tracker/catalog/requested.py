@@ -19,7 +19,7 @@ from job_tracker.domain.group import InstanceOptions, Place
 
 MAX_PROCESSES_PER_INSTANCE = 256
 PROCESSES_PER_INSTANCE = 8
-"""The default limit of processes for each instance of a job: the GPUs of a large machine."""
+"""The default limit of processes for each instance of a job: the number of GPUs of a large machine."""
 _MANY = 64
 _OPTIONS = TypeAdapter(InstanceOptions)
 
@@ -121,7 +121,7 @@ class RequestedPodOptions(Config):
 
 
 def requested(options: InstanceOptions) -> RequestedPodOptions:
-    """Return the options that are set, as a layer. Raises ValueError for one that is no longer allowed."""
+    """Return the options that are set, as a layer. Raises ValueError if one is no longer allowed."""
     return RequestedPodOptions.model_validate(
         {name: value for name, value in asdict(options).items() if value}
     )

@@ -83,7 +83,7 @@ def key_prefix(key: str) -> str:
 
 
 def _number_as_text(value: Any) -> Any:
-    # In TOML files these are numbers, such as cpu = 2. In Python, a bool is an int, too.
+    # In TOML files, quantities may be numbers, such as cpu = 2. In Python, a bool is an int, too.
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 

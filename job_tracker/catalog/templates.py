@@ -1,11 +1,11 @@
 """Commands with placeholders for parameters, such as `--lr {LR}`, so that programs get them as arguments.
 
-`{NAME}` is the value of a parameter. `{NAME?TEXT}` has to be a whole argument. It becomes TEXT if the `bool`
-parameter NAME is true, and is left out otherwise. `{{NAME}}` stands for the text `{NAME}`. All other braces
-stay as they are, even those of `${NAME}`, which a shell reads. An argument with a parameter that has no
-value is left out. If the placeholder is the whole argument, the option before it is left out, too. Code that
-an interpreter runs, such as after `python -c`, may have no placeholders. Admission fills in the values, so
-backends do not see placeholders. A value is always one argument, or a part of one.
+`{NAME}` is the value of a parameter. `{NAME?TEXT}` has to be a whole argument. The argument becomes TEXT if
+the `bool` parameter NAME is true, and is left out otherwise. `{{NAME}}` stands for the text `{NAME}`. All
+other braces stay as they are, even those of `${NAME}`, which a shell reads. An argument with a parameter that
+has no value is left out. If the placeholder is the whole argument, the option before it is left out, too.
+Code that an interpreter runs, such as the argument after `python -c`, must not have placeholders. Admission
+fills in the values, so backends do not see placeholders. A value is always one argument, or a part of one.
 """
 
 import re
@@ -31,8 +31,10 @@ class _Interpreter:
 
     names: str
     code: str
-    """The letters of options before code, such as `c` of `-c`. They may be combined with other letters, as
-    in `-ec`."""
+    """The letters of options that precede code, such as `c` of `-c`.
+
+    Other letters may be combined with them, as in `-ec`.
+    """
     with_value: str = "$^"
     """Options whose value is the next argument, such as `-o pipefail`."""
 
@@ -46,7 +48,7 @@ class _Interpreter:
             if is_value:
                 is_value = False
             elif not each.startswith(("-", "+")):
-                return False  # the code, or a file with it: what follows are its arguments
+                return False  # this is the code, or a file with the code; further words are its arguments
             elif re.fullmatch(self.with_value, each):
                 is_value = True
             elif re.fullmatch(f"-[A-Za-z]*[{self.code}][A-Za-z]*|{_LONG}", each):
@@ -79,7 +81,7 @@ def is_template(command: Sequence[str]) -> bool:
 
 
 def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str | None:
-    """Return the first problem with the placeholders of a command for these parameters; None without one."""
+    """Return the first problem with a command's placeholders for these parameters; None if there is none."""
     for number, argument in enumerate(command):
         is_code = _is_code(command, number)
         begin = _BEGIN_OF_FLAG.search(argument)
@@ -92,7 +94,7 @@ def problem(command: Sequence[str], parameters: Mapping[str, Parameter]) -> str 
             where = f"argument {number}, {quoted(argument)}: "
             if name not in parameters and name != DATA_URI:
                 if is_code:
-                    continue  # braces have a meaning of their own there, as in {n} of an f-string
+                    continue  # braces have another meaning in code, as in {n} of an f-string
                 allowed = ", ".join([*sorted(parameters)[:20], DATA_URI])
                 return (
                     f"{where}{quoted(name)} is not a parameter of the algorithm; allowed: {allowed}; for the "
@@ -171,7 +173,8 @@ def _is_code(command: Sequence[str], number: int) -> bool:
 def _is_split(command: Sequence[str], number: int) -> bool:
     """Return whether the argument is the text of `env -S`, or follows it.
 
-    `env` splits the text into a command, which may end with a shell's -c: so what follows may be code, too.
+    `env` splits the text into a command, which may end with a shell's -c. So the next argument may be code,
+    too.
     """
     for position in range(number):
         if command[position].rpartition("/")[2] != "env":

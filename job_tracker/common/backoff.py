@@ -6,8 +6,8 @@ import random
 class Backoff:
     """The pauses between retries: the first lasts `first` seconds, each later one twice as long.
 
-    `longest` bounds them. Each is shortened at random by up to a half, so that clients that failed together
-    do not retry together.
+    No pause exceeds `longest`. Each pause is shortened at random by up to a half, so that clients that failed
+    together do not retry together.
     """
 
     def __init__(self, first: float, longest: float) -> None:

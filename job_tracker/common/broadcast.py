@@ -10,7 +10,10 @@ V = TypeVar("V")
 
 
 class Subscription(AsyncIterator[tuple[K, V]], Generic[K, V]):
-    """Yields each changed key with its latest value. A slow reader misses values, but never the last."""
+    """Yields each changed key with its latest value.
+
+    A slow reader may miss earlier values, but gets the last one.
+    """
 
     def __init__(self) -> None:
         self._pending: dict[K, V] = {}
@@ -27,13 +30,13 @@ class Subscription(AsyncIterator[tuple[K, V]], Generic[K, V]):
         return key, self._pending.pop(key)
 
     async def batch(self) -> dict[K, V]:
-        """Wait for at least one change, and return all that have not been read."""
+        """Wait for at least one change, and return all changes that were not read before."""
         await self._wait_for_change()
         batch, self._pending = self._pending, {}
         return batch
 
     def take(self) -> dict[K, V]:
-        """Return all that have not been read, without waiting."""
+        """Return all changes that were not read before, without waiting."""
         batch, self._pending = self._pending, {}
         return batch
 
@@ -51,13 +54,13 @@ class Broadcast(Generic[K, V]):
         self._of_key: dict[K, set[Subscription[K, V]]] = {}
 
     def publish(self, key: K, value: V, *, by: Subscription[K, V] | None = None) -> None:
-        """Pass a change on to the subscribers of `key` and of all keys, except `by`, its author."""
+        """Pass a change on to the subscribers of `key` and of all keys, but not to its author `by`."""
         for subscription in (*self._of_all, *self._of_key.get(key, ())):
             if subscription is not by:
                 subscription.put(key, value)
 
     def watched(self) -> list[K]:
-        """Return the keys with subscribers of their own, besides those of all keys."""
+        """Return the keys with subscribers of their own. Subscribers of all keys do not count."""
         return list(self._of_key)
 
     @contextmanager

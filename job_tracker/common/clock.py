@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-# Some systems lack CLOCK_BOOTTIME. On these, a machine that was asleep believes for too long that it holds
-# its lease.
+# Some systems lack CLOCK_BOOTTIME. There, a service whose machine was asleep believes for too long that it
+# holds its lease.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -20,10 +20,10 @@ def utc_now() -> datetime:
 
 
 class AwakeClock:
-    """Seconds in which this process was awake, as far as `tick` is called often.
+    """Measures the seconds in which this process was awake. `tick` has to be called often.
 
-    A pause of this process (suspended, overloaded) counts as `longest` seconds at most. So what others have
-    done meanwhile does not look late.
+    A pause of this process (suspended, overloaded) counts as `longest` seconds at most. So messages that
+    other processes sent during the pause do not look late.
     """
 
     def __init__(self, longest: float = 2.0, clock: Callable[[], float] = boot_seconds) -> None:

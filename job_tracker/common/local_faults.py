@@ -21,5 +21,5 @@ def hinders_reading(error: OSError) -> bool:
 
 
 def remedy_of(error: OSError) -> str | None:
-    """Describe a temporary fault and what to do about it; None for other errors."""
+    """Return a description of a temporary fault, with a remedy; None for other errors."""
     return _REMEDIES.get(error.errno or 0)

@@ -1,8 +1,9 @@
-"""The job that the running task works on, and the call that it answers. All its log lines name them
-(training_service/log_setup.py).
+"""The job that the running task works on, and the call that it answers.
 
-Tasks inherit it from the task that starts them. A task that serves several jobs, or outlives the work on one,
-is therefore started in an empty context: see tasks.background.
+All log lines of the task name both (training_service/log_setup.py).
+
+A task inherits this context from the task that starts it. Therefore, a task is started in an empty context if
+it serves several jobs, or outlives the work on one job: see tasks.background.
 """
 
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ def printable(text: str) -> str:
 
 
 def without_secrets(text: str) -> str:
-    """Shorten the tokens in a text to their ids: a caller may have put one into a wrong field."""
+    """Shorten the tokens in a text to their ids: a caller may have put a token into a wrong field."""
     return _SECRET.sub("…", text)
 
 

@@ -12,8 +12,8 @@ class Rate:
     """Allows `burst` calls of each key at once, and `per_second` over time.
 
     A call takes the same time however many keys there are. Keys whose buckets are full are forgotten, since a
-    new bucket is full, too. With more than about 8,000 keys in that time, those that were used least recently
-    are forgotten early: each then has a full bucket again, but the memory is bounded.
+    new bucket is full, too. If there are more than about 8,000 keys before their buckets are full, the least
+    recently used keys are forgotten early. Such a key has a full bucket again, but the memory stays bounded.
     """
 
     def __init__(
@@ -24,20 +24,23 @@ class Rate:
         clock: Callable[[], float] = time.monotonic,
         most_keys: int = _MOST_KEYS,
     ) -> None:
-        """Both numbers are above 0; `most_keys` bounds how many keys are remembered, twice."""
+        """Both rates are above 0. At most twice `most_keys` keys are remembered."""
         self.per_second = per_second
         self.burst = burst
         self._interval = 1 / per_second
         self._slack = (burst - 1) * self._interval + _ROUNDING
         self._clock = clock
         self._most_keys = most_keys
-        # When the bucket of each key will be full. A key moves to `_young` when it is used.
+        # The times at which the bucket of each key will be full. A key moves to `_young` when it is used.
         self._young: dict[Hashable, float] = {}
         self._old: dict[Hashable, float] = {}
         self._ages_at = clock() + burst * self._interval
 
     def take(self, key: Hashable) -> float:
-        """Count a call of the key and return 0; or count none, and return the seconds until one may come."""
+        """Count a call of the key and return 0 if the call is allowed.
+
+        Otherwise, return the seconds until the next call is allowed.
+        """
         now = self._clock()
         if now >= self._ages_at or len(self._young) >= self._most_keys:
             self._age(now)
@@ -57,10 +60,10 @@ class Rate:
 
     @property
     def remembered(self) -> int:
-        """Return how many keys are remembered; some may count twice."""
+        """Return the number of remembered keys. Some keys may count twice."""
         return len(self._young) + len(self._old)
 
     def _age(self, now: float) -> None:
-        """Forget the keys that have not been used since the last time."""
+        """Forget the keys that have not been used since the last call of this method."""
         self._old, self._young = self._young, {}
         self._ages_at = now + self.burst * self._interval

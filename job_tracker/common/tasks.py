@@ -23,7 +23,7 @@ def background(
 ) -> asyncio.Task[Result]:
     """Start work that no caller awaits. The error that ends it is logged, unless it is `expected`.
 
-    `detached` starts it in an empty context: its log lines do not name the job of the caller.
+    With `detached`, the work starts in an empty context, so that its log lines do not name the caller's job.
     """
     context = contextvars.Context() if detached else None
     task = asyncio.create_task(work, name=name, context=context)
@@ -45,7 +45,7 @@ async def end(*tasks: "asyncio.Future[Any]") -> None:
 
 
 async def within(seconds: float, tasks: Collection["asyncio.Task[Any]"]) -> None:
-    """Wait for the tasks, and cancel those that are not done in time.
+    """Wait for the tasks, and cancel tasks that are not done in time.
 
     Errors of the tasks are not raised here.
     """
@@ -67,7 +67,8 @@ async def repeat(
 ) -> None:
     """Repeat `step` every `period` seconds until cancelled. After an error, wait for `backoff` instead.
 
-    Equal errors in a row are logged once, as `failure`; with a traceback unless they are `expected`.
+    Equal errors in a row are logged once, with the text `failure`. The log has a traceback unless the error
+    is `expected`.
     """
     logged = ""
     while True:
@@ -86,7 +87,10 @@ async def repeat(
 
 
 class SharedWork(Generic[Key, Result]):
-    """Runs at most one task per key. Callers with the same key share it, and it outlives them."""
+    """Runs at most one task per key.
+
+    Callers with the same key share the task, which continues even if they are cancelled.
+    """
 
     def __init__(self) -> None:
         self._running: dict[Key, asyncio.Task[Result]] = {}
@@ -100,17 +104,18 @@ class SharedWork(Generic[Key, Result]):
     ) -> asyncio.Task[Result]:
         """Return the task of the key.
 
-        It is started now unless it is already under way. See `background` for `detached`.
+        The task is started now unless it is already under way. See `background` for `detached`.
         """
         task = self._running.get(key)
         if task is None:
-            # The callers handle its errors. If all callers have gone, the next one starts the work again.
+            # The callers handle the task's errors. If all callers have gone, the next caller starts the work
+            # again.
             task = self._running[key] = background(work(), name, expected=(Exception,), detached=detached)
             task.add_done_callback(lambda _: self._running.pop(key))
         return task
 
     async def do(self, key: Key, work: Callable[[], Coroutine[Any, Any, Result]], name: str) -> Result:
-        """Return the result of the key's task. It is started now unless it is already under way."""
+        """Return the result of the key's task. The task is started now unless it is already under way."""
         return await asyncio.shield(self.begin(key, work, name))
 
     async def wait(self) -> None:

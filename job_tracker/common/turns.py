@@ -5,9 +5,11 @@ from collections import Counter
 
 
 class FairTurns:
-    """Grants a limited number of turns at once, and fewer to each caller, so a single caller never makes the
-    others wait. A free turn goes to the waiting caller with the fewest turns, and among equals to the one
-    whose last turn was granted first.
+    """Grants a limited number of turns at once.
+
+    Each caller gets only some of the turns, so a single caller never makes the others wait. A free turn goes
+    to the waiting caller with the fewest turns. Among equals, it goes to the caller whose last turn was
+    granted first.
     """
 
     def __init__(self, at_once: int, for_one: int) -> None:
@@ -48,8 +50,8 @@ class FairTurns:
     def wanted(self) -> Counter[str]:
         """Count the waiting calls by the caller whose turns they wait for.
 
-        A caller that has `for_one` turns waits for its own turns; the others wait for the caller with the
-        most turns.
+        A caller that has `for_one` turns waits for its own turns. All other callers wait for the caller with
+        the most turns.
         """
         wanted = Counter[str]()
         for caller, waiting in self._waiting.items():
@@ -65,9 +67,9 @@ class FairTurns:
                 return
             turn = next(iter(self._waiting[caller]))
             self._forget(caller, turn)
-            if turn.cancelled():  # its task was cancelled, and has not run since
+            if turn.cancelled():  # the task of this call was cancelled, and has not run since
                 continue
-            if caller in self._waiting:  # it goes to the end of the line
+            if caller in self._waiting:  # the caller goes to the end of the line
                 self._waiting[caller] = self._waiting.pop(caller)
             self._free -= 1
             self._taken[caller] += 1

@@ -38,8 +38,8 @@ class Problem:
 def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
     """Return the problems of a document that was validated as `model`.
 
-    A reason has the value, quoted and cut to one short line, and the allowed values. It never has the value
-    of a field that holds a SecretStr or has `secret` in its path.
+    A reason has the value, quoted and cut to one short line, and the allowed values. If a field holds a
+    SecretStr or has `secret` in its path, the reason does not have the value.
     """
     return (_problem(details, model) for details in error.errors(include_url=False))
 
@@ -47,7 +47,7 @@ def problems(error: ValidationError, model: Any) -> Iterator[Problem]:
 def explain(error: Exception, model: Any = None) -> str:
     """Explain an error in one line.
 
-    For a ValidationError of `model`, it has values; without the model, none.
+    With `model`, the text for a ValidationError has the refused values; without it, the text has no values.
     """
     if isinstance(error, ValidationError):
         return "; ".join(dict.fromkeys(map(str, problems(error, model))))

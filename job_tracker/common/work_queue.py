@@ -35,8 +35,8 @@ class WorkQueue(Generic[K]):
     """A rate-limited work queue, as in Kubernetes controllers (client-go, util/workqueue).
 
     A key that is added again while it waits is handled once. A key that is added while it is being handled is
-    handled once more afterwards. After an exception the key is retried within 0.1 s, 0.2 s, … at most 30 s.
-    No exception of a handler ends the queue.
+    handled once more afterwards. After an exception, the key is retried within 0.1 s. This delay doubles with
+    each further exception, up to 30 s. No exception of a handler ends the queue.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class WorkQueue(Generic[K]):
     ) -> None:
         """Pass each key to `handle`, which may return the delay after which it wants the key again.
 
-        `expected` errors are logged in one line, others with their traceback.
+        `expected` errors are logged in one line; other errors are logged with a traceback.
         """
         self._handle = handle
         self._expected = expected
         self._workers = workers
-        self._waiting: dict[K, float] = {}  # each with the time since which it waits, as in _active
+        self._waiting: dict[K, float] = {}  # each key with the time since which it waits, as in _active
         self._active: dict[K, float] = {}
         self._again: set[K] = set()
         self._backoffs: dict[K, Backoff] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
-        self._ready = asyncio.Semaphore(0)  # counts the waiting keys: each wakes one worker, not all
+        self._ready = asyncio.Semaphore(0)  # counts the waiting keys: each key wakes one worker
         self._retries = 0
 
     @property
@@ -74,7 +74,7 @@ class WorkQueue(Generic[K]):
         )
 
     def add(self, key: K) -> None:
-        """Let a worker handle the key as soon as one is free."""
+        """Let a worker handle the key as soon as a worker is free."""
         if timer := self._timers.pop(key, None):
             timer.cancel()
         if key in self._active:
@@ -84,7 +84,7 @@ class WorkQueue(Generic[K]):
             self._ready.release()
 
     def add_within(self, key: K, delay: timedelta) -> None:
-        """Let a worker handle the key after the delay, or earlier if that is already planned."""
+        """Let a worker handle the key after the delay, or earlier if an earlier time is already planned."""
         if key not in self._waiting:
             self._add_later(key, delay)
 

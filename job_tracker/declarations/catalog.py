@@ -1,4 +1,4 @@
-"""The catalog of a running service, in memory: the entries of its files and those of the API."""
+"""The catalog of a running service, in memory: the entries of its files and the entries of the API."""
 
 import asyncio
 import logging
@@ -55,9 +55,12 @@ class Files:
 
 
 ReadFiles = Callable[[], Files]
-"""Returns the entries of files: the same object, until a file has changed. It may read files."""
+"""Returns the entries of files.
+
+The result is the same object until a file has changed. The function may read files.
+"""
 FindOccupied = Callable[[Collection[str]], Awaitable[Collection[str]]]
-"""Returns those of the queues with jobs that have not ended. Raises StoreUnavailable."""
+"""Returns which of the given queues have jobs that have not ended. Raises StoreUnavailable."""
 
 
 async def none_occupied(_names: Collection[str]) -> Collection[str]:
@@ -71,13 +74,13 @@ def command_of(kind: Kind) -> str:
 
 
 def unknown_projects(recipe: QueueRecipe, known: Collection[str]) -> list[str]:
-    """Return the projects that a queue lists, and that do not exist."""
+    """Return the projects that a queue lists although they do not exist."""
     return [name for name in recipe.projects if name not in known]
 
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """Files that leave out a queue with jobs, and when to look again."""
+    """Files that are refused since they leave out a queue with jobs, and the time of the next check."""
 
     files: Files | None = None
     until: float = 0.0
@@ -87,8 +90,8 @@ class _Refused:
 class DeclaredCatalog:
     """A Catalog of files and of the API. Entries are the same objects until they change.
 
-    If a file and the API have the same name, the file counts. An entry of the API that has become impossible,
-    because a setting has changed, stays as one that cannot be used.
+    If a file and the API have the same name, the file counts. If a changed setting makes an entry of the API
+    invalid, the entry stays, but cannot be used.
     """
 
     def __init__(
@@ -133,7 +136,10 @@ class DeclaredCatalog:
         return self._refused.problem or self._problem_of_files() or ""
 
     def declare(self, read_files: ReadFiles, problem: Callable[[], str | None] = lambda: None) -> None:
-        """Use other files from the next refresh on. `problem` says why what they have now cannot be used."""
+        """Use other files from the next refresh on.
+
+        `problem` returns why their present content cannot be used.
+        """
         self._read_files, self._problem_of_files = read_files, problem
 
     def algorithms(self, project: str) -> Algorithms:
@@ -146,7 +152,7 @@ class DeclaredCatalog:
 
     @property
     def queues(self) -> Mapping[str, Entry[QueueRecipe]]:
-        """The declared queues by name. `default` may be missing: it exists even so."""
+        """The declared queues by name. The queue `default` exists even if it is missing here."""
         return self._queues
 
     @property
@@ -156,7 +162,7 @@ class DeclaredCatalog:
 
     @contextmanager
     def calling(self, on_change: Callable[[], None]) -> Iterator[None]:
-        """Call back after each change of the tree, within this context."""
+        """Within this context, call a function after each change of the tree."""
         self._callbacks.append(on_change)
         try:
             yield
@@ -180,15 +186,15 @@ class DeclaredCatalog:
         return self._reader.queue(definition)
 
     def algorithm_of(self, declaration: Declaration) -> Entry[Algorithm]:
-        """Return the entry of a stored algorithm, even if it is no longer the newest."""
+        """Return the entry of a stored algorithm, even if the algorithm has changed since."""
         return self._algorithm(declaration, self._images(), None)
 
     def dataset_of(self, declaration: Declaration) -> Entry[Dataset]:
-        """Return the entry of a stored dataset, even if it is no longer the newest."""
+        """Return the entry of a stored dataset, even if the dataset has changed since."""
         return self._dataset(declaration, None)
 
     def queue_of(self, declaration: Declaration) -> Entry[QueueRecipe]:
-        """Return the entry of a stored queue, even if it is no longer the newest."""
+        """Return the entry of a stored queue, even if the queue has changed since."""
         return self._queue(declaration)
 
     async def refresh(self) -> None:
@@ -205,7 +211,7 @@ class DeclaredCatalog:
             self._number = number
 
     async def _accepted(self, files: Files) -> Files:
-        """Return the files. While they leave out a queue that has jobs, the previous files stay in use."""
+        """Return the present files. While they leave out a queue that has jobs, return the previous files."""
         if files is self._files or self._number is None or files.queues == self._files.queues:
             self._refused = _Refused()
             return files
@@ -295,7 +301,7 @@ class DeclaredCatalog:
                 callback()
 
     def _check_projects(self, before: Tree) -> None:
-        """Warn of new queues, and of changed ones, that list projects which do not exist."""
+        """Log a warning for each new or changed queue that lists projects which do not exist."""
         if self._projects is None:
             return
         known = self._projects()
@@ -310,7 +316,8 @@ class DeclaredCatalog:
         value = known.value if known and known.version == declaration.version else None
         problem = ""
         try:
-            # Parsed once. Its images are checked each time, since other algorithms decide which are allowed.
+            # A definition is parsed once. Its images are checked each time, since other algorithms decide
+            # which images are allowed.
             value = value or self._reader.algorithm(declaration.definition)
             if declaration.project:
                 check_images(value, images)
@@ -320,7 +327,7 @@ class DeclaredCatalog:
 
     def _dataset(self, declaration: Declaration, known: Entry[Dataset] | None) -> Entry[Dataset]:
         if known is not None and known.version == declaration.version:
-            return known  # only its definition decides whether it can be used
+            return known  # only the definition decides whether the entry can be used
         value, problem = None, ""
         try:
             value = self._reader.dataset(declaration.definition)

@@ -1,4 +1,4 @@
-"""Finds queues with jobs that have not ended: such a queue cannot go."""
+"""Finds queues with jobs that have not ended. Such a queue cannot be removed."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -19,14 +19,16 @@ class JobList(Protocol):
 
 
 class Occupied:
-    """Finds which of some queues have jobs that have not ended. The cost grows with the number of such
-    jobs."""
+    """Finds which of the given queues have jobs that have not ended.
+
+    The cost grows with the number of such jobs.
+    """
 
     def __init__(self, store: JobList) -> None:
         self._store = store
 
     async def __call__(self, names: Collection[str]) -> frozenset[str]:
-        """Return those of the queues with jobs that wait or run, or that wait for another attempt."""
+        """Return which of the queues have jobs that wait or run, or that wait for another attempt."""
         wanted, found, before = frozenset(names), set[str](), None
         while wanted - found:
             page = await self._store.list_jobs(JobFilter(states=_UNFINISHED), limit=_PAGE, before=before)

@@ -62,13 +62,13 @@ class Projects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListedQueue:
-    """A queue, and what it is for one project."""
+    """A queue, and how one project can use it."""
 
     entry: Entry[QueueRecipe]
     takes_jobs: bool
-    """Whether jobs of the project may name it."""
+    """Whether jobs of the project may name the queue."""
     is_default: bool
-    """Whether jobs of the project that name no queue wait there."""
+    """Whether jobs of the project that name no queue wait in this queue."""
 
 
 _UNDECLARED: Final = Entry(name=naming.DEFAULT_QUEUE, value=QueueRecipe(), origin=Origin.SHIPPED)
@@ -77,9 +77,10 @@ _UNDECLARED: Final = Entry(name=naming.DEFAULT_QUEUE, value=QueueRecipe(), origi
 class Declarations:
     """Lists, declares and removes algorithms, datasets and queues.
 
-    Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py). Those of a
-    project need a role in it, those of all projects an operator. A change counts here when the operation
-    returns, and within a second in other replicas. Jobs that were accepted stay as they are.
+    Every operation raises Forbidden if the caller's role does not allow it (domain/rights.py). Changes for
+    one project need a role in that project; changes for all projects need an operator. A change counts here
+    when the operation returns, and within a second in other replicas. Jobs that were accepted stay as they
+    are.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class Declarations:
     async def set_algorithm(
         self, caller: Caller, name: str, project: str, definition: str
     ) -> Entry[Algorithm]:
-        """Declare an algorithm for a project, or for all if it is empty; or change it.
+        """Declare or change an algorithm of a project. An empty project stands for all projects.
 
         Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
         """
@@ -131,7 +132,7 @@ class Declarations:
         return self._catalog.algorithm_of(await self._set(caller, Kind.ALGORITHM, name, project, definition))
 
     async def set_dataset(self, caller: Caller, name: str, project: str, definition: str) -> Entry[Dataset]:
-        """Declare a dataset for a project, or for all if it is empty; or change it.
+        """Declare or change a dataset of a project. An empty project stands for all projects.
 
         Raises InvalidField, UnknownReference, NotPossible and TooManyDeclarations.
         """
@@ -152,9 +153,8 @@ class Declarations:
     async def list_queues(self, caller: Caller, project: str, name: str = "") -> Sequence[ListedQueue]:
         """Return the queues that jobs of a project, or of the caller's default project, may use, by name.
 
-        The parents of these queues are there, too. Without a project, an operator gets all queues.
-
-        With a `name`, only that one. Raises UnknownReference if it does not exist.
+        The parents of these queues are included. Without a project, an operator gets all queues. With a
+        `name`, return only this queue. Raises UnknownReference if it does not exist.
         """
         tree, used = self._catalog.tree, project or caller.default_project
         if project or ALL_PROJECTS not in caller.roles:
@@ -176,7 +176,7 @@ class Declarations:
     async def set_queue(self, caller: Caller, name: str, definition: str) -> ListedQueue:
         """Declare a queue, or change it. Raises InvalidField, NotPossible and TooManyDeclarations.
 
-        Jobs that were accepted stay in the queue, even if it would now refuse them.
+        Jobs that were accepted stay in the queue, even if the queue would now refuse them.
         """
         self._guard.check_everywhere(caller, "set_queue")
         entry = self._catalog.queue_of(await self._set(caller, Kind.QUEUE, name, "", definition))
@@ -191,7 +191,10 @@ class Declarations:
         await self._remove(caller, Kind.QUEUE, name, "")
 
     async def _check_queue(self, name: str, definition: str | None) -> None:
-        """Raise InvalidField or NotPossible unless the queue can have this recipe (None: be removed)."""
+        """Raise InvalidField or NotPossible if the queue cannot have this recipe.
+
+        With None as recipe, check whether the queue can be removed.
+        """
         recipe = None if definition is None else self._catalog.read_queue(definition)
         if recipe is not None and (unknown := unknown_projects(recipe, self._projects.names())):
             raise InvalidField(
@@ -229,12 +232,12 @@ class Declarations:
             self._guard.check_everywhere(caller, operation)
 
     def _check_project(self, project: str) -> None:
-        # Not before a removal: a project that was in a file may be gone, and what it declared is still there.
+        # A removal skips this check: a project of a file may be gone while its declarations still exist.
         if project and self._projects.get(project) is None:
             raise UnknownReference("project", f"{quoted(project)} doesn't exist")
 
     async def _set(self, caller: Caller, kind: Kind, name: str, project: str, definition: str) -> Declaration:
-        """Store a definition, and return it as stored. Others may have changed it again by then."""
+        """Store a definition, and return the stored entry. Another call may have changed it again by then."""
         pattern, rule = _NAMES[kind]
         if not pattern.fullmatch(name):
             raise InvalidField("name", f"{quoted(name)} is not allowed; {rule}")
@@ -286,7 +289,7 @@ class Declarations:
         raise _busy(kind)
 
     def _check_name(self, wanted: Declaration, stored: Sequence[Declaration]) -> None:
-        """Raise NotPossible if the project has another entry of this name, in any case."""
+        """Raise NotPossible if the project has an entry whose name differs only in upper and lower case."""
         files, kind = self._catalog.files, wanted.kind
         for name in files.names(kind):
             if name.casefold() == wanted.name.casefold():

@@ -1,4 +1,4 @@
-"""Reads definitions that callers have sent. They are less trusted than files of the service."""
+"""Reads definitions that callers have sent. Callers are less trusted than files of the service."""
 
 import json
 import string
@@ -20,7 +20,10 @@ from job_tracker.scheduling.recipes import QueueRecipe
 
 FIELD: Final = "definition"
 _RECIPE_FIELDS: Final = ("command", "image", "nproc_per_node")
-"""The fields of a backend's table that decide only which code runs, not with which rights or on what."""
+"""The fields of a backend's table that decide only which code runs.
+
+They do not affect its rights or its machines.
+"""
 _IN_TEXT: Final = "\n\t"
 _PLACES: Final = frozenset({"dataset_id", "version"})
 _MOST_FILES: Final = 100
@@ -32,15 +35,19 @@ _DEEPEST: Final = 32
 class Reader:
     """Makes algorithms, datasets and queues from definitions: JSON with fields as in the configuration.
 
-    Its methods raise InvalidField with the field below `definition`, and Forbidden if the service takes none.
+    Its methods raise InvalidField with the field below `definition`, and Forbidden if the service accepts no
+    such definitions.
     """
 
     algorithm_model: type[Algorithm]
     """The model with the tables of all backends."""
     check_algorithm: Callable[[str, Algorithm], None]
-    """Raises ValueError unless the algorithm can run here. The text comes before names of fields."""
+    """Raises ValueError unless the algorithm can run here.
+
+    The text argument is the prefix of field names in the message.
+    """
     refusal: str = ""
-    """The reason why the service takes no algorithms by the API; empty if it takes them."""
+    """The reason why the service accepts no algorithms by the API; empty if it accepts them."""
     dataset_uris: tuple[str, ...] = ()
     """The folders in which datasets may be."""
 
@@ -111,13 +118,13 @@ class Reader:
         return dataset
 
     def queue(self, definition: str) -> QueueRecipe:
-        """Read a queue. Whether it fits into the tree depends on the others."""
+        """Read a queue. This does not check whether the queue fits into the tree."""
         recipe: QueueRecipe = _validated(QueueRecipe, parsed(definition))
         return recipe
 
 
 def _leads_out(uri: str) -> bool:
-    """Return whether a part of the path is `..`. Storages that are reached by HTTP decode it first."""
+    """Return whether a part of the path is `..`, even if encoded, since HTTP storages decode the path."""
     while (decoded := unquote(uri)) != uri:
         uri = decoded
     return ".." in uri.split("/")
@@ -130,7 +137,7 @@ def images_of(algorithm: Algorithm) -> frozenset[str]:
 
 
 def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
-    """Raise InvalidField unless all images are known. An operator decides which images a project may run."""
+    """Raise InvalidField unless all images are known: operators decide which images a project may run."""
     for backend, recipe in algorithm.recipes.items():
         image = getattr(recipe, "image", "")
         if image and image not in known:
@@ -142,7 +149,10 @@ def check_images(algorithm: Algorithm, known: Collection[str]) -> None:
 
 
 def parsed(definition: str) -> dict[str, Any]:
-    """Return the JSON object. Raises InvalidField if it is none or too large, or has control characters."""
+    """Return the JSON object.
+
+    Raises InvalidField if the text is not a JSON object, is too large, or has control characters.
+    """
     size = len(definition.encode(errors="surrogatepass"))
     if size > LARGEST_DEFINITION:
         raise InvalidField(FIELD, f"has {size} bytes; at most {LARGEST_DEFINITION} are allowed")
@@ -162,7 +172,7 @@ def parsed(definition: str) -> dict[str, Any]:
 
 
 def canonical(definition: str) -> str:
-    """Return the JSON object in the form in which it is stored. It keeps the order of names."""
+    """Return the JSON object in the form in which it is stored. The order of names stays."""
     return json.dumps(parsed(definition), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -184,7 +194,7 @@ def _check_table(place: str, table: Any, allowed: Collection[str]) -> None:
 
 
 def _items(table: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the items of a table; none for any other value, which the model refuses."""
+    """Yield the items of a table. For other values, yield none, since the model refuses them."""
     if isinstance(table, Mapping):
         yield from table.items()
 
@@ -201,7 +211,7 @@ def _no_constant(name: str) -> None:
 
 
 def _texts(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the texts in a value, names included. Raises InvalidField if it is deeper than any definition."""
+    """Yield the texts in a value, including names. Raises InvalidField if the value is too deeply nested."""
     if depth > _DEEPEST:
         raise InvalidField(FIELD, "it is nested too deeply")
     if isinstance(value, str):

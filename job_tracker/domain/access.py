@@ -14,7 +14,7 @@ TOKEN_NAME_RULE: Final = (
     "`operator` and `file` are taken"
 )
 FILE: Final = "file"
-"""The caller of changes in files of the configuration, in events."""
+"""The name of the caller in events about changes in files of the configuration."""
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._@+-]{0,62}[A-Za-z0-9])?", re.ASCII)
 MOST_MEMBERS: Final = 1000
 """The largest number of members of a project."""
@@ -24,14 +24,15 @@ LONGEST_MEMBER: Final = 512
 def is_token_name(text: str) -> bool:
     """Return whether a token can have this name, see TOKEN_NAME_RULE.
 
-    So no token has the name of a client certificate, or of a token of a project, which has a slash.
+    The rule ensures that no token has the name of a client certificate, or of a token of a project, which has
+    a slash.
     """
     return text not in ("operator", FILE) and _TOKEN_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token, without its text, which the service does not know."""
+    """A token without its text, since the service does not know the text."""
 
     id: str
     """The visible part of the text: 8 lower-case letters and digits."""
@@ -42,7 +43,10 @@ class Token:
     project: str = ""
     """The only project in which the token is valid, with the role `role`. Empty: see `role`."""
     role: Role | None = None
-    """Without a project, OPERATOR, or None for the roles that `name` has as a member of projects."""
+    """The role in `project`.
+
+    Without a project: OPERATOR, or None for the roles that `name` has as a member of projects.
+    """
     created_at: datetime
     created_by: str
     expires_at: datetime | None = None
@@ -53,12 +57,12 @@ class Token:
 
     @property
     def caller_name(self) -> str:
-        """The name of callers with this token. A token of a project has PROJECT/NAME."""
+        """The name of callers with this token. For a token of a project, it is PROJECT/NAME."""
         return f"{self.project}/{self.name}" if self.project else self.name
 
     @property
     def ends_at(self) -> datetime | None:
-        """The time from which the token is no longer valid; None: it has no end."""
+        """The time from which the token is no longer valid; None: there is no such time."""
         if self.revoked_at is None or self.expires_at is None:
             return self.revoked_at or self.expires_at
         return min(self.revoked_at, self.expires_at)

@@ -12,7 +12,9 @@ class Allocation:
 
     flavor: str = DEFAULT_FLAVOR
     trainers: int = 0
-    """The number of trainers. 0: as the job asks."""
+    """The number of trainers. 0: as many as the job asks for."""
     nodes: tuple[str, ...] = ()
-    """The machine of each instance, if machines are known: first those of the trainers, then those of other
-    roles. See Job.machine_of_ranks."""
+    """The machine of each instance, if machines are known: first of the trainers, then of other roles.
+
+    See Job.machine_of_ranks.
+    """

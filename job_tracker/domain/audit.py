@@ -1,6 +1,6 @@
 """Audit events: who did what, who was denied what, and who read logs and artifacts.
 
-An event never has values of parameters, nor secrets.
+An event never contains values of parameters, or secrets.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from job_tracker.domain.caller import Caller
 
 LONGEST_TARGET: Final = 200
 LONGEST_DETAIL: Final = 200
-"""Characters. Longer texts are cut."""
+"""The largest number of characters of a detail. Longer texts are cut."""
 
 AUTHENTICATE: Final = "authenticate"
 """The action of a call whose caller could not be identified."""
@@ -61,12 +61,18 @@ class AuditEvent:
     """The object of the action, for example "job 12" or "member alice"."""
     detail: str = ""
     count: int = 1
-    """The number of equal events that this one stands for. `at` and `request_id` are those of the first."""
+    """The number of equal events that this event stands for.
+
+    `at` and `request_id` are from the first of them.
+    """
     request_id: str = ""
 
 
 EventObserver = Callable[[AuditEvent], None]
-"""Called for each denial and each read. It returns at once, and raises nothing."""
+"""Called for each denial and each read.
+
+The called function must return at once, and must not raise errors.
+"""
 
 
 def ignore_event(event: AuditEvent) -> None:

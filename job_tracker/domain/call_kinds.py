@@ -19,8 +19,10 @@ class CallKind(StrEnum):
     STREAM = "stream"
     """The call opens a stream."""
     REPORT = "report"
-    """The call reports on an attempt of a job. These calls are counted for each process of an attempt, all
-    others for each caller."""
+    """The call reports on an attempt of a job.
+
+    These calls are counted by process of an attempt; all other calls are counted by caller.
+    """
 
 
 KINDS: Final[Mapping[str, CallKind]] = {
@@ -67,7 +69,10 @@ KINDS: Final[Mapping[str, CallKind]] = {
     "Report": CallKind.REPORT,
     "FetchProgram": CallKind.STREAM,
 }
-"""By call. A test compares it with the table of rights, so a new call without a kind fails the checks."""
+"""The kind of each call.
+
+A test compares this table with the table of rights, so a new call without a kind fails the checks.
+"""
 
 CHANGING: Final = frozenset(
     name for name, kind in KINDS.items() if kind in (CallKind.SUBMIT, CallKind.CHANGE)

@@ -17,18 +17,18 @@ class Means(StrEnum):
     OPEN = "open"
     """No identification: the service asks for no proof.
 
-    Everyone who can reach it is the same caller, at many addresses.
+    All who can reach the service count as the same caller, at different addresses.
     """
     TOKEN = "token"  # noqa: S105
     """A token of this service."""
     CERTIFICATE = "certificate"
     """A client certificate, which the service has verified. Its SPIFFE id or subject is the caller's name."""
     REPORT = "report"
-    """A report token, which the operation itself checks. Such a caller has no role."""
+    """A report token, which the operation itself checks. A caller with a report token has no role."""
 
 
 class Role(IntEnum):
-    """A set of rights in a project. Each role includes the ones before it; see rights.py."""
+    """A set of rights in a project. Each role includes the roles before it; see rights.py."""
 
     VIEWER = 1
     """The caller may read the jobs of the project."""
@@ -63,7 +63,8 @@ class Caller:
     def key(self) -> str:
         """The key of limits that callers share. Callers that are not identified have one key per host.
 
-        So all their programs on one machine count as one caller, and so do all clients behind one proxy.
+        So all such programs on one machine count as one caller. The same holds for all clients behind one
+        proxy.
         """
         return self.address if self.means is Means.OPEN else f"{self.means}:{self.name}"
 
@@ -80,9 +81,9 @@ class Caller:
         return max(own, general)
 
     def using(self, project: str) -> "Caller":
-        """Return the caller with another project for requests that do not name one. Its roles stay."""
+        """Return the caller with another default project. The roles stay the same."""
         return replace(self, default_project=project)
 
 
 BUILT_IN = Caller(name="operator", means=Means.OPEN, roles={ALL_PROJECTS: Role.OPERATOR})
-"""The caller of a service that asks for no proof. Without an address it is the service itself."""
+"""The caller of a service that asks for no proof. Without an address, this caller is the service itself."""

@@ -27,7 +27,7 @@ class Declaration:
     """The only project that can use the entry. Empty: all projects. Always empty for queues, whose
     definitions name their projects."""
     definition: str
-    """The fields as in the configuration, as JSON."""
+    """The fields of the entry, named as in the configuration, as JSON."""
     version: int = 0
     """The number of the change that stored this declaration, among all changes of declarations in the
     store."""

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Category(StrEnum):
-    """The kinds of failures. Clients and alerts match on their values: never rename one."""
+    """The kinds of failures. Clients and alerts match on the values, so never rename a category."""
 
     CRASHED = "crashed"
     KILLED = "killed"
@@ -54,9 +54,9 @@ class Diagnosis:
 
     `summary` says what happened, and `resolution` what to do. `detail` is the evidence, such as the last
     lines of the log. `cause` is the line of the evidence that names the cause, such as an exception with its
-    place in the code. It is one bounded line that is safe to print; empty if unknown. `retryable`: the same
-    request may succeed if it is repeated unchanged. `rank` is the rank that failed, None for the whole
-    group.
+    place in the code. `cause` is one bounded line that is safe to print; empty if unknown. `retryable` says
+    that the same request may succeed if it is repeated unchanged. `rank` is the rank that failed, None for
+    the whole group.
     """
 
     category: Category

@@ -94,7 +94,7 @@ class QueueFull(LimitExceeded):
     """As many jobs are queued as the service allows, or as it allows for the project or the caller."""
 
     def __init__(self, queued: int, project: str = "", *, caller: str = "", queue: str = "") -> None:
-        """`project`, `caller` or `queue` is the one whose limit is reached; none: the limit of all jobs."""
+        """The limit of `project`, `caller` or `queue` is reached; if all are empty, the limit of all jobs."""
         of, setting, limit = "", "scheduling.max_queued", "scheduling.max_queued"
         if project:
             of, setting = f" of project {project}", f"projects.{project}.max_queued"
@@ -113,11 +113,11 @@ class QueueFull(LimitExceeded):
 
 
 class RateExceeded(LimitExceeded):
-    """A caller makes more calls in a time than it may. The call has done nothing."""
+    """A caller makes more calls in some time than it is allowed to. The refused call has had no effect."""
 
     def __init__(self, problem: str, *, setting: str, wait: float) -> None:
         """`wait` is the number of seconds until the next call is allowed."""
-        # Calls that are refused together would all come back for the first free place.
+        # Without a shortest wait, calls that are refused together would all be repeated at the same moment.
         seconds = max(wait, _SHORTEST_WAIT)
         super().__init__(
             f"{problem} ({setting}); try again in {seconds:.1f} s", limit=setting, retry_after=seconds
@@ -151,7 +151,7 @@ class NotAllowed(TrackerError):
     """The caller did not prove that it may do this. The message says what is missing."""
 
     def __init__(self, message: str, *, caller: str = "", credential: str = "") -> None:
-        """`caller` is the name of the caller, and `credential` the id of its token, if they are known."""
+        """`caller` is the caller's name, and `credential` the id of the caller's token, if known."""
         super().__init__(message)
         self.caller = caller
         self.credential = credential
@@ -207,11 +207,11 @@ class StorageUnavailable(TrackerError):
 
 
 class TreeDamaged(TrackerError):
-    """Files of an uploaded tree are gone from the service's disk, or changed. The message says which."""
+    """Files of an uploaded tree are gone from the service's disk, or changed. The message names the files."""
 
 
 class LaunchFailed(TrackerError):
-    """A group cannot be launched, and nothing of it is left. The attempt ends with this diagnosis."""
+    """A group cannot be launched. The attempt ends with this diagnosis."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(f"{diagnosis.summary} {diagnosis.resolution}")

@@ -1,4 +1,4 @@
-"""The stop of an attempt that others have caused, not this service. It leaves the processes time to save."""
+"""Evictions: stops of attempts by something other than this service. The processes get time to save."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,16 +15,18 @@ class EvictionReason(StrEnum):
     OUTRANKED = "outranked"
     """The engine makes room for a pod of a higher priority."""
     TAINTED = "tainted"
-    """Its node has got a taint that the rank does not tolerate."""
+    """The rank's node has got a taint that the rank does not tolerate."""
     CLUSTER_QUEUE = "cluster_queue"
     """The cluster's own queue had let the attempt start, and has withdrawn this admission."""
     SHUT_DOWN = "shut_down"
-    """Its node is shut down in an orderly way."""
+    """The rank's node is shut down in an orderly way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """The notice that a rank got from the engine. The rest of its group is then stopped with a grace, too.
+    """The notice that a rank got from the engine.
+
+    The other ranks of the group are then stopped with a grace, too.
 
     The job is queued again at its old position, and the attempt does not count towards `max_attempts`.
     """
@@ -39,7 +41,7 @@ class Eviction:
     """The engine's own words."""
 
     def sentence(self) -> str:
-        """Return who stopped the attempt, for its caller."""
+        """Return a sentence that tells the job's caller who stopped the attempt."""
         rank, machine = self.rank, self.machine or "its node"
         what = {
             EvictionReason.DRAINED: f"rank {rank} was evicted from {machine} through the API of the cluster",

@@ -11,7 +11,7 @@ MASTER_RANK = 0
 
 
 class Phase(StrEnum):
-    """The state of one rank of a group. STOPPED: the service ended it, because the job was over."""
+    """The state of one rank of a group. STOPPED: the service ended the rank, because the job was over."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -27,10 +27,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RankStatus:
-    """One rank of a group. `exit_code` is None while it runs and 128 + N after signal N.
+    """One rank of a group. `exit_code` is None while the rank runs, and 128 + N after signal N.
 
-    `note` is the known reason why a rank is still waiting. `restarts` counts its restarts in this attempt;
-    only elastic jobs have any. `is_gated` says that the cluster's own queue has not let it start yet.
+    `note` is the known reason why a rank is still waiting. `restarts` counts the rank's restarts in this
+    attempt; only ranks of elastic jobs are restarted. `is_gated` says that the cluster's own queue has not
+    let the rank start yet.
     """
 
     rank: int
@@ -49,8 +50,11 @@ class GroupRef:
     job_id: int
     attempt: int
     home: str = field(default="", compare=False)
-    """The home of the group's job. Empty if unknown, since engines do not report it. A group's folder shows
-    the store, but not the project: see naming.home_in_store."""
+    """The home of the group's job.
+
+    Empty if unknown, since engines do not report the home. A group's folder shows the store, but not the
+    project: see naming.home_in_store.
+    """
 
     @property
     def job_folder(self) -> str:
@@ -69,7 +73,7 @@ class Toleration:
     effect: str | None = None
     """None matches every effect."""
     toleration_seconds: int | None = None
-    """The time that a NoExecute taint is tolerated; None: for ever."""
+    """The time for which a NoExecute taint is tolerated; None: for ever."""
 
 
 class Place(StrEnum):
@@ -91,11 +95,17 @@ class Placement:
     """The placement of an attempt's instances relative to each other."""
 
     near: Place | None = None
-    """The kind of place of which all instances share one. None: no such wish."""
+    """All instances are to be in the same place of this kind. None: no such wish."""
     apart: Place | None = None
-    """The kind of place of which each instance has its own, smaller than `near`. None: no such wish."""
+    """Each instance is to be in another place of this kind, which is smaller than `near`.
+
+    None: no such wish.
+    """
     strict: bool = False
-    """Whether instances wait until they can be placed like this. If false, it is only a preference."""
+    """Whether instances wait until they can be placed like this.
+
+    If false, the placement is only a preference.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +135,10 @@ class InstanceSpec(InstanceOptions):
     engine: str = ""
     """The backend's own options as JSON. Only this backend interprets them."""
     beside: Mapping[str, str] = field(default_factory=dict)
-    """Further requests of each instance, such as those of sidecars. Only the scheduler uses them."""
+    """Resources that each instance requests in addition, for example for sidecars.
+
+    Only the scheduler uses them.
+    """
 
     @property
     def processes(self) -> int:
@@ -137,9 +150,9 @@ class InstanceSpec(InstanceOptions):
 class GroupSpec:
     """The spec of each attempt's group: everything that a backend translates, and nothing about this machine.
 
-    Admission resolves configuration, algorithm and request into it once, and stores it with the job. So a
-    queued job runs as it was accepted. Values that the operator enforces (a namespace, an identity) are not
-    part of the spec: backends apply them at launch.
+    Admission resolves the spec once, from configuration, algorithm and request, and stores it with the job.
+    So a queued job runs as it was accepted. Values that the operator enforces (a namespace, an identity) are
+    not part of the spec: backends apply them at launch.
 
     Stored jobs leave out fields that have their default, so the defaults here never change.
     """
@@ -161,7 +174,7 @@ class GroupSpec:
     ends_with_master: bool = False
     """Whether only the master ends by itself, as with parameter servers."""
     max_lost: int = 0
-    """The number of ranks other than 0 that may fail while the attempt goes on without them."""
+    """The number of ranks other than 0 that may fail while the attempt continues without them."""
 
     @property
     def size(self) -> int:
@@ -176,7 +189,7 @@ class GroupSpec:
     def with_trainers(self, count: int) -> "GroupSpec":
         """Return the group with this number of trainers: workers are left out, or added.
 
-        Other roles keep their numbers. At least the master stays.
+        Other roles keep their numbers. The master always stays.
         """
         workers = count - self.trainers_count + self.roles.get(naming.WORKER, 0)
         if workers == self.roles.get(naming.WORKER, 0):

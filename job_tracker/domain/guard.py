@@ -18,7 +18,7 @@ class Guard:
         self._clock = clock
 
     def check(self, caller: Caller, operation: str, project: str, target: str = "") -> None:
-        """See rights.check. `target` is what the operation is about, if that exists."""
+        """See rights.check. `target` is the object of the operation, if that object exists."""
         try:
             rights.check(caller, operation, project)
         except Forbidden:

@@ -11,43 +11,46 @@ from job_tracker.domain.states import LIVE_STATES, JobState
 
 
 class PreemptionReason(StrEnum):
-    """The reason why an attempt is stopped although it could go on. The values are stable."""
+    """The reason why an attempt is stopped although it could continue. The values are stable."""
 
     PRIORITY = "priority"
     """The other job has a higher priority in the same queue."""
     RECLAIM = "reclaim"
-    """The queue of the other job takes back what is guaranteed to it."""
+    """The queue of the other job takes back capacity from its guaranteed quota."""
     SHRINK = "shrink"
-    """An elastic job goes on with fewer instances, so that the other job starts."""
+    """An elastic job continues with fewer instances, so that the other job can start."""
     GROW = "grow"
-    """An elastic job goes on with more instances, which are free."""
+    """An elastic job continues with more instances, since there is free capacity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """The stop of an attempt for a waiting job, or to go on in another size.
+    """The stop of an attempt for a waiting job, or to continue in another size.
 
-    The job is queued again, and loses no attempt.
+    The job is queued again, and the attempt does not count towards `max_attempts`.
     """
 
     by_job: int
-    """The waiting job. 0: none, since the job is to go on with more instances."""
+    """The waiting job. 0: none, since the job is to continue with more instances."""
     why: PreemptionReason
     by_attempt: int = 0
     """The number of attempts that the waiting job had made."""
     by_project: str = ""
     trainers: int = 0
-    """The number of trainers with which an elastic job goes on directly. 0: it waits for its turn."""
+    """The number of trainers with which an elastic job continues at once. 0: the job waits for its turn."""
     flavor: str = ""
-    """The kind of machine on which the job goes on directly. Empty: any."""
+    """The kind of machine on which the job continues at once. Empty: any."""
 
     @property
     def is_resize(self) -> bool:
-        """Return whether the job goes on at once in another size. This does not count as a preemption."""
+        """Return whether the job continues at once in another size.
+
+        A resize does not count as a preemption.
+        """
         return self.trainers > 0
 
     def sentence(self, project: str) -> str:
-        """Return the reason for members of a project, who see no jobs of others."""
+        """Return the reason in words for members of a project, who may not see jobs of other projects."""
         other = f"job {self.by_job}" if self.by_project == project else "another job"
         why = {
             PreemptionReason.PRIORITY: f"{other} has a higher priority",
@@ -82,7 +85,7 @@ class Ending:
     which the attempt was being stopped when this ending was decided. The freed capacity is still for that
     job."""
     eviction: Eviction | None = None
-    """The eviction by which others stop the attempt; only with state QUEUED."""
+    """The eviction that stops the attempt; only with state QUEUED."""
 
     @property
     def noticed_at(self) -> float:
@@ -93,7 +96,7 @@ class Ending:
         return (self.eviction.at if self.eviction else self.decided_at).timestamp()
 
     def sentence(self, project: str) -> str:
-        """Return why the attempt is stopped before its end, for members of a project; "" if it is not."""
+        """Return why the attempt is interrupted, for members of a project; "" if it is not interrupted."""
         preemption = self.preemption if self.state is JobState.QUEUED else None
         return _sentence(preemption, self.eviction, project)
 
@@ -132,7 +135,7 @@ class Move:
         return self.preemption is not None or self.eviction is not None
 
     def sentence(self, project: str) -> str:
-        """Return why the attempt was stopped before its end, for members of a project; "" if it was not."""
+        """Return why the attempt was interrupted, for members of a project; "" if it was not interrupted."""
         return _sentence(self.preemption, self.eviction, project)
 
 

@@ -21,13 +21,17 @@ from job_tracker.domain.states import TRANSITIONS as TRANSITIONS
 from job_tracker.domain.states import JobState as JobState
 
 _OF_NO_ATTEMPT = frozenset({Category.PLACE_TAKEN})
-"""Failures that come before the attempt has begun to run. Another attempt follows in any case."""
+"""The categories of failures before the attempt has begun to run. Another attempt follows in any case."""
 _MOST_UNCOUNTED = 20
-"""The largest number of such failures that do not count as attempts. Because further ones count, a job that
-the engine never accepts ends at some time."""
+"""The largest number of such failures of a job that do not count as attempts.
+
+Further failures count, so that a job that the engine never accepts ends at some time.
+"""
 MOST_EVICTIONS = 100
-"""The largest number of evictions of a job. Further ones count as failures, so that a job whose pods are
-always deleted ends at some time."""
+"""The largest number of evictions of a job.
+
+Further evictions count as failures, so that a job whose pods are always deleted ends at some time.
+"""
 _DETAIL_IN_MOVES = 1000  # characters
 _MAX_RESTARTS_IN_MOVES = 100  # the newest
 
@@ -55,7 +59,10 @@ class Job:
     history: tuple[Move, ...] = ()
     """All moves since the submission."""
     tags: tuple[str, ...] = ()
-    """Sorted. Tags and note may change in every state, without a new version: the tracker ignores them."""
+    """The tags, sorted.
+
+    Tags and note may change in every state, without a new version: the tracker ignores them.
+    """
     note: str = ""
     allocation: Allocation | None = None
     """The allocation of the current or last attempt. None: there was no attempt yet, or an earlier version
@@ -68,7 +75,7 @@ class Job:
 
     @property
     def remains(self) -> Remains:
-        """Return what is left of the job when it is deleted."""
+        """Return the remains of the job for its deletion: its groups and its folder."""
         return Remains(self.id, self.spec.algorithm, self.spec.home, self.attempt)
 
     @property
@@ -88,18 +95,21 @@ class Job:
 
     @property
     def last_failure(self) -> Diagnosis | None:
-        """Return why the job failed. If it did not fail, return why its last failed attempt did."""
+        """Return why the job failed. If it did not fail, return why its last failed attempt failed."""
         reasons = (move.diagnosis for move in reversed(self.history) if move.diagnosis)
         return self.diagnosis or next(reasons, None)
 
     @property
     def preemptions(self) -> int:
-        """Return how many attempts were preempted, without those that were stopped for another size."""
+        """Return how many attempts were preempted.
+
+        Attempts that were stopped for another size do not count.
+        """
         return sum(move.preemption is not None and not move.preemption.is_resize for move in self.history)
 
     @property
     def evictions(self) -> int:
-        """Return how many attempts were evicted. They do not count against `max_attempts`."""
+        """Return how many attempts were evicted. Evicted attempts do not count towards `max_attempts`."""
         return sum(move.eviction is not None for move in self.history)
 
     @property
@@ -109,21 +119,19 @@ class Job:
 
     @property
     def max_attempts(self) -> int:
-        """Return how many attempts there may be, with those that were preempted, resized or evicted."""
+        """Return how many attempts there may be, including preempted, resized and evicted ones."""
         return self.spec.retry.max_attempts + self._interruptions
 
     @property
     def preemption(self) -> Preemption | None:
-        """Return the preemption because of which the job waits again or is being stopped: for another job, or
-        for another size.
-        """
+        """Return the preemption for which the job waits again or is being stopped; None if there is none."""
         if self.ending is not None:
             return self.ending.preemption if self.ending.state is JobState.QUEUED else None
         return self.history[-1].preemption if self.history and self.state is JobState.QUEUED else None
 
     @property
     def interrupted(self) -> str:
-        """Return why an attempt was interrupted that does not count towards `max_attempts`; else ""."""
+        """Return why the job's attempt was or is interrupted, such as by a preemption; "" if it is not."""
         return why_again(self) if self.ending is None else self.ending.sentence(self.spec.project)
 
     @property
@@ -145,7 +153,7 @@ class Job:
     def was_launched(self) -> bool:
         """Return whether the launch of the current attempt is known to be complete.
 
-        Its ranks are stored right after a complete launch, and never before.
+        The ranks of an attempt are stored right after its launch is complete, and never earlier.
         """
         return bool(self.ranks)
 
@@ -159,7 +167,7 @@ class Job:
     def instances(self) -> int:
         """Return the number of instances of the attempt.
 
-        An elastic one may have fewer than the job asks for.
+        The attempt of an elastic job may have fewer instances than the job asks for.
         """
         return self.allocated_group.size
 
@@ -204,7 +212,7 @@ class Job:
 
     @property
     def _with_last_save(self) -> tuple[Move, ...]:
-        """The history with the checkpoints of this attempt, whose progress the next one replaces."""
+        """The history with the checkpoints of this attempt, since the next attempt replaces its progress."""
         if self.progress is None or self.progress.saved is None:
             return self.history
         progress = self.progress
@@ -241,13 +249,14 @@ class Job:
 
     @property
     def gate_note(self) -> str:
-        """Return what the cluster's own queue says of the group that waits there."""
+        """Return the message of the cluster's own queue about the waiting group; "" if there is none."""
         return next((rank.note for rank in self.ranks if rank.is_gated and rank.note), "")
 
     def with_gate_deadline(self, at: datetime) -> "Job":
-        """Return the job whose group has begun to wait in the cluster's own queue, or was let through.
+        """Return the job with a new deadline after its wait in the cluster's own queue has begun or ended.
 
-        The wait there is a part of the job's time in the queue. The deadline to start counts from its end.
+        The wait there is a part of the job's time in the queue. The deadline to start counts from the end of
+        the wait.
         """
         if not self.is_gated:
             return replace(self, due_at=_later(at, self.spec.deadlines.start))
@@ -255,12 +264,12 @@ class Job:
         return replace(self, due_at=_later(next(queued, self.submitted_at), self.spec.deadlines.queue))
 
     def noting(self, note: str) -> "Job":
-        """Return the job with a note on what it waits for in its state."""
+        """Return the job with a note that says why it waits in its state."""
         return replace(self, history=(*self.history[:-1], replace(self.history[-1], note=note)))
 
     @property
     def waits_for(self) -> str:
-        """Return what the job's launch is waiting for, if known."""
+        """Return why the job's launch waits; "" if the reason is unknown."""
         return self.history[-1].note if self.state is JobState.LAUNCHING and not self.was_launched else ""
 
     def restarts_of(self, rank: int) -> int:
@@ -307,7 +316,7 @@ class Job:
     def failed(self, diagnosis: Diagnosis, at: datetime) -> "Job":
         """Return the job with the decided failure of its attempt.
 
-        This also decides whether another attempt follows.
+        The ending also says whether another attempt follows.
         """
         return self.decided(self.failure(diagnosis, at))
 
@@ -324,7 +333,7 @@ class Job:
         return self.decided(Ending(JobState.QUEUED, at, preemption=preemption))
 
     def evicted(self, eviction: Eviction, at: datetime) -> "Job":
-        """Return the job with the decision to stop the rest of its group, since others stop a part of it.
+        """Return the job with the decision to stop its whole group, since the engine stops a part of it.
 
         After MOST_EVICTIONS, this is a failure.
         """
@@ -344,12 +353,12 @@ class Job:
 
     @property
     def counted_attempts(self) -> int:
-        """Return how many attempts the job has made, without those that were stopped before their end."""
+        """Return how many attempts the job has made. Interrupted attempts do not count."""
         return max(1, self.attempt - self._interruptions)
 
     @property
     def _uncounted_attempts(self) -> int:
-        """The number of earlier attempts that do not count: interrupted ones, and those of _OF_NO_ATTEMPT."""
+        """The number of attempts that do not count: interrupted ones, and early failures (_OF_NO_ATTEMPT)."""
         lost = sum(
             move.state is JobState.BACKOFF
             and move.diagnosis is not None
@@ -391,8 +400,9 @@ class Job:
         }.get(self.state)
 
     def due_in_time(self, now: datetime) -> "Job":
-        """Return the job with `due_at` no later than now plus its longest wait, in case the clock was set
-        back.
+        """Return the job with `due_at` at most its longest wait from now.
+
+        After the clock was set back, the stored time would be too late.
         """
         latest = _later(now, self.longest_wait)
         if self.due_at is None or latest is None or self.due_at <= latest:
@@ -412,7 +422,7 @@ class Job:
         return replace(self, state=state, due_at=until, history=(*self.history, self._move(state, at, why)))
 
     def _move(self, state: JobState, at: datetime, why: Diagnosis | None) -> Move:
-        # Only the end of the detail: otherwise a job with many attempts would grow large.
+        # Only the end of the detail is kept: otherwise a job with many attempts would grow large.
         return Move(
             state, at, self.attempt, replace(why, detail=why.detail[-_DETAIL_IN_MOVES:]) if why else None
         )
@@ -437,6 +447,6 @@ def _later(at: datetime, duration: timedelta | None) -> datetime | None:
 
 
 def why_again(job: Job) -> str:
-    """Return why a job that waits was stopped before, for members of its project; "" if it was not."""
+    """Return why a waiting job was stopped before, for members of its project; "" if it was not stopped."""
     waits = job.state is JobState.QUEUED and job.history
     return job.history[-1].sentence(job.spec.project) if waits else ""

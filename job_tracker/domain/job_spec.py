@@ -16,9 +16,9 @@ class ProgramChanges:
     tree: str
     """The name of the tree with their text, in the job's project."""
     added: int = 0
-    """Lines."""
+    """The number of added lines."""
     removed: int = 0
-    """Lines."""
+    """The number of removed lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,10 @@ class JobSpec:
     """The accepted request: checked, with every default filled in. It never changes."""
 
     group: GroupSpec
-    """The first field. Stored specs of versions that had no groups lack it, and are recognized by that."""
+    """The first field.
+
+    Stored specs of versions that had no groups are recognized by the lack of this field.
+    """
     algorithm: str
     dataset_id: str
     """Empty, like the version and `data_uri`, for a job without a dataset."""
@@ -63,17 +66,19 @@ class JobSpec:
     code_version: str = ""
     """The version of the training code, as configured at submission."""
     algorithm_version: int = 0
-    """The version of the algorithm that was accepted, if it was declared by the API; 0: it is in a file."""
+    """The version of the accepted algorithm, if the API declared the algorithm; 0: it is in a file."""
     dataset_declaration: int = 0
-    """The version of the dataset's declaration that was accepted, if it was declared by the API; 0: it is in
-    a file. For the version of the data, see `dataset_version`."""
+    """The version of the accepted dataset's declaration, if the API declared the dataset; 0: it is in a file.
+
+    For the version of the data, see `dataset_version`.
+    """
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     deadlines: Deadlines = field(default_factory=Deadlines)
     numbers: NumberPolicy = field(default_factory=NumberPolicy)
     home: str = ""
     """PROJECT/STORE, the parent of the job's folders; empty for jobs of versions without homes."""
     project: str = naming.DEFAULT_PROJECT
-    """The project that the job belongs to, and whose roles count for it."""
+    """The project that the job belongs to. The roles in this project decide the rights to the job."""
     submitted_by: str = ""
     """The name of the caller; empty for jobs of versions without projects."""
     program: Program | None = None
@@ -89,5 +94,5 @@ class JobSpec:
 
     @property
     def instances(self) -> int:
-        """Return the number of instances: the master, its workers, and those of other roles."""
+        """Return the number of instances: the master, its workers, and the instances of other roles."""
         return self.group.size

@@ -7,7 +7,7 @@ from typing import Final
 from job_tracker.domain.group import Place
 
 INSTANCES: Final = "instances"
-"""The resource that every instance takes one of."""
+"""The resource of which every instance takes one unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +15,8 @@ class Machine:
     """A machine of a flavor.
 
     Resources are whole numbers by name: `instances` always counts; `cpu` is in thousandths, `memory` and
-    `ephemeral-storage` in bytes, and others in units. A machine has none of a resource that is not named.
+    `ephemeral-storage` in bytes, and other resources in units. If a resource is not named, the machine has
+    none of it.
     """
 
     name: str
@@ -23,9 +24,9 @@ class Machine:
     capacity: Mapping[str, int]
     """The resources that all jobs of this service together may use at present."""
     most: Mapping[str, int]
-    """The resources that these jobs could use if all other pods that can end had ended."""
+    """The resources for these jobs once all other pods have ended, except for pods that never end."""
     is_open: bool = True
     """Whether instances may start here. False, for example, while the machine does not answer."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
-    """The position of the machine: the name of each kind of place that is known."""
+    """The location of the machine: the name of its place of each kind, as far as known."""

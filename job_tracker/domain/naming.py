@@ -1,6 +1,6 @@
 """Names of groups and instances: pure functions of algorithm, job id, attempt and rank.
 
-All are valid DNS labels. Names of groups are unique in a store, since each has the job id in it.
+All names are valid DNS labels. Names of groups are unique in a store, since each name contains the job's id.
 """
 
 import hashlib
@@ -11,9 +11,9 @@ from typing import Final
 MASTER = "master"
 WORKER = "worker"
 DEFAULT_PROJECT: Final = "default"
-"""The project of requests that name none, and of jobs from versions without projects."""
+"""The project of requests that name no project, and of jobs from versions without projects."""
 DEFAULT_QUEUE: Final = "default"
-"""The queue of jobs that name none, and of jobs from versions without queues."""
+"""The queue of jobs that name no queue, and of jobs from versions without queues."""
 PROJECT_RULE: Final = (
     "use 1 to 40 lower-case letters, digits and -; begin with a letter, and end with a letter or digit"
 )
@@ -41,7 +41,7 @@ def slug(text: str, length: int) -> str:
     return f"{head[: length - _DIGEST_LENGTH - 1].strip('-')}-{digest}"
 
 
-@lru_cache(maxsize=8192)  # each step of the tracker asks for it
+@lru_cache(maxsize=8192)  # each step of the tracker asks for the name
 def group_name(algorithm: str, job_id: int, attempt: int) -> str:
     """Return the name of an attempt's group. The first attempt has no suffix, later ones -r1, -r2, …"""
     retry = f"-r{attempt - 1}" if attempt > 1 else ""
@@ -52,7 +52,8 @@ def group_name(algorithm: str, job_id: int, attempt: int) -> str:
 def is_project(text: str) -> bool:
     """Return whether the text can be the name of a project, see PROJECT_RULE.
 
-    The name is part of paths, and of names on engines, so it is a DNS label (RFC 1123) with room for others.
+    The name is part of paths, and of names on engines, so it is a short DNS label (RFC 1123), to which
+    prefixes and suffixes can be added.
     """
     return _PROJECT.fullmatch(text) is not None
 
@@ -63,7 +64,7 @@ def home(project: str, store_id: str) -> str:
 
 
 def home_in_store(store_id: str) -> str:
-    """Return the home of a group that was found on an engine: it shows the store, but not the project."""
+    """Return the home of a group that was found on an engine. It has the store, but not the project."""
     return home(_UNKNOWN_PROJECT, store_id)
 
 

@@ -1,6 +1,7 @@
-"""Observers of jobs and requests, for metrics and events. They influence nothing.
+"""Observers of jobs and requests, for metrics and events.
 
-They are called on the event loop in the middle of the work, so they must be quick and raise nothing.
+They do not influence the observed work. They are called on the event loop in the middle of the work, so they
+must be quick and must not raise errors.
 """
 
 from typing import Protocol
@@ -9,7 +10,7 @@ from job_tracker.domain.job import Job
 
 
 class JobObserver(Protocol):
-    """Receives each version of a job that this process writes."""
+    """Receives each version of a job that this process has written."""
 
     def __call__(self, before: Job, after: Job) -> None:
         """Observe that `after` is durable. Often only the state of its ranks has changed."""
@@ -17,7 +18,7 @@ class JobObserver(Protocol):
 
 
 class WaitingObserver(Protocol):
-    """Receives the waiting jobs whose binding reason has changed, of those that start next."""
+    """Receives waiting jobs, of those that start next, when their binding reason has changed."""
 
     def __call__(self, job: Job, code: str, sentence: str) -> None:
         """Observe why the queued job waits: a stable code, and a sentence for people."""

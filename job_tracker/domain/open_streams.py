@@ -31,7 +31,7 @@ class StreamUse:
 
 
 class OpenStreams:
-    """Passes on the items of streams. `recheck` ends those that their callers may no longer read."""
+    """Passes on the items of streams. `recheck` ends the streams that their callers may no longer read."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class OpenStreams:
         note: EventObserver = ignore_event,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        """At most `most` streams may be open, and `most_of_one` of one caller. None: any number.
+        """At most `most` streams may be open, and at most `most_of_one` of each caller. None: any number.
 
         `note` gets an event of each stream that `recheck` ends.
         """
@@ -55,7 +55,7 @@ class OpenStreams:
     async def read(
         self, begin: Callable[[], Awaitable[tuple[StreamUse, AsyncGenerator[T, None]]]]
     ) -> AsyncGenerator[T, None]:
-        """Yield the items of the stream that `begin` gives, and close it. Raises LimitExceeded."""
+        """Yield the items of the stream that `begin` returns, and close the stream. Raises LimitExceeded."""
         use, items = await begin()
         stream, who = _OpenStream(use), use.caller.key
         self._check_number(who)
@@ -91,8 +91,8 @@ class OpenStreams:
         """End the streams whose callers have lost their right. Call it when roles may have changed.
 
         `current` returns a caller with its present roles, and raises NotAllowed if the caller's proof is no
-        longer valid. It is called once for each caller. Other errors of `current` are passed on; streams
-        that were not checked continue.
+        longer valid. `current` is called once for each caller. If `current` raises another error, `recheck`
+        raises it, and the streams that were not checked continue.
         """
         by_caller: dict[int, list[_OpenStream]] = {}
         for stream in self._open:
@@ -111,7 +111,7 @@ class OpenStreams:
                     self._end(stream, error)
 
     def _end(self, stream: "_OpenStream", error: Exception) -> None:
-        if stream.has_ended:  # its reader has not come for the error yet
+        if stream.has_ended:  # its reader has not received the error yet
             return
         stream.end(error)
         use = stream.use
@@ -137,7 +137,10 @@ class _OpenStream:
         return self._error is not None
 
     def end(self, error: Exception) -> None:
-        """End the stream. A waiting reader gets the error at once, others instead of the next item."""
+        """End the stream.
+
+        A waiting reader gets the error at once; any other reader gets it instead of the next item.
+        """
         self._error = error
         if self._waiting is not None:
             self._waiting.reschedule(asyncio.get_running_loop().time())

@@ -1,4 +1,4 @@
-"""The position of a training process, as it has reported it."""
+"""The position of a process in the training, as the process has reported it."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,10 @@ from enum import StrEnum
 
 
 class Activity(StrEnum):
-    """The present activity of a process, by its own report. Steps are expected only while it trains."""
+    """The present activity of a process, by its own report.
+
+    Steps are expected only while the process trains.
+    """
 
     TRAINING = "training"
     EVALUATION = "evaluation"
@@ -20,16 +23,16 @@ class RankPace:
     """The position of one process of a group in the training. Times are in seconds, and 0 if unknown."""
 
     process: int
-    """The number of the process in its group. A rank may have several."""
+    """The number of the process in its group. A rank may have several processes."""
     step: int | None = None
     """The number of steps done; None before the first one."""
     activity: Activity = Activity.TRAINING
     heard_at: datetime | None = None
     step_seconds: float = 0.0
     waiting_seconds: float = 0.0
-    """The time within a step in which it waited for others."""
+    """The time within a step in which the process waited for other processes."""
     slowness: float = 0.0
-    """The time of its own work, divided by that of the median process; 0 unless it is slow."""
+    """The time of the process's own work, divided by that of the median process; 0 if it is not slow."""
     slow_since: datetime | None = None
     stack: str = ""
     """The calls of its main thread soon after it became slow, the innermost last; empty: unknown."""

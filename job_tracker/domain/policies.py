@@ -14,14 +14,16 @@ MAX_DURATION = timedelta(days=3650)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Decides when a failed attempt is followed by another, which starts the whole group again: if the
-    diagnosis is `retryable` (the node was lost, the pod was evicted, …) or its category is in `retry_on`.
+    """Decides whether another attempt, which starts the whole group again, follows a failed attempt.
+
+    Another attempt follows if the diagnosis is `retryable` (the node was lost, the pod was evicted, …), or if
+    its category is in `retry_on`.
     """
 
     max_attempts: int = 1
     """The largest number of attempts, including the first."""
     backoff: timedelta = timedelta(seconds=10)
-    """The wait before the second attempt. It doubles with each further attempt, up to `max_backoff`."""
+    """The wait before the second attempt. The wait doubles with each further attempt, up to `max_backoff`."""
     max_backoff: timedelta = timedelta(minutes=10)
     retry_on: tuple[Category, ...] = ()
 
@@ -33,7 +35,7 @@ class RetryPolicy:
 
     def delay_after(self, attempt: int) -> timedelta:
         """Return how long to wait after attempt number `attempt` (from 1)."""
-        # A float: a timedelta would overflow at the largest number of attempts.
+        # The delay is computed as a float: a timedelta would overflow at the largest number of attempts.
         seconds = self.backoff.total_seconds() * 2.0 ** (attempt - 1)
         return timedelta(seconds=min(seconds, self.max_backoff.total_seconds()))
 
@@ -46,10 +48,10 @@ class OnNonfinite(StrEnum):
 
 
 LOSSES = ("*loss*",)
-"""The metrics that count unless others are named.
+"""The patterns of metrics that count by default.
 
-Others may be NaN or infinite in a healthy training: a score without positive samples, or the norm of the
-gradients in the steps that a gradient scaler skips.
+Other metrics may be NaN or infinite in a healthy training, for example a score without positive samples, or
+the norm of the gradients in steps that a gradient scaler skips.
 """
 
 
@@ -70,10 +72,10 @@ class NumberPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
-    """The rules by which a group continues after it loses workers: they restart while the others train on."""
+    """The rules by which a group continues after it loses workers: they restart while the others train."""
 
     min_instances: int
-    """With fewer instances, training waits for the restarted ones."""
+    """The smallest number of instances that train. With fewer, training waits for the restarted instances."""
     max_restarts: int = 10
     """The largest number of restarts of workers in each attempt.
 
@@ -83,7 +85,7 @@ class Elastic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectLimits:
-    """Limits of a project. None: no limit besides those of the service."""
+    """Limits of a project. None: no limit besides the limits of the service."""
 
     max_queued: int | None = None
     """The largest number of the project's jobs that wait in the queue."""

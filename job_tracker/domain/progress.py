@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from job_tracker.domain.pace import RankPace
 
 _NAN_AS_TEXT = {"ser_json_inf_nan": "strings"}
-"""For values in JSON, which has no NaN and no infinity."""
+"""The option by which pydantic writes NaN and infinity as texts, since JSON has no such numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Saved:
 
     step: int
     at: datetime
-    """The time when the checkpoint was reported or printed. It was complete then."""
+    """The time when the checkpoint was reported or printed. At this time, it was complete."""
 
 
 MOST_SAVES: Final = 32
@@ -44,10 +44,13 @@ class Saves:
 
     count: int = 0
     some: tuple[tuple[int, float], ...] = ()
-    """Step and Unix time of each, or of every second, fourth, … one, so that they are at most MOST_SAVES."""
+    """The step and the Unix time of each checkpoint.
+
+    If there are too many, only every second, fourth, … one is kept, at most MOST_SAVES.
+    """
 
     def after(self, saved: Saved) -> "Saves":
-        """Return the checkpoints with one more."""
+        """Return the checkpoints with one more checkpoint."""
         count = self.count + 1
         every = _every(count)
         some = self.some if every == _every(self.count) else self.some[1::2]
@@ -90,11 +93,11 @@ class Progress:
     measured_step: int = 0
     """The step at the time `measured_at`."""
     ranks: tuple[RankPace, ...] = ()
-    """The pace of each process that reports it by calls. A few seconds old."""
+    """The pace of each process that reports by calls. It is a few seconds old."""
     nonfinite: tuple[Nonfinite, ...] = ()
     """The first value of each metric that is not finite, in the order of their reports."""
     first_step_at: datetime | None = None
-    """When the attempt reported its first step: from then on it trains."""
+    """The time at which the attempt reported its first step. From then on, it trains."""
     saved: Saved | None = None
     """The last checkpoint of the attempt; None: it has reported none."""
     saves: Saves = NO_SAVES

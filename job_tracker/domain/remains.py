@@ -8,7 +8,7 @@ from job_tracker.domain.group import GroupRef
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """The rest of a deleted job: its groups at the backend, and its logs. The leader removes them."""
+    """The groups of a deleted job at the backend, and its logs. The leader removes them."""
 
     job_id: int
     algorithm: str

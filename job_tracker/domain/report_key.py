@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Final
 
 FIRST_KEY: Final = 1
-"""The key that is made with the store. Tokens that name no key are of this one."""
+"""The key that is made with the store. Tokens that name no key belong to this key."""
 MOST_KEYS: Final = 32
-"""The number of keys that a store keeps at most."""
+"""The largest number of keys that a store keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,9 +22,11 @@ class ReportKey:
     made_by: str = ""
     """The name of the caller."""
     replaced_at: datetime | None = None
-    """When the next key was made; None for the current one."""
+    """The time at which the next key was made; None for the current key."""
     removed_at: datetime | None = None
-    """When it was removed by a call: reports with its tokens have been refused since."""
+    """The time at which a call removed the key. Since then, reports with its tokens are refused."""
     attempts: Mapping[int, int] = field(default_factory=dict)
-    """The attempts that were live when the key was replaced, and so may use it, by job. Some may have ended
-    since."""
+    """By job, the attempts that were live when the key was replaced, and that may therefore use it.
+
+    Some of them may have ended since.
+    """

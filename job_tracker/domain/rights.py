@@ -4,8 +4,8 @@ and `Declarations`, and its call in the API.
 An operation or a call without a row is denied to everybody. A test compares the rows with these classes and
 with the proto files, so a new call without a row fails the checks.
 
-If the caller has no role in a job's project, every operation on the job raises the same JobNotFound as for an
-id that was never given.
+If the caller has no role in a job's project, every operation on the job raises the same JobNotFound as if the
+job had never existed.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Right:
     least: Role
     """The least role in the job's project, or in the project of the request."""
     for_others: Role | None = None
-    """The least role for jobs that other callers submitted; None: the same."""
+    """The least role for jobs that other callers submitted; None: the same role."""
 
 
 RIGHTS: Mapping[str, Right] = {
@@ -49,7 +49,7 @@ RIGHTS: Mapping[str, Right] = {
     "fetch": Right("FetchTrainingArtifact", "read artifacts", Role.VIEWER),
     "changes": Right("GetTrainingChanges", "read changes of programs", Role.VIEWER),
 }
-"""By operation of `Jobs`."""
+"""The rows by operation of `Jobs`."""
 
 ACCESS_RIGHTS: Mapping[str, Right] = {
     "create_token": Right("CreateToken", "create tokens", Role.ADMIN),
@@ -64,14 +64,14 @@ ACCESS_RIGHTS: Mapping[str, Right] = {
     "rotate_report_key": Right("RotateReportKey", "rotate the keys of reports", Role.OPERATOR),
     "remove_report_key": Right("RemoveReportKey", "remove keys of reports", Role.OPERATOR),
 }
-"""By operation of `Access` and `ReportKeyAccess`."""
+"""The rows by operation of `Access` and `ReportKeyAccess`."""
 
 PROGRAM_RIGHTS: Mapping[str, Right] = {
     "find_tree": Right("FindTree", "upload programs", Role.SUBMITTER),
     "put_manifest": Right("PutManifest", "upload programs", Role.SUBMITTER),
     "upload_files": Right("UploadFiles", "upload programs", Role.SUBMITTER),
 }
-"""By operation of `Programs`. The job that runs an uploaded program needs the right to submit."""
+"""The rows by operation of `Programs`. The job that runs an uploaded program needs the right to submit."""
 
 CATALOG_RIGHTS: Mapping[str, Right] = {
     "list_algorithms": Right("ListAlgorithms", "list algorithms", Role.VIEWER),
@@ -84,18 +84,24 @@ CATALOG_RIGHTS: Mapping[str, Right] = {
     "set_queue": Right("SetQueue", "declare queues", Role.OPERATOR),
     "remove_queue": Right("RemoveQueue", "remove queues", Role.OPERATOR),
 }
-"""By operation of `Declarations`. Only operators change declarations for all projects."""
+"""The rows by operation of `Declarations`. Only operators change declarations for all projects."""
 
 SERVICE_RIGHTS: Mapping[str, Right] = {
     "see_service": Right("", "see the replicas and the stores", Role.OPERATOR),
 }
-"""By operation of `ServiceView`. Only the dashboard has them: the API has no such calls."""
+"""The rows by operation of `ServiceView`.
+
+Only the dashboard has these operations: the API has no such calls.
+"""
 
 BY_ANY_CALLER = frozenset({"WhoAmI", "ListProjects"})
-"""Calls that need a caller, but no role: they show what the caller may know."""
+"""Calls that need a caller, but no role. They show only facts that the caller may know."""
 
 BY_REPORT_TOKEN = frozenset({"Report", "FetchProgram"})
-"""Calls that need a report token instead of a role. The token names the only attempt that it is valid for."""
+"""Calls that need a report token instead of a role.
+
+The token is valid for a single attempt, which it names.
+"""
 
 _ROWS = {**RIGHTS, **ACCESS_RIGHTS, **PROGRAM_RIGHTS, **CATALOG_RIGHTS, **SERVICE_RIGHTS}
 
@@ -124,7 +130,7 @@ def check_everywhere(caller: Caller, operation: str) -> None:
 
 
 def check_job(caller: Caller, operation: str, job: Job) -> None:
-    """Raise JobNotFound unless the caller may know of the job, and Forbidden unless it may do this to it."""
+    """Raise JobNotFound if the caller may not know of the job, and Forbidden if it may not do this."""
     right = _row(operation)
     role = caller.role_in(job.spec.project)
     if role is None:
@@ -146,5 +152,5 @@ def _row(operation: str) -> Right:
 
 def _explained(caller: Caller, action: str, project: str, role: Role | None, least: Role) -> str:
     has = f"{caller.name} is {role}" if role else f"{caller.name} has no role there"
-    named = project if naming.is_project(project) else quoted(project)  # it may be any text
+    named = project if naming.is_project(project) else quoted(project)  # the name may be any text
     return f"project {named}: only a caller with the role {least} or a higher one may {action}; {has}"

@@ -8,13 +8,14 @@ class JobState(StrEnum):
     """The states of a job.
 
     A submitted job is QUEUED until there is capacity for it. It is LAUNCHING while its group is being
-    started; that state is written *before* the first call to the backend. It is RUNNING once its master
-    runs. It ends as SUCCEEDED when the master exits with 0, as FAILED when a rank fails or the group cannot
-    be launched, and as CANCELLED when a caller cancels it before that. A job that has ended never changes.
+    started; that state is written *before* the first call to the backend. It is RUNNING once its master runs.
+    It ends as SUCCEEDED when the master exits with 0, as FAILED when a rank fails or the group cannot be
+    launched, and as CANCELLED when a caller cancels it before one of these ends. A job that has ended never
+    changes.
 
     If the retry policy allows another attempt, a failed attempt leads to BACKOFF instead, once its group is
-    gone. After the back-off the job is QUEUED again, at its old position. So is a preempted or evicted job,
-    once its group is gone.
+    gone. After the back-off the job is QUEUED again, at its old position. A preempted or evicted job is also
+    QUEUED again, once its group is gone.
     """
 
     QUEUED = "queued"
@@ -32,7 +33,7 @@ class JobState(StrEnum):
 
     @property
     def is_live(self) -> bool:
-        """Return whether the job has a group at its backend, or is about to."""
+        """Return whether the job has a group at its backend, or is about to get one."""
         return self in LIVE_STATES
 
 

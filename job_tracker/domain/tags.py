@@ -1,4 +1,4 @@
-"""Tags and notes of jobs: for people, and for lists. They have no part in what a job runs."""
+"""Tags and notes of jobs, for people, and for filters of lists. They do not affect how a job runs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -9,11 +9,12 @@ from job_tracker.domain.errors import InvalidField
 
 MAX_TAGS = 16
 HELD = "held"
-"""The tag of jobs that are not stopped when they make no progress, for example under a debugger."""
+"""The tag of jobs that are not stopped even if they make no progress, for example under a debugger."""
 MAX_NOTE = 1000
-"""Characters."""
+"""The largest number of characters of a note."""
 
-# No quotes, commas or spaces, so that tags can be listed in a line and searched for in stored JSON.
+# Quotes, commas and spaces are not allowed, so that tags can be listed in a line and searched for in stored
+# JSON.
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:=@+-]{0,63}")
 
 

@@ -10,7 +10,8 @@ MAX_SERIES = 256
 MAX_POINTS = 1024
 """The largest number of points of one series.
 
-When it is reached, every second point is dropped, and from then on only every second new point is added.
+When this number is reached, every second point is dropped. From then on, only every second new point is
+added.
 """
 MAX_ARTIFACTS = 256
 

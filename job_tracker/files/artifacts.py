@@ -1,4 +1,4 @@
-"""Artifacts of jobs: the files in the folders of their models, merged with those that training reported."""
+"""Artifacts of jobs: the files in the folders of their models, merged with reported artifacts."""
 
 import asyncio
 import errno
@@ -90,7 +90,10 @@ class ModelFiles:
 
 
 def merged(files: Sequence[ModelFile], reported: Sequence[Artifact]) -> list[tuple[Artifact, bool]]:
-    """Return all artifacts by name, and whether `read` gives their content. A report replaces a file."""
+    """Return all artifacts by name, and whether `read` can read each.
+
+    A reported artifact replaces a file of the same name.
+    """
     by_name = {artifact.name: artifact for artifact in reported}
     found = {file.name: file for file in files}
     artifacts = [

@@ -21,12 +21,15 @@ _LONGEST_KEY = 1024
 
 
 class JobFiles(Protocol):
-    """A folder in storage. Paths are relative to it. Errors are those of the storage's library."""
+    """A folder in storage.
+
+    Paths are relative to it. Errors are raised as the storage's library raises them.
+    """
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """Name and size of the regular files in the folder and below, sorted; none if it does not exist.
+        """Return name and size of all regular files below the folder, sorted; none if it does not exist.
 
-        Looks at about `most` entries at most.
+        At most about `most` entries are read.
         """
         ...
 
@@ -37,7 +40,7 @@ class JobFiles(Protocol):
     def open(self, path: str) -> BinaryIO:
         """Open a file for reading.
 
-        Raises FileNotFoundError, Suspicious if it is not a regular file, and OSError with ENAMETOOLONG.
+        Raises FileNotFoundError, Suspicious if the file is not a regular file, and OSError with ENAMETOOLONG.
         """
         ...
 
@@ -46,7 +49,7 @@ class JobFiles(Protocol):
         ...
 
     def publish(self, source: str, target: str) -> None:
-        """Give a written file its final name, in place of any other file, and make that durable."""
+        """Rename a written file to its final name durably. Any other file of that name is replaced."""
         ...
 
     def remove(self, path: str) -> None:
@@ -55,8 +58,10 @@ class JobFiles(Protocol):
 
 
 def job_files(folder: str, *, within: str = "") -> JobFiles:
-    """Return the files below `folder`, an fsspec URI. Only operators can write at the URI `within` above
-    it."""
+    """Return the files below `folder`, an fsspec URI.
+
+    `within` is a URI above the folder, at which only operators can write.
+    """
     filesystem, path = fsspec.core.url_to_fs(folder)
     if not isinstance(filesystem, LocalFileSystem):
         filesystem.invalidate_cache()  # so that files that another service has just written are found
@@ -125,7 +130,7 @@ class _Objects:
 
     def open(self, path: str) -> BinaryIO:
         whole = f"{self._path}/{path}"
-        # Checked here, since S3 answers with "bad request", which can have other reasons.
+        # The length is checked here, since S3 answers with "bad request", which can have other reasons.
         if len(whole.lstrip("/").partition("/")[2].encode()) > _LONGEST_KEY:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         file: BinaryIO = self._filesystem.open(whole, "rb")

@@ -15,7 +15,7 @@ T = TypeVar("T")
 def in_thread(work: Callable[[], T], name: str) -> "asyncio.Future[T]":
     """Return the result of `work`. Errors other than TrackerError become StorageUnavailable.
 
-    An executor's thread is not used, since the program would wait for it before it ends.
+    An executor's thread is not used, since the program would wait for this thread before it ends.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -21,17 +21,17 @@ class StorageHealth:
     place: str
     """An fsspec URI, or a folder."""
     problem: str = ""
-    """The reason why it cannot be used; empty: it answers."""
+    """The reason why the storage cannot be used; empty: it answers."""
     seconds: float = 0.0
-    """The time that it took to answer."""
+    """The time that the storage took to answer, in seconds."""
     free: int | None = None
-    """Bytes; None: not known."""
+    """The free bytes; None: not known."""
     size: int | None = None
-    """Bytes of the whole file system; None: not known."""
+    """The bytes of the whole file system; None: not known."""
 
 
 async def storage_health(root: str) -> StorageHealth:
-    """Look at a storage. Never raises for one that is away or hangs."""
+    """Return the state of a storage. This raises no error even if the storage is unavailable or hangs."""
     began = time.monotonic()
 
     def look() -> StorageHealth:

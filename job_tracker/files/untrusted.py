@@ -1,7 +1,7 @@
 """Safe access to files that jobs can write.
 
-A job may put a link, a pipe, a huge file or a million files where the service expects its own file. So a
-`Place` is opened from a root that only the service writes, one component at a time: links are not followed,
+Where the service expects its own file, a job may have put a link, a pipe, a huge file or a million files. So
+a `Place` is opened from a root that only the service writes, one component at a time: links are not followed,
 only regular files are opened, opening never blocks, and reading and listing are bounded.
 
 Calls access the disk: make them in a thread.
@@ -35,8 +35,8 @@ class Suspicious(OSError):
 class Place:
     """A file or folder below `root`. The root is trusted; everything below it is not.
 
-    Every method raises OSError: FileNotFoundError if it does not exist, and Suspicious if it, or a folder on
-    the way, is of an unexpected kind.
+    Every method raises OSError: FileNotFoundError if the place does not exist, and Suspicious if it, or a
+    folder above it, is of an unexpected kind.
     """
 
     root: Path
@@ -119,9 +119,9 @@ class Place:
             os.close(folder)
 
     def files(self, most: int) -> list[tuple[str, int]]:
-        """Name and size in bytes of the regular files in the folder and below, sorted.
+        """Return name and size in bytes of the regular files in the folder and below, sorted.
 
-        Looks at no more than `most` entries, down to a depth of 64 folders.
+        At most `most` entries are read, down to a depth of 64 folders.
         """
         found: list[tuple[str, int]] = []
         folders, left = [""], most
@@ -168,7 +168,7 @@ class Place:
             return _open_file(self.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, folder)
 
     def publish(self, content: bytes, *, anew: bool = False) -> None:
-        """Write a file atomically and durably. With `anew`, raises FileExistsError if it exists."""
+        """Write a file atomically and durably. With `anew`, raise FileExistsError if it exists."""
         aside = self.parent / f"{self.name}.{token_hex(4)}{PART}"
         try:
             with aside.create() as file:
@@ -204,7 +204,7 @@ class Place:
     def remove(self) -> None:
         """Remove the folder with its content, or the file, if it exists.
 
-        It needs only three descriptors for any depth: deeper folders are moved up first.
+        Three descriptors suffice for any depth, since deeper folders are moved up first.
         """
         try:
             with suppress(PermissionError):  # another user owns it
@@ -253,8 +253,8 @@ def _open(name: str, flags: int, folder: int) -> int:
     try:
         return os.open(name, flags, 0o600, dir_fd=folder)
     except OSError as error:
-        # It is a link, a folder, a socket or a pipe without a reader; or a component of the path is not a
-        # folder.
+        # The file is a link, a folder, a socket or a pipe without a reader, or a component of the path is not
+        # a folder.
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENOTDIR):
             raise Suspicious(error.errno, "is not what the service put there", name) from error
         raise
@@ -284,7 +284,10 @@ def _entries(folder: int, most: int) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _empty(top: int) -> None:
-    """Remove the content of an open folder. Raises the first OSError after removing the rest."""
+    """Remove the content of an open folder.
+
+    After an OSError, the removal continues; the first error is raised at the end.
+    """
 
     def take(folder: int, name: str, is_folder: bool) -> None:
         if not is_folder:

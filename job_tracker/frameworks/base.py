@@ -39,7 +39,7 @@ class GroupLayout:
 
     @property
     def size(self) -> int:
-        """Number of instances."""
+        """The number of instances."""
         return len(self.addresses)
 
     def of_role(self, *roles: str) -> list[Address]:
@@ -47,7 +47,7 @@ class GroupLayout:
         return [address for address, role in zip(self.addresses, self.roles, strict=True) if role in roles]
 
     def index_in_role(self, rank: int) -> int:
-        """Number of lower ranks with the same role."""
+        """Return the number of lower ranks with the same role."""
         return self.roles[:rank].count(self.roles[rank])
 
 
@@ -57,14 +57,18 @@ class Role:
 
     at_most: int | None = None
     needs_worker: bool = False
-    """True if it needs a worker besides the master."""
+    """True if the role needs a worker besides the master."""
     serves: bool = False
-    """True if it never ends by itself.
+    """True if an instance of this role never ends by itself.
 
-    The workers then do not end by themselves either: all are stopped after the master.
+    In a group with such a role, workers do not end by themselves either: all instances are stopped after the
+    master.
     """
     takes_rank_0: bool = False
-    """True if it is the master of the group. Then all other instances are workers."""
+    """True if the instance of this role is the master of the group.
+
+    In this case, all other instances are workers.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,7 @@ class Traits:
     addresses_every_rank: bool = False
     """True if ranks get the hosts of all ranks, each of which has to resolve."""
     starts_processes: bool = False
-    """True if it can start several training processes in an instance."""
+    """True if the framework can start several training processes in an instance."""
     is_elastic: bool = False
     """True if the group can continue after the loss of workers."""
     roles: Mapping[str, Role] = field(default_factory=dict)
@@ -93,7 +97,10 @@ class Framework(Protocol):
         ...
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command that starts the training processes of an instance. Each runs `command`."""
+        """Return the command that starts the training processes of an instance.
+
+        Each process runs `command`.
+        """
         ...
 
 

@@ -8,7 +8,8 @@ from job_tracker.frameworks.base import GroupLayout, Traits
 class Horovod:
     """Processes that meet at a server in rank 0, without ssh (horovod/runner/gloo_run.py).
 
-    Each instance counts as a host. `trainer_kit.horovod_instance` starts its processes if there are several.
+    Each instance counts as a host. If an instance has several processes, `trainer_kit.horovod_instance`
+    starts them.
     """
 
     traits = Traits(starts_processes=True)
@@ -37,6 +38,6 @@ class Horovod:
         }
 
     def command(self, layout: GroupLayout, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the command itself if the instance has one process; else the launcher with the command."""
+        """Return the command itself if the instance has one process, otherwise the launcher with it."""
         alone = layout.processes_per_instance == 1
         return command if alone else ("python", "-m", "trainer_kit.horovod_instance", *command)

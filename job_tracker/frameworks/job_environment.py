@@ -15,7 +15,7 @@ DEFAULTS = {
     "PYTHONUNBUFFERED": "1",  # so that logs appear at once
     "PYTHONFAULTHANDLER": "1",  # so that a crash in native code leaves a traceback
 }
-"""Variables of every process that configuration can override."""
+"""Variables that every process gets. The configuration can override them."""
 
 ExtraEnvironment = Callable[[Job], Mapping[str, str]]
 """Returns further variables for the processes of a job's current attempt, such as the token for reports."""

@@ -8,9 +8,11 @@ _LAUNCHER = "launcher"
 
 
 class Mpi:
-    """Programs that `mpirun` starts. `trainer_kit.mpi` runs mpirun in rank 0, and its daemons in the others.
+    """Programs that `mpirun` starts.
 
-    With a role `launcher`, rank 0 does not run training processes; otherwise it does. MPI itself gives each
+    `trainer_kit.mpi` runs mpirun in rank 0, and its daemons in all other ranks.
+
+    If the group has a `launcher`, rank 0 runs no training processes; otherwise it does. MPI itself gives each
     process its rank and the number of processes.
     """
 
@@ -32,5 +34,5 @@ class Mpi:
         layout: GroupLayout,  # noqa: ARG002  # it is in the environment of each instance
         command: tuple[str, ...],
     ) -> tuple[str, ...]:
-        """Return the command, started in every instance by the launcher."""
+        """Return the command of the launcher, which starts the given command in every instance."""
         return ("python", "-m", "trainer_kit.mpi", *command)

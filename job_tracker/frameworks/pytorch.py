@@ -44,9 +44,9 @@ class PyTorch:
 def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
     """Return the variables of torchrun's elastic rendezvous (pytorch.org, "Rendezvous").
 
-    The master's agent hosts its store. `is_host` tells each agent whether it is the master's. Without it,
-    agents would compare host names, which may not resolve yet, and which are the same for all agents on one
-    machine.
+    The master's agent hosts the store of the rendezvous. `is_host` says to each agent whether it is the
+    master's agent. Without `is_host`, agents would compare host names, which may not resolve yet, and which
+    are the same for all agents on one machine.
     """
     assert layout.elastic is not None, "the layout is of an elastic group"
     is_host = "true" if rank == MASTER_RANK else "false"
@@ -55,9 +55,9 @@ def _rendezvous(layout: GroupLayout, rank: int) -> Mapping[str, str]:
         "PET_MAX_RESTARTS": str(layout.elastic.max_restarts),
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": str(layout.master),
-        # In seconds. An agent counts as lost after three intervals.
+        # The interval is in seconds. An agent counts as lost after three intervals.
         "PET_RDZV_CONF": f"is_host={is_host},keep_alive_interval=3",
-        # The others reach the process with rank 0 at this address.
+        # All other processes reach the process with rank 0 at this address.
         "PET_LOCAL_ADDR": layout.addresses[rank].host,
         # Otherwise restarted processes find stale addresses in the agents' store (PyTorch 2.13).
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",

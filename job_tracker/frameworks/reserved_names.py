@@ -25,10 +25,11 @@ _SERVICE_PREFIXES = (
 
 # Names that change how a process is loaded or found, what it trusts, or where its tools read and write. The
 # list cannot be complete. Requests cannot set these names anyway, since they may only set declared
-# parameters: the list keeps operators from declaring one by mistake. A prefix stands for a family of names.
+# parameters: the list keeps operators from declaring such a parameter by mistake. A prefix stands for a
+# family of names.
 _RESERVED_NAMES = _SERVICE_NAMES.union(
     (
-        # shells, and programs that others start
+        # shells, and programs that other programs start
         *("PATH", "USER", "LOGNAME", "SHELL", "SHELLOPTS", "BASHOPTS", "PWD", "OLDPWD", "CDPATH", "IFS"),
         *("ENV", "_", "PS1", "PS2", "PS3", "PS4", "PROMPT_COMMAND", "TEMP", "TMP", "BROWSER", "EDITOR"),
         *("VISUAL", "PAGER", "MANPAGER", "TERMINFO", "TERMINFO_DIRS", "TERMCAP", "VIRTUAL_ENV"),
@@ -60,7 +61,7 @@ _RESERVED_PREFIXES = (
     # trust and credentials
     *("SSL_", "OPENSSL_", "CURL_", "GRPC_", "KRB5", "LDAP", "AWS_", "BOTO_", "GOOGLE_", "CLOUDSDK_"),
     *("AZURE_", "MINIO_", "FSSPEC_", "KUBERNETES_", "DOCKER_"),
-    # frameworks: they load libraries, compile, cache and unpickle where such names say
+    # frameworks: these variables set where they load libraries, compile, cache and unpickle
     *("TORCH", "PYTORCH_", "TRITON_", "TF_", "TFDS_", "TENSORFLOW_", "KERAS_", "XLA_", "PJRT_", "TPU_"),
     *("LIBTPU_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "NUMBA_", "CUPY_", "DASK_", "RAY_"),
     # devices, and libraries of communication

@@ -10,12 +10,12 @@ _PS, _EVALUATOR = "ps", "evaluator"
 
 
 class TensorFlow(StartedAsIs):
-    """Clusters in which every task has the addresses of all others (tensorflow.org, "Distributed training").
+    """Clusters in which every task has the addresses of all tasks (tensorflow.org, "Distributed training").
 
     Without parameter servers, all tasks are workers, the first one is the chief, and
     MultiWorkerMirroredStrategy applies. With parameter servers, rank 0 is the chief, which coordinates the
-    others and decides when the job ends (ParameterServerStrategy). An evaluator gets the addresses of the
-    cluster, but is not part of it.
+    other tasks and decides when the job ends (ParameterServerStrategy). An evaluator gets the addresses of
+    the cluster, but is not part of it.
     """
 
     traits = Traits(

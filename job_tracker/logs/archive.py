@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 _ASIDE = ".part"
 _MOST_FILES = 10_000
-"""Files of a group that `tidy` looks at: one for each rank, and perhaps unfinished uploads."""
+"""The largest number of files of a group that `tidy` checks: a file for each rank, and unfinished uploads."""
 _PIECE = 64 * 1024
 _WRITE = 1 << 20
 _PATIENCE_SECONDS = 20.0
@@ -33,8 +33,8 @@ _PATIENCE_SECONDS = 20.0
 class LogArchive:
     """Compressed logs in <root>/<folder of the job>/<attempt>/<rank>.log.gz.
 
-    A log is either complete or absent. It may be written again. Storage that does not answer a call within
-    `patience` seconds is unavailable. Every method raises StorageUnavailable.
+    A log is either complete or absent. A log may be written again. Storage that does not answer a call within
+    `patience` seconds counts as unavailable. Every method raises StorageUnavailable.
     """
 
     def __init__(self, root: str, *, within: str = "", patience: float = _PATIENCE_SECONDS) -> None:
@@ -44,9 +44,9 @@ class LogArchive:
         self._patience = patience
 
     async def write(self, group: GroupRef, rank: int, pieces: AsyncGenerator[bytes, None]) -> None:
-        """Store a log, replacing an earlier one.
+        """Store a log, and replace an earlier one.
 
-        If `pieces` raises an error, it is passed on, and nothing is changed.
+        If `pieces` raises an error, the error is passed on, and nothing is changed.
         """
         path = self._path(group, rank)
         async with aclosing(pieces):
@@ -101,8 +101,8 @@ class LogArchive:
     async def tidy(self, group: GroupRef) -> None:
         """Remove unfinished uploads of a group whose logs are all stored.
 
-        If another service is just writing one of these logs again, its upload fails. That service then finds
-        the stored log.
+        If another service is writing one of these logs again at this time, its upload fails. That service
+        then finds the stored log.
         """
         folder = f"{group.job_folder}/{group.attempt}"
 
@@ -122,7 +122,7 @@ class LogArchive:
         return f"{group.job_folder}/{group.attempt}/{rank}.log.gz"
 
     async def _index(self, group: GroupRef, rank: int) -> Index | None:
-        """Return the index of a log; None for one of a single block, or of an earlier version."""
+        """Return the index of a log; None if the log is a single block, or is from an earlier version."""
         path = self._path(group, rank)
 
         def read() -> Index | None:
@@ -170,7 +170,8 @@ class LogArchive:
 class _Upload:
     """A compressed file, written under a temporary name and then moved into place. All calls may block.
 
-    Only `abandon` may be called before the previous call has returned, since that may hang in its thread.
+    Only `abandon` may be called before the previous call has returned, since the previous call may hang in
+    its thread.
     """
 
     def __init__(self, storage: Callable[[], JobFiles], path: str) -> None:
@@ -196,7 +197,7 @@ class _Upload:
             files.publish(self._aside, self._path)
 
     def abandon(self) -> None:
-        self._is_abandoned = True  # without the lock, so that a call that hangs will see it
+        self._is_abandoned = True  # set without the lock, so that a hanging call will see it
         with self._lock:
             if self._begun is None:
                 return

@@ -29,11 +29,11 @@ _MOST_UPLOADS = 8
 
 
 class LogCollector:
-    """Stores logs in the archive, then drops them from the spool. All steps may be repeated.
+    """Stores logs in the archive, then deletes them from the spool. All steps may be repeated.
 
     The tracker calls `collect` after a group was stopped. If the storage is unavailable or the service is
-    killed, `run` stores the logs later. `run` is active in every replica, since each replica has the logs on
-    its own machine.
+    killed, `run` stores the logs later. `run` is active in every replica, since each replica has logs on its
+    own machine.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class LogCollector:
         except JobNotFound:
             await self._spool.drop(found)
             return
-        if job.spec.home and not found.home:  # it belongs to a job with the same id in an earlier store
+        if job.spec.home and not found.home:  # the log belongs to a job with the same id in an earlier store
             await self._spool.drop(found)
             return
         group = replace(found, home=job.spec.home)
@@ -117,7 +117,7 @@ class LogCollector:
         failures = [each for each in await asyncio.gather(*keeping, return_exceptions=True) if each]
         if failures:
             raise failures[0]
-        with suppress(StorageUnavailable):  # the rest is deleted with the job
+        with suppress(StorageUnavailable):  # remaining logs are deleted with the job
             await self._archive.tidy(group)
         await self._spool.drop(group)
 

@@ -8,7 +8,7 @@ from job_tracker.logs.records import BEGINNING
 
 
 class LiveLogs(Protocol):
-    """Logs of groups on their machines: of running groups, and of stopped ones still in the spool."""
+    """Logs of groups on their machines: of running groups, and of stopped groups (in the spool)."""
 
     def logs(
         self,
@@ -21,8 +21,8 @@ class LiveLogs(Protocol):
     ) -> AsyncGenerator[bytes, None]:
         """Yield the rank's log in pieces of whole records (see writing.py), in the order of time.
 
-        Gives the records after `after`, and at most the last `tail_lines` lines. `follow` continues until
-        the rank has ended. Raises LogsNotFound if there is no log, and BackendUnavailable if the log cannot
-        be read now. BackendUnavailable may come between pieces, too.
+        The pieces have the records after `after`, and of these at most the last `tail_lines` lines. With
+        `follow`, reading continues until the rank has ended. Raises LogsNotFound if there is no log, and
+        BackendUnavailable if the log cannot be read now. BackendUnavailable may come between pieces, too.
         """
         ...

@@ -15,9 +15,9 @@ WINDOW_SECONDS = 1.0
 async def merged(
     logs: Mapping[int, AsyncGenerator[bytes, None]], *, window: float | None
 ) -> AsyncGenerator[tuple[int, bytes], None]:
-    """Pieces of all logs, each with its rank, ordered by the times of their records.
+    """Yield pieces of all logs, each with its rank, ordered by the times of their records.
 
-    Holds one piece of each log in memory. A record waits until the next record of every other log is known.
+    One piece of each log is held in memory. A record waits until the next record of every other log is known.
     With a `window`, a record waits only until it is `window` seconds old and the other logs have been silent
     for the same time. Records that arrive later are out of order. Errors of the logs are passed on.
     """
@@ -107,7 +107,8 @@ class _Heads:
         first, now = min(self._heads.values(), key=lambda head: head.time), self._clock()
         # Training code can write to its log file, so a record may have no valid time.
         age = (time.time_ns() - nanoseconds(first.time)) / 1e9 if is_time(first.time) else 0.0
-        # The clock of its machine may be ahead of ours. Then the time of its arrival counts.
+        # The clock of the record's machine may be ahead of this machine's clock. If so, the time of the
+        # arrival counts.
         until_due = self._window - max(age, now - first.arrived)
         until_all_are_silent = max(self._asked[rank] for rank in silent) + self._window - now
         return max(until_due, until_all_are_silent)
@@ -126,7 +127,7 @@ class _Heads:
 
 
 def _run(records: list[bytes], until: bytes | None) -> int:
-    """Number of records up to a time. The parts of one line stay together."""
+    """Return the number of records up to a time. The parts of one line stay together."""
     if until is None:
         return len(records)
     number = 1

@@ -1,8 +1,8 @@
-"""Compressed logs that can be read from any place.
+"""Compressed logs that can be read from any position.
 
 A log is a sequence of blocks. Each block is a gzip member with about a mebibyte of records. The last member
 is empty, and has the index of the blocks in its header. So any program that reads gzip can read the whole
-log, and earlier versions of the service can, too. A log of one block has no index.
+log, even earlier versions of the service. A log of one block has no index.
 """
 
 import gzip
@@ -25,12 +25,12 @@ _NAME: Final = b"tl"
 _END: Final = b"\x03\x00" + bytes(8)
 """An empty block, its checksum and its length."""
 _MOST_ENTRIES: Final = 1400
-"""An extra field has at most 65,535 bytes."""
+"""The largest number of entries of an index, since an extra field has at most 65,535 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The offset of a block, the lines before it, and the time of its first record."""
+    """The offset of a block, the number of lines before it, and the time of its first record."""
 
     offset: int
     lines: int
@@ -47,15 +47,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The blocks of a log, and its lines in all."""
+    """The blocks of a log, and its total number of lines."""
 
     blocks: tuple[Block, ...]
     lines: int
 
     def start(self, after: bytes, tail_lines: int | None) -> Start:
-        """Return the last place from which reading gives all records after a time, or all of the last
-        lines.
-        """
+        """Return the last position before all records after a time, or before all of the last lines."""
         found = self._last(lambda block: block.time <= after)
         if tail_lines is None:
             return Start(found.offset)
@@ -66,7 +64,7 @@ class Index:
         return Start(tail.offset, skipped - tail.lines)
 
     def _last(self, begins_early: Callable[[Block], bool]) -> Block:
-        """Return the block before the first one that does not begin early; at least the first block."""
+        """Return the last block that begins early; if there is none, the first block."""
         found = self.blocks[0]
         for block in self.blocks[1:]:
             if not begins_early(block):

@@ -1,4 +1,4 @@
-"""Positions of readers in logs. They stay valid when a log moves from its machine to storage."""
+"""Positions of readers in logs. A position stays valid when a log moves from its machine to storage."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Position:
     read: Mapping[int, bytes] = field(default_factory=dict)
 
     def after(self, rank: int) -> bytes:
-        """Return the time of the last record read of the rank; BEGINNING if none was read."""
+        """Return the time of the last record that was read of the rank; BEGINNING if none was read."""
         return self.read.get(rank, BEGINNING)
 
     def moved(self, rank: int, time: bytes) -> "Position":

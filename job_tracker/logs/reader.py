@@ -19,7 +19,7 @@ from job_tracker.logs.positions import Position
 from job_tracker.logs.records import BEGINNING, is_time, last_time, text_of, time_of, timed_text_of
 from job_tracker.store.jobs import JobReader
 
-_LOG_SECONDS = 0.2  # pause before the next look for a log that a started rank has not opened yet
+_LOG_SECONDS = 0.2  # pause before the next check for a log that a started rank has not opened yet
 _IN_POSITION = 40  # bytes of one rank in the text of a position
 
 
@@ -50,19 +50,20 @@ class LogPiece:
 
     @property
     def size(self) -> int:
-        """Approximate size of the piece's message in bytes, with the position, which has a time for each
-        rank.
+        """Return the approximate size in bytes of the message with this piece and its position.
+
+        A position has a time for each rank.
         """
         return len(self.records) + _IN_POSITION * len(self.position.read)
 
     @property
     def attempt(self) -> int:
-        """The attempt that printed it."""
+        """The number of the attempt that printed the piece."""
         return self.position.attempt
 
     @property
     def text(self) -> str:
-        """The printed text: whole lines, except the last one of a log and parts of very long ones."""
+        """The printed text: whole lines, except for a log's last line and for parts of very long lines."""
         return text_of(self.records)
 
     @property
@@ -91,9 +92,9 @@ class LogReader:
     async def read(self, caller: Caller, job_id: int, wanted: LogRequest) -> AsyncGenerator[LogPiece, None]:
         """Yield the output of an attempt; nothing if there is no log.
 
-        `follow` continues with new output until the attempt has ended, or the job if `attempt` is 0. Raises
-        JobNotFound, InvalidField for a rank or attempt that the job does not have, LimitExceeded if too many
-        logs are open, and StorageUnavailable.
+        With `follow`, new output is yielded until the attempt has ended; if `attempt` is 0, until the job has
+        ended. Raises JobNotFound, InvalidField for a rank or attempt that the job does not have,
+        LimitExceeded if too many logs are open, and StorageUnavailable.
         """
         job = await self._store.get(job_id)
         position = _start(job, wanted)
@@ -142,7 +143,7 @@ class LogReader:
         kept = self._kept, partial(self._archive.logs, group, rank)
         while True:
             is_live, away = _is_live(job, attempt), None
-            # A log may move from its machine to storage in the meantime, so storage is tried twice.
+            # A log may move from its machine to storage between the tries, so storage is tried twice.
             for bounded, source in (living,) if is_live else (kept, living, kept):
                 try:
                     with bounded.one(caller, job.id):

@@ -117,5 +117,5 @@ def moment_of(time: bytes) -> datetime:
 
 
 def left_out(number: int, time: bytes) -> bytes:
-    """Return the record that stands for `number` missing bytes."""
+    """Return a record that says that `number` bytes are missing."""
     return b"%b F [... %d bytes of this log, times included, are not kept ...]\n" % (time, number)

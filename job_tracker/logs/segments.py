@@ -35,7 +35,7 @@ _Place = tuple[int, int]
 _BEFORE_ALL: _Place = (-1, 1)
 
 _SEGMENT = re.compile(r"[0-9]{20}")
-_MOST_PLACINGS = 5  # tries; a writer that is faster leaves a gap, for which the reader gets a record
+_MOST_PLACINGS = 5  # tries; if the writer is faster, there is a gap, for which the reader gets a record
 _MOST_SEGMENTS = 1000  # writing.py keeps fewer than twelve
 _MOST_SEARCHED = 1 << 30  # bytes searched for a tail, in case training code wrote a huge file
 
@@ -48,11 +48,12 @@ async def read(
     is_growing: Callable[[], bool] | None = None,
     ended: asyncio.Event | None = None,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the records after a time, or only their last lines, and new records as long as `is_growing` is
-    true. `ended`, if given, is an event that is set when the log stops growing. It ends a pause between two
-    looks at once. A gap in the log gives a record with the number of missing bytes. Raises LogsNotFound if
-    there is no log, or if it was moved away in the middle. Files are read and `is_growing` is called in
-    threads.
+    """Yield the records after a time, or only their last lines.
+
+    New records follow as long as `is_growing` returns true. `ended`, if given, is an event that is set when
+    the log stops growing; it ends a pause between two reads at once. For a gap in the log, a record with the
+    number of missing bytes is yielded. Raises LogsNotFound if there is no log, or if it was moved away while
+    it was read. Files are read and `is_growing` is called in threads.
     """
     reader = _Reader(folder, after, is_growing)
     try:
@@ -106,7 +107,7 @@ def tail(folder: Place, lines: int, most_bytes: int = 4096) -> str:
 
 
 def end(folder: Place) -> int:
-    """Length of the whole log in bytes, including removed segments; 0 if there is no log."""
+    """Return the length of the whole log in bytes, including removed segments; 0 if there is no log."""
     try:
         log = _Folder(folder)
     except LogsNotFound:
@@ -122,7 +123,7 @@ def end(folder: Place) -> int:
 class _Reader:
     """Reads a log piece by piece: `begin`, then `next`, each in a thread.
 
-    Both return the records that are there now, and whether the log has ended.
+    Both return the present records, and whether the log has ended.
     """
 
     def __init__(self, folder: Place, after: bytes, is_growing: Callable[[], bool] | None) -> None:
@@ -146,7 +147,7 @@ class _Reader:
                 self._segment, offset = _place(log, self._after, tail_lines)
                 self._file = log.open(self._segment, offset)
                 if self._file is not None or (self._segment, offset) == _BEFORE_ALL:
-                    break  # otherwise the segment was removed meanwhile: look again
+                    break  # otherwise the segment was removed meanwhile: try again
             self._end = self._segment + offset
         return self.next()
 
@@ -156,7 +157,7 @@ class _Reader:
             assert self._log is not None, "begin was called"
             while True:
                 growing = self._is_growing()  # checked before reading, so that the last records are read
-                following = self._log.next(self._segment)  # also before: one with a successor is complete
+                following = self._log.next(self._segment)  # before, too: a followed segment is complete
                 if self._file is not None and (piece := _whole_records(self._file)):
                     self._end += len(piece)
                     is_over = (
@@ -205,15 +206,15 @@ class _Reader:
         try:
             at = time_at(nanoseconds(first_time(piece)) - 1)
         except ValueError:
-            return []  # training code wrote there
+            return []  # training code wrote to the file
         return [left_out(missing, at)] if missing and at > self._after else []
 
 
 class _Folder:
-    """An open folder of a log. It stays open when it is moved."""
+    """An open folder of a log. It stays open if the folder is moved."""
 
     def __init__(self, place: Place) -> None:
-        """Raises LogsNotFound if there is none."""
+        """Open the folder. Raises LogsNotFound if it does not exist."""
         self._name = place.name
         self._file: BinaryIO | None = None
         try:
@@ -222,12 +223,15 @@ class _Folder:
             raise LogsNotFound(f"there is no log at {place.name}") from error
 
     def check(self) -> None:
-        """Raise LogsNotFound if it has been removed."""
+        """Raise LogsNotFound if the folder has been removed."""
         if os.fstat(self._folder).st_nlink == 0:
             raise LogsNotFound(f"the log at {self._name} was removed")
 
     def segments(self) -> list[int]:
-        """Return the offsets of its segments, in order. Raises LogsNotFound if it has been removed."""
+        """Return the offsets of the folder's segments, in order.
+
+        Raises LogsNotFound if it has been removed.
+        """
         self.check()
         with os.scandir(self._folder) as entries:
             names = [entry.name for entry in islice(entries, _MOST_SEGMENTS)]
@@ -238,7 +242,7 @@ class _Folder:
         return next((each for each in self.segments() if each > segment), None)
 
     def open(self, segment: int, offset: int = 0) -> BinaryIO | None:
-        """Open the file of a segment and close the previous one. None if there is no such file."""
+        """Open the file of a segment and close the previous file. Return None if there is no such file."""
         self._close_file()
         try:
             self._file = open_regular(f"{segment:020d}", self._folder)
@@ -268,12 +272,12 @@ def _size(file: BinaryIO) -> int:
 def _whole_records(file: BinaryIO) -> bytes:
     data = file.read(_PIECE)
     end = data.rfind(b"\n") + 1
-    file.seek(end - len(data), os.SEEK_CUR)  # the rest of the record is still being written
+    file.seek(end - len(data), os.SEEK_CUR)  # the end of the record is still being written
     return data[:end]
 
 
 def _place(log: _Folder, after: bytes, tail_lines: int | None) -> _Place:
-    """Return the first place after a time that is at most `tail_lines` lines before the end."""
+    """Return the first position after a time that is at most `tail_lines` lines before the end."""
     place = _place_after(log, after) if after else _BEFORE_ALL
     return place if tail_lines is None else max(place, _place_of_tail(log, tail_lines))
 
@@ -287,7 +291,7 @@ def _place_after(log: _Folder, time: bytes) -> _Place:
 
 
 def _offset_after(file: BinaryIO, time: bytes) -> int:
-    """Offset of the first record after the time, found by binary search."""
+    """Return the offset of the first record after the time, found by binary search."""
     low, high = 0, file.seek(0, os.SEEK_END)
     while low < high:
         middle = (low + high) // 2

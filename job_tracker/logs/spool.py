@@ -40,7 +40,7 @@ class Spool(Protocol):
 
 
 class FolderSpool:
-    """A spool for backends whose logs disappear with the instance: a stop copies them here first.
+    """A spool for backends whose logs disappear with the instance. A stop copies the logs here first.
 
     Logs are in <root>/<store>.<group>.<job id>.<attempt>/<rank>; earlier versions left out the store. Logs of
     other stores are not touched. Each start of a restarted rank has its own log: <rank>, <rank>.1, and so on.
@@ -52,8 +52,10 @@ class FolderSpool:
         self.most_log = most_log
         self._store_id = store_id
         self.lives: Callable[[GroupRef], bool] = lambda _: False
-        """A function that the backend sets: whether a group still runs. If so, its logs are not ready to be
-        stored."""
+        """A function that the backend sets.
+
+        It returns whether a group still runs, so that its logs are not ready to be stored.
+        """
 
     def find(self, ref: GroupRef, rank: int) -> dict[int, Path]:
         """Return the existing folders of a rank's logs, by the number of restarts before each."""
@@ -79,8 +81,8 @@ class FolderSpool:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the log of a rank from start number `first` up to start number `before`, which is excluded.
 
-        With `tail_lines`, only these last lines of the last start. Raises LogsNotFound if the whole log is
-        read and there is none.
+        With `tail_lines`, yield only the last lines of the last start. Raises LogsNotFound if the whole log
+        is wanted and there is none.
         """
         starts = self.find(group, rank)
         folders = [starts[n] for n in starts if n >= first and (before is None or n < before)]
@@ -106,8 +108,8 @@ class FolderSpool:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the log of a rank: earlier starts from the spool, then the `current` start from `live`.
 
-        If `live` raises one of `gone`, the rank was stopped, and the rest is read from the spool. Raises
-        LogsNotFound if it is not there.
+        If `live` raises one of `gone`, the rank was stopped, and further records are read from the spool.
+        Raises LogsNotFound if the spool does not have them.
         """
         try:
             if current and tail_lines is None:
@@ -148,7 +150,7 @@ class FolderSpool:
         *,
         again_after: tuple[type[BackendUnavailable], ...] = (),
     ) -> bool:
-        """Copy the log that `read` gives, unless the spool has a longer one.
+        """Copy the log that `read` yields, unless the spool has a longer log.
 
         Return whether the copy is complete. After an error in `again_after`, the log is read again, since it
         will be lost with its pod or container. If a log cannot be read to its end, the part that was read is
@@ -164,7 +166,7 @@ class FolderSpool:
         return failure is None
 
     async def drop(self, group: GroupRef) -> None:
-        """See Spool. All logs of a group are removed at once: a partial log would look complete."""
+        """See Spool. All logs of a group are removed at once, since a partial log would look complete."""
         old = self._old_folder(group)
         folder = self._folder(group) if group.home or not old.exists() else old
         await asyncio.to_thread(self._remove, folder)
@@ -193,7 +195,7 @@ class FolderSpool:
     async def _write(
         self, ref: GroupRef, rank: int, restarts: int, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
-        """Write the records. Return the error that ended them early, if one did."""
+        """Write the records. Return the error that ended the log early, or None."""
         path = self._folder(ref) / (f"{rank}.{restarts}" if restarts else str(rank))
         async with aclosing(pieces):
             try:
@@ -209,7 +211,7 @@ class FolderSpool:
     async def _write_to(
         self, path: Path, first: bytes, pieces: AsyncGenerator[bytes, None]
     ) -> BackendUnavailable | None:
-        """Write a log. It replaces an existing one unless that is longer. Raises OSError."""
+        """Write a log. It replaces an existing log unless that log is longer. Raises OSError."""
         failure: BackendUnavailable | None = None
         aside, before = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.old")
         try:

@@ -1,18 +1,18 @@
 """Writes the output of a program as a log of bounded size.
 
 A log is a folder of segments. The name of a segment is its offset in the whole log, in bytes. The first
-segment always stays. When a new segment begins and the log is too long, the oldest of the later segments is
-removed. The names show how many bytes are missing between two segments. So the files are the only state, and
-any process can read them.
+segment always stays. If the log is too long when a new segment begins, the oldest segment after the first is
+removed. The names show how many bytes are missing between two segments. So the files are the only state of a
+log, and any process can read them.
 
 A log consists of records, one on each line: a time, a tag, and the printed text.
 
     2026-11-21T12:00:00.123456789Z F a line
     2026-11-21T12:00:00.123456790Z P the beginning of a line that continues in the next record
 
-Each record has a later time than the one before, so a time is also a position in the log.
+Each record has a later time than the record before it, so a time is also a position in the log.
 
-The supervisor of every rank imports this module before the job starts, so it imports little.
+The supervisor of every rank imports this module before the job starts, so this module imports little.
 """
 
 import os
@@ -26,7 +26,7 @@ LONGEST_PART = 16 * 1024
 """Largest part of a line in one record, in bytes; the same as in container runtimes."""
 
 SMALLEST_LOG = 1 << 20
-"""Smallest bound of a log, in bytes: a segment must hold the longest record."""
+"""The smallest allowed bound of a log, in bytes: a segment must be able to hold the longest record."""
 
 _LATER_SEGMENTS = 6
 _SECOND = 10**9
@@ -51,7 +51,7 @@ def parts_of(line: bytes) -> list[bytes]:
 
 
 class RecordMaker:
-    """Makes records from a stream of bytes. The time of a line is the arrival of its end."""
+    """Makes records from a stream of bytes. The time of a line is the time at which its end arrives."""
 
     def __init__(self, clock: "Callable[[], int]" = time.time_ns) -> None:
         """`clock` gives nanoseconds since 1970."""
@@ -126,7 +126,7 @@ class LogWriter:
 
     @property
     def end(self) -> int:
-        """Length of the whole log in bytes, including removed segments."""
+        """Return the length of the whole log in bytes, including removed segments."""
         return self._end
 
     def _append(self, records: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Buffers reports, and writes those of all jobs together to the store."""
+"""Buffers reports, and writes the reports of all jobs together to the store."""
 
 import asyncio
 import logging
@@ -48,8 +48,8 @@ class _Store(JobReader, ReportStore, Protocol):
 class ReportBuffer:
     """Reports of all attempts that report to this replica.
 
-    Taking a report costs no write. Every half second the reports of all jobs are written in one commit. A
-    crash of the service loses the unwritten ones; later reports make up for them.
+    A new report is only kept in memory. Every half second, the new reports of all jobs are written in one
+    commit. A crash of the service loses unwritten reports; later reports make up for them.
     """
 
     def __init__(self, store: _Store, clock: Callable[[], datetime], ranks: RankBoard | None = None) -> None:
@@ -64,7 +64,7 @@ class ReportBuffer:
         self.on_call: Callable[[Attempt], None] = _ignore
         """Called with an attempt when it first reports by a call.
 
-        Its log then need not be followed any longer.
+        After that, its log need not be followed any longer.
         """
 
     async def take(
@@ -90,7 +90,7 @@ class ReportBuffer:
         self.ranks.has_moved(attempt, has_all_steps=page.progress.has_all_steps, ago=ago)
 
     def show_ranks(self, attempt: Attempt, ranks: tuple[RankPace, ...]) -> None:
-        """Set the pace of the processes of an attempt. It is written with the next reports."""
+        """Set the pace of the processes of an attempt. The pace is written with the next reports."""
         page = self._pages.get(attempt)
         if page is not None and page.progress.ranks != ranks:
             page.progress = replace(page.progress, ranks=ranks)
@@ -107,7 +107,7 @@ class ReportBuffer:
     async def check(self, attempt: Attempt) -> None:
         """Raise AttemptOver unless the attempt is the live attempt of its job."""
         if self.ranks.watches(attempt):
-            await self.progress_of(attempt)  # the first time, this makes a place for what the ranks report
+            await self.progress_of(attempt)  # the first call begins a page for the attempt's reports
         else:
             await self.live_job(attempt)
 
@@ -122,11 +122,11 @@ class ReportBuffer:
 
     @property
     def reporters(self) -> int:
-        """Number of attempts that report to this replica."""
+        """Return the number of attempts that report to this replica."""
         return len(self._pages)
 
     async def run(self) -> None:
-        """Write periodically until cancelled, then write the rest."""
+        """Write periodically until cancelled, then write the remaining reports."""
         try:
             while True:
                 await self._wake.wait()
@@ -140,7 +140,7 @@ class ReportBuffer:
             await self.write()
         except StoreUnavailable as error:
             log.debug("reports are not written yet: %s", error)
-        except Exception:  # the loop must go on, for the reports of all jobs
+        except Exception:  # the loop must continue, for the reports of all jobs
             log.exception("reports cannot be written")
 
     async def write(self) -> None:
@@ -173,7 +173,7 @@ class ReportBuffer:
     def _close_idle(self) -> None:
         """Forget attempts that have not reported for a long time.
 
-        In most cases, another replica has seen them end.
+        Usually, another replica has handled their ends.
         """
         while self._pages:
             attempt, page = next(iter(self._pages.items()))  # the attempt whose last report is the oldest

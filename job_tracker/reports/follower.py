@@ -27,12 +27,15 @@ from job_tracker.reports.turns import Turns
 
 log = logging.getLogger(__name__)
 
-_TAIL_LINES = 200  # the part to read of a log that is followed again: earlier reports are in the store
+_TAIL_LINES = 200  # read again of a log that is followed anew: earlier reports are in the store
 _DRAIN_SECONDS = 2.0
 _PLACES = 128
-"""Logs followed at the same time. On a cluster each takes one of the connections for logs."""
+"""The number of logs that are followed at the same time.
+
+On a cluster, each log takes one of the connections for logs.
+"""
 _TURN_SECONDS = 5.0
-_LONGEST_PAUSE = 300.0  # seconds between two looks at a silent log, while other logs wait
+_LONGEST_PAUSE = 300.0  # seconds between two turns of a silent log, while other logs wait
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class LogFollower:
     """Follows the log of each running group until it is stopped.
 
     Groups that report by calls are not followed. A bounded number of logs is followed at the same time. If
-    there are more, they take turns: then reports come later, but none is lost.
+    there are more logs, they take turns: reports then come later, but none is lost.
     """
 
     def __init__(
@@ -150,7 +153,7 @@ class LogFollower:
         return not turn.expired()
 
     async def _read_to_the_end(self, follower: _Follower) -> None:
-        """Read the rest of the log of an ended group."""
+        """Read the remaining log of an ended group."""
         with suppress(TrackerError):
             known = await self._buffer.progress_of(follower.attempt)
             await self._read(follower, known, follow=False)
@@ -171,7 +174,7 @@ class LogFollower:
 
 
 def _news(report: Report, known: Progress) -> Report:
-    """Return the report without those points that an earlier follower of this log has already added."""
+    """Return the report without the points that an earlier follower of this log has already added."""
     if known.reported_at is None:
         return report
     return replace(report, points=[point for point in report.points if point.step > known.step])

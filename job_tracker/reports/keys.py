@@ -13,9 +13,9 @@ from job_tracker.store.report_keys import ReportKeyStore
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 0.5
-"""The time between two looks for changes by other replicas."""
+"""The seconds between two checks for changes by other replicas."""
 PURGE_SECONDS: Final = 30.0
-"""The time between two looks for replaced keys that no live attempt may use."""
+"""The seconds between two checks for replaced keys that no live attempt may use."""
 
 
 class ReportKeys:
@@ -46,15 +46,17 @@ class ReportKeys:
         return self._keys[max(self._keys)]
 
     def of(self, job_id: int, attempt: int) -> ReportKey:
-        """Return the key that was current when the attempt began; each of its launches gets the same one.
+        """Return the key that was current when the attempt began.
 
-        Call it only after the attempt is stored as live, and after a `refresh` that began later than that.
+        All launches of the attempt get the same key.
+
+        Call this only after the attempt is stored as live, and after a `refresh` that began later.
         """
         replaced = (key for _, key in sorted(self._keys.items()) if key.attempts.get(job_id) == attempt)
         return next(replaced, self.current)
 
     async def find(self, key_id: int) -> ReportKey | None:
-        """Return the key with this id. Look for changes if it is not known; raises StoreUnavailable."""
+        """Return the key with this id. If it is unknown, look for changes first. Raises StoreUnavailable."""
         if key_id not in self._keys:
             await self.refresh()
         return self._keys.get(key_id)

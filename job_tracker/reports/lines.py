@@ -5,8 +5,8 @@ A report is one line on standard output: a marker, and a JSON object in which ev
     ::progress:: {"step": 12, "total_steps": 360, "epoch": 2, "total_epochs": 15, "metrics": {"loss": 0.41}}
     ::artifact:: {"name": "model.pt", "uri": "s3://models/7/model.pt", "kind": "model", "size": 1024}
 
-A metric that is not finite is "NaN", "Infinity" or "-Infinity", or the same without quotes, as Python writes
-it. The words of C, nan and inf, are read as well.
+A metric that is not finite is "NaN", "Infinity" or "-Infinity", or one of these words without quotes, as
+Python writes it. The words of C, nan and inf, are read as well.
 """
 
 import json
@@ -27,7 +27,7 @@ _OF_C = re.compile(r"(?<=[:,\[\s])([+-]?(?:nan|inf))(?=\s{0,8}[,}\]])", re.IGNOR
 
 
 def is_report(line: str) -> bool:
-    """Return whether the line has the marker of a report. It may still be malformed."""
+    """Return whether the line has the marker of a report. The report may still be malformed."""
     return line.startswith((PROGRESS, ARTIFACT))
 
 

@@ -1,4 +1,4 @@
-"""The positions of the processes of each running attempt, as reported, in the memory of the leader."""
+"""The reported positions of the processes of each running attempt, in the memory of the leader."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -13,14 +13,14 @@ from job_tracker.domain.pace import Activity
 from job_tracker.reports.collectives import Collective, collectives_of
 
 FLOOR_SECONDS = 30.0
-"""An attempt may always take this long for a step, unless its job has a deadline for progress."""
+"""The seconds that an attempt may always take for a step, unless its job has a deadline for progress."""
 MOST_OF_STACKS = 8 * 1024
-"""Characters of the stacks of one process that are kept until the attempt has ended."""
+"""The largest number of characters of the stacks of one process that are kept until the attempt has ended."""
 _REPORTS_A_SECOND = 500
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 15.0
 _AFTER_DEADLINE = 0.05
 _LEAST_DELAY = 4.0
-"""Seconds by which a report of a healthy process may always be late."""
+"""The number of seconds by which a report of a healthy process may always be late."""
 _LONGEST_SECONDS = 1e9
 _LARGEST_STEP = 10**15
 
@@ -43,9 +43,9 @@ class RankReport:
     """Any text of at most MOST_OF_STACKS characters."""
     collectives: tuple[Collective, ...] = ()
     moved_ago: float = 0.0
-    """Seconds since it last made a step, changed its activity or reported something."""
+    """The seconds since the process last made a step, changed its activity or reported something."""
     still_for: float | None = None
-    """Seconds for which its main thread has been at the same place; None if the process does not watch it."""
+    """The seconds for which the main thread has been at the same place; None if this is not watched."""
 
 
 class _Sent(Protocol):
@@ -90,13 +90,16 @@ def rank_report(sent: _Sent, *, has_step: bool, has_still_for: bool = False) -> 
 
 
 def seconds_of(value: Any) -> float:
-    """Return a number of seconds that a process has sent, or 0 if it is not allowed."""
+    """Return a number of seconds that a process has sent; 0 if the number is not allowed."""
     return value if math.isfinite(value) and 0 <= value <= _LONGEST_SECONDS else 0.0
 
 
 @dataclass(slots=True)
 class Signs:
-    """The signs of life of one process. Times are those of the watch's clock when its reports arrived."""
+    """The signs of life of one process.
+
+    Times are the times of the watch's clock at which the reports arrived.
+    """
 
     last: RankReport
     heard: float
@@ -108,34 +111,38 @@ class Signs:
     stacks: str = ""
     """The stacks of the process, sent after the service asked for them."""
     collectives: tuple[Collective, ...] = ()
-    """The last collective operations that it has begun, sent with the stacks."""
+    """The last collective operations that the process has begun, sent with the stacks."""
     slow_since: datetime | None = None
     slowness: float = 0.0
-    """The time of the process's own work on its last step, divided by the median of all processes. 0: never
-    known."""
+    """The time of the process's own work on its last step, divided by the median of all processes. 0:
+    unknown.
+    """
     slow_stacks: str = ""
     """The stacks of the process soon after it became slow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The position of a process, seen from outside. Its texts are printable; a hostile job may forge them."""
+    """The position of a process, seen from outside.
+
+    The texts are printable, but a hostile job may forge them.
+    """
 
     standing: str
-    """A part of a sentence about the process, or the reason why nothing is known."""
+    """A part of a sentence that says what the process is doing, or why this is unknown."""
     stacks: str = ""
     is_stopped: bool = False
-    """Whether a signal or a debugger has stopped it."""
+    """Whether a signal or a debugger has stopped the process."""
 
 
 @dataclass(slots=True)
 class Watched:
-    """The watch's knowledge of the processes of one attempt."""
+    """The known facts about the processes of one attempt."""
 
     size: int
-    """Number of training processes."""
+    """The number of training processes."""
     per_rank: int
-    """Number of training processes of each instance."""
+    """The number of training processes of each instance."""
     moved: float
     """When the attempt last reported progress or a metric, or when the watch began."""
     deadline: float | None = None
@@ -144,11 +151,14 @@ class Watched:
     expected: Mapping[int, int | None] = field(default_factory=dict)
     """The steps of the processes that had reported to an earlier leader."""
     over: Collection[int] = ()
-    """The processes that make no more steps, as an earlier leader knew."""
+    """The processes that make no more steps, as far as an earlier leader recorded."""
     lost: set[int] = field(default_factory=set)
-    """The processes of ranks that were lost, and without which the others go on."""
+    """The processes of lost ranks. The other processes continue without them."""
     machines: Sequence[str] = ()
-    """The machine of each rank; empty texts, or none at all, if they are unknown."""
+    """The machine of each rank.
+
+    A text is empty if the machine is unknown; there are no texts if all are unknown.
+    """
     restarts: dict[int, int] = field(default_factory=dict)
     """The number of restarts of each rank that was restarted."""
     anew: set[int] = field(default_factory=set)
@@ -163,12 +173,14 @@ class Watched:
     asked: float | None = None
     """The time when the processes were asked for their stacks. None: they are not asked."""
     outside: Mapping[int, Outside] = field(default_factory=dict)
-    """The stacks of processes that do not answer, once they were looked at from outside."""
+    """The positions of processes that do not answer, once they were inspected from outside."""
     still_since: float = math.inf
-    """When the processes were asked: the latest time at which any of them had moved."""
+    """The latest time at which a process had moved before the processes were asked for their stacks."""
     stalls_at: float = math.inf
-    """The time at which the attempt counts as stalled if no process moves until then, as of the last
-    look."""
+    """The time at which the attempt counts as stalled if no process moves until then.
+
+    `watching.py` sets it.
+    """
     restless: bool = False
     """Whether no process has moved for a while, so that reports should come often."""
 
@@ -183,7 +195,7 @@ class Watched:
         return self.machines[rank] if rank < len(self.machines) else ""
 
     def stacks_of(self, process: int) -> str:
-        """Return the stacks of a process: those that it has sent, else those seen from outside."""
+        """Return the stacks that a process has sent; if it has sent none, the stacks seen from outside."""
         sent = self.signs[process].stacks if process in self.signs else ""
         return sent or (self.outside[process].stacks if process in self.outside else "")
 
@@ -208,16 +220,16 @@ class Orders:
     """The answer to the report of a process."""
 
     pause: float
-    """Seconds until its next report."""
+    """The seconds until the next report of the process."""
     wants_stacks: bool = False
     reconnect: bool = False
-    """Whether it should look for the replica that watches."""
+    """Whether the process should connect again, to find the replica that watches."""
 
 
 class RankBoard:
     """The positions of the processes of all running attempts.
 
-    Only the leader watches. The board is empty after each restart, and learns from the next reports. Its
+    Only the leader watches. The board is empty after each restart, and is filled by the next reports. Its
     size is bounded by the number of processes of the running jobs.
     """
 
@@ -230,7 +242,7 @@ class RankBoard:
         self._leads = False
 
     def open(self) -> None:
-        """Begin to watch, without any knowledge."""
+        """Begin to watch, without any earlier observations."""
         self._watched.clear()
         self._leads = True
 
@@ -240,7 +252,7 @@ class RankBoard:
         self._leads = False
 
     def follow(self, job: Job, machines: Sequence[str] = ()) -> None:
-        """Watch the job's attempt, by the job's current deadline, with ranks on these machines."""
+        """Watch the job's attempt, with the job's current deadline. Its ranks run on these machines."""
         progress = job.spec.deadlines.progress
         watched = self._watched.get((job.id, job.attempt))
         if watched is None:
@@ -262,14 +274,17 @@ class RankBoard:
                 self._expect_anew(watched, rank.rank)
 
     def _expect_anew(self, watched: Watched, rank: int) -> None:
-        """Forget the processes of a restarted rank, which begins anew while the others wait for it."""
+        """Forget the processes of a restarted rank, which starts anew while the other ranks wait for it."""
         watched.moved = self.clock()
         for process in _processes_of(watched, rank):
             watched.anew.add(process)
             watched.signs.pop(process, None)
 
     def _leave_out(self, watched: Watched, rank: int) -> None:
-        """Forget the processes of a lost rank. The others may need time until they go on without it."""
+        """Forget the processes of a lost rank.
+
+        The other ranks may need some time until they continue without it.
+        """
         gone = set(_processes_of(watched, rank)) - watched.lost
         if not gone:
             return
@@ -294,7 +309,7 @@ class RankBoard:
         return attempt in self._watched
 
     def size_of(self, attempt: Attempt) -> int:
-        """Return the number of processes of a watched attempt, 1 for others."""
+        """Return the number of processes of a watched attempt; 1 for other attempts."""
         watched = self._watched.get(attempt)
         return watched.size if watched else 1
 
@@ -323,7 +338,7 @@ class RankBoard:
         now = self.clock()
         known = watched.signs.get(report.process)
         if 0 < watched.due < now and watched.deadline is None:
-            watched.moved = now  # all were suspended or cut off, so no process could report progress
+            watched.moved = now  # all processes were suspended or cut off, so none could report progress
         if known is None:
             watched.signs[report.process] = Signs(report, now, self._now(), now, now)
         else:
@@ -345,7 +360,7 @@ class RankBoard:
             watched.anew.discard(report.process)
         pause = max(watched.pause, self.processes_pause)
         if now < watched.stalls_at < now + pause and self.processes_pause <= _SHORTEST_PAUSE:
-            pause = watched.stalls_at - now + _AFTER_DEADLINE  # as soon as it can be asked for its stacks
+            pause = watched.stalls_at - now + _AFTER_DEADLINE  # then it can be asked for stacks
         watched.due = max(watched.due, now + pause + max(_LEAST_DELAY, pause / 2))
         return Orders(pause, wants_stacks=_wants_stacks(watched, watched.signs[report.process]))
 
@@ -364,7 +379,7 @@ def _processes_of(watched: Watched, rank: int) -> range:
 def _wants_stacks(watched: Watched, signs: Signs) -> bool:
     """Return whether a process is asked for its stacks.
 
-    It is asked once if it is slow, and if the attempt stands still. If the attempt stands still, a process
+    A process is asked once if it is slow, and once if the attempt stands still. In the second case, a process
     that has just reported a step is not asked.
     """
     if watched.asked is None:

@@ -12,7 +12,7 @@ from job_tracker.domain.telemetry import Artifact, MetricPoint
 
 COUNTS = ("step", "total_steps", "epoch", "total_epochs")
 MOST_METRICS = 64
-"""Number of metrics in the progress."""
+"""The largest number of metrics in the progress."""
 MOST_PROBLEMS = 10
 _LONGEST_NAME, _LONGEST_URI = 128, 2048
 _LARGEST_COUNT = 10**15
@@ -25,7 +25,7 @@ CHECKPOINT = "checkpoint"
 _STEP_AT_END = re.compile(r"step-(\d{1,15})/?\Z")
 """The step of a checkpoint of trainer_kit, at the end of its location."""
 _NONFINITE = frozenset(f"{sign}{word}" for sign in ("", "+", "-") for word in ("nan", "inf", "infinity"))
-"""Numbers that JSON cannot have, as texts in lower case: those of Protocol Buffers, Python and C."""
+"""Lower-case texts for numbers that JSON lacks, as Protocol Buffers, Python and C write them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class Report:
 
 
 class ReportReader:
-    """Collects the values of a report. Drops invalid ones, and keeps the reasons."""
+    """Collects the values of a report. Invalid values are dropped, and the reasons are kept."""
 
     def __init__(self, at: datetime) -> None:
-        """`at` is the time of values without their own."""
+        """`at` is the time of values that have no time of their own."""
         self._at = at
         self._counts: dict[str, int] = {}
         self._points: list[MetricPoint] = []
@@ -64,7 +64,10 @@ class ReportReader:
                 self._refuse(f"{name}: {value!r:.40} is not allowed; allowed: 0 to {_LARGEST_COUNT}")
 
     def point(self, name: object, value: object, step: int, at: datetime | None = None) -> None:
-        """Add the value of a metric. NaN and infinity are allowed, also as the texts of _NONFINITE."""
+        """Add the value of a metric.
+
+        NaN and infinity are allowed, as numbers or as the texts of _NONFINITE.
+        """
         value = float(value) if isinstance(value, str) and value.lower() in _NONFINITE else value
         if not _is_name(name):
             self._refuse(f"metric {name!r:.40}: the name must have 1 to {_LONGEST_NAME} printable characters")
@@ -112,9 +115,9 @@ def advanced(
 ) -> Progress:
     """Return the progress after a report.
 
-    The report replaces only the values that it contains. `at` is the time when it arrived. Printed lines have
-    their own times, since a follower that catches up reads many at once. `forbids` says whether an attempt
-    fails if this metric is not finite.
+    The report replaces only the values that it contains. `at` is the time when the report arrived. Printed
+    lines have their own times, since a follower that catches up reads many lines at once. `forbids` returns
+    whether an attempt fails if a metric is not finite.
     """
     metrics = _newest(last.metrics, report.points)
     counts: dict[str, Any] = dict(report.counts)
@@ -128,7 +131,8 @@ def advanced(
 def _with_saves(now: Progress, artifacts: Iterable[Artifact]) -> Progress:
     """Return the progress `now` with these checkpoints.
 
-    The step of a checkpoint is at the end of its location. Without one, the present step counts.
+    The step of a checkpoint is at the end of its location. If the location has no step, the present step
+    counts.
     """
     for artifact in artifacts:
         if artifact.kind == CHECKPOINT:
@@ -151,7 +155,7 @@ def _newest(known: Mapping[str, float], points: Iterable[MetricPoint]) -> dict[s
 def _first_nonfinite(
     known: tuple[Nonfinite, ...], report: Report, forbids: Callable[[str], bool]
 ) -> tuple[Nonfinite, ...]:
-    """Return the first value of each metric that is not finite, at most MOST_METRICS and a forbidden one."""
+    """Return the first non-finite value of each metric: at most MOST_METRICS, and a forbidden one."""
     names = {each.metric for each in known}
     for point in report.points:
         if math.isfinite(point.value) or point.name in names:

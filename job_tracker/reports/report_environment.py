@@ -11,8 +11,8 @@ from job_tracker.reports.tokens import ReportTokens
 class ReportEnvironment:
     """GROUP_TOKEN of a job's attempt, and if there is an address, REPORT_ADDRESS, REPORT_TOKEN and REPORT_CA.
 
-    REPORT_TOKEN only allows reports on the attempt and fetching its program. GROUP_TOKEN only allows joining
-    the attempt's group. Both are plain variables, unless the backend can hide them
+    With REPORT_TOKEN, a process can only report on the attempt and fetch its program. With GROUP_TOKEN, it
+    can only join the attempt's group. Both are plain variables, unless the backend can hide them
     (`kubernetes.token_secrets`).
     """
 
@@ -20,9 +20,11 @@ class ReportEnvironment:
     address: str | None = None
     """HOST:PORT at which training processes reach this service."""
     ca: Callable[[], str] | None = None
-    """A function that returns the authorities of the service's certificate as PEM, or `system` for the
-    authorities that gRPC trusts by default. None: connections are not encrypted, and there is no
-    REPORT_CA."""
+    """A function that returns the authorities of the service's certificate as PEM.
+
+    The text `system` stands for the authorities that gRPC trusts by default. None: connections are not
+    encrypted, and there is no REPORT_CA.
+    """
 
     def __call__(self, job: Job) -> Mapping[str, str]:
         """Return the variables of the job's current attempt; see ExtraEnvironment."""

@@ -25,21 +25,21 @@ class ReportTokens:
         self._keys = keys
 
     def issue(self, job_id: int, attempt: int) -> str:
-        """Return the report token of an attempt. It is always the same until its key is removed."""
+        """Return the report token of an attempt. The token is always the same until its key is removed."""
         key = self._keys.of(job_id, attempt)
         if key.removed_at is not None:
             key = self._keys.current
         return token_with(key, job_id, attempt)
 
     def group(self, job_id: int, attempt: int) -> str:
-        """Return the shared secret of the processes of an attempt; always the same."""
+        """Return the shared secret of the processes of an attempt. It is always the same."""
         return _mac(self._keys.of(job_id, attempt).secret, "group", f"{job_id}.{attempt}")
 
     async def read(self, token: str) -> tuple[int, int]:
         """Return the job and the attempt of a token.
 
         Raises NotAllowed if the token was not issued by this service, or if its key was removed. Raises
-        StoreUnavailable if its key is not known and the store does not answer.
+        StoreUnavailable if the token's key is not known yet and the store does not answer.
         """
         form = _FORM.fullmatch(token)
         if form is None:

@@ -1,4 +1,4 @@
-"""Places that are shared in turns. A holder keeps its place while there is no waiting request."""
+"""A limited number of places that callers share in turns. A holder keeps its place while no request waits."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +19,10 @@ class Turns:
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[asyncio.Timeout]:
-        """Hold a place. The body is cancelled when the turn is over; then `expired()` is true."""
+        """Hold a place during the block.
+
+        The block is cancelled when the turn is over; `expired()` is then true.
+        """
         clock = asyncio.get_running_loop().time
         self._waiting += 1
         try:
@@ -43,7 +46,7 @@ class Turns:
             self._places.release()
 
     def _end_one(self) -> None:
-        """End the longest turn that is not being ended yet."""
+        """End the longest turn whose end has not begun yet."""
         for turn, since in self._held.items():
             if turn.when() is None:
                 turn.reschedule(max(asyncio.get_running_loop().time(), since + self.seconds))

@@ -35,10 +35,10 @@ Amounts = dict[str, dict[str, float]]
 
 
 class Board:
-    """The waiting and running gangs, the promises to waiting ones, and what queues have used.
+    """The waiting and running gangs, the promises to waiting gangs, and the past usage of queues.
 
-    The board follows the store: `read` takes over a job as stored, and `remove` forgets a job that neither
-    waits nor runs. The cost of a change does not depend on the number of jobs.
+    The board follows the store: `read` updates the board from a stored job, and `remove` forgets a job that
+    neither waits nor runs. The cost of a change does not depend on the number of jobs.
     """
 
     def __init__(
@@ -61,8 +61,10 @@ class Board:
         self._declared: Mapping[str, Queue] = {}
         self._covered: Mapping[str, Queue] = {}
         self._since = 0.0
-        """The time at which the board began to follow the store. It has seen the whole wait only of jobs
-        that were submitted later."""
+        """The time at which the board began to follow the store.
+
+        The board has seen the whole wait only of jobs that were submitted later.
+        """
         self._forget_waiting()
 
     def _forget_waiting(self) -> None:
@@ -71,7 +73,7 @@ class Board:
         self._unknown: dict[Kind, set[int]] = {}
         """The waiting jobs of unknown duration."""
         self._kinds: dict[int, Kind] = {}
-        """Their kinds."""
+        """The kinds of these jobs."""
         self._new: deque[int] = deque(maxlen=KEPT)
         """The jobs that were submitted since the last pass."""
 
@@ -88,8 +90,8 @@ class Board:
     def advance(self, now: float) -> None:
         """Bring the usage of all queues to this time.
 
-        The usage of idle queues only decays. It is updated once in a half-life, so that the notes of idle
-        queues seldom change.
+        The usage of idle queues only decays. This usage is updated once in a half-life, so that the notes of
+        idle queues seldom change.
         """
         held = self.running.held()
         for queue, usage in list(self.usage.items()):
@@ -97,7 +99,7 @@ class Board:
                 self._advance(queue, now)
 
     def used(self) -> Mapping[str, Usage]:
-        """Return the use of queues. Use that has decayed to nothing is forgotten."""
+        """Return the past usage of queues. Usage that has decayed to nothing is forgotten."""
         held = self.running.held()
         for queue in [name for name, usage in self.usage.items() if name not in held and _is_nothing(usage)]:
             del self.usage[queue]
@@ -126,7 +128,7 @@ class Board:
         self.preemption.read(job)
         self.projects[job.id] = sys.intern(job.spec.project)
         if known is not None and known.attempt < job.attempt:
-            self._end(job.id, now)  # a replica may see only the next attempt
+            self._end(job.id, now)  # a replica may miss the end, and see only the next attempt
         if job.state is JobState.QUEUED:
             self._end(job.id, now)
             self._begin_waiting(job)
@@ -160,7 +162,7 @@ class Board:
     def ended(self, job: Job) -> None:
         """Learn from an attempt that has ended.
 
-        The durations of waiting jobs that were unknown may then be known.
+        After that, durations of waiting jobs that were unknown may be known.
         """
         self.experience.ended(job)
         for kind in [each for each in self._unknown if each.algorithm == kind_of(job.spec).algorithm]:
@@ -172,7 +174,7 @@ class Board:
                     self._add(replace(gang, expected=expected))
 
     def learn_waits(self, promises: Mapping[int, Promise], now: float) -> None:
-        """Learn from a pass which jobs have begun to wait, and how long others have waited."""
+        """Learn from a pass which jobs have begun to wait, and how long jobs that have started had waited."""
         self.experience.learn_waits(self, promises, now)
 
     def waits(self, job_id: int) -> bool:
@@ -232,7 +234,7 @@ class Board:
         return gang_of(job.id, job.spec, self.experience.expected(job.spec))
 
     def _unknown_place(self) -> Allocation:
-        """Return the allocation to assume for a running job without a stored one.
+        """Return the allocation to assume for a running job without a stored allocation.
 
         An earlier version launched such a job, or it was launched after the backup that was restored.
         """
@@ -289,7 +291,7 @@ def _is_nothing(usage: Usage) -> bool:
 
 
 def advanced(usage: Usage, rates: Mapping[str, Mapping[str, float]], now: float, half_life: float) -> Usage:
-    """Return the usage at a later time: it has decayed, and the use since then is added."""
+    """Return the usage at a later time: the past usage has decayed, and the use since then is added."""
     left, added = decay(now - usage.at, half_life)
     amounts: Amounts = {
         flavor: {resource: amount * left for resource, amount in of_flavor.items()}

@@ -56,8 +56,9 @@ class FlavorCapacity:
     def _on_nodes(
         self, running: RunningGangs, now: float, by_node: dict[str, list[Return]]
     ) -> Iterator[Return]:
-        """Count the resources that gangs hold on machines, and yield them for each machine that is open for
-        others. Then yield the resources that gangs without machines hold.
+        """Count the resources that gangs hold on machines, and yield them for each open machine.
+
+        After that, yield the resources of gangs whose machines are unknown.
         """
         for run in running.values():
             if run.allocation.flavor != self.flavor.name:
@@ -103,7 +104,7 @@ class FlavorCapacity:
     def fits_at(
         self, parts: tuple[Part, ...], length: float, at: float, nodes: tuple[str, ...] = ()
     ) -> Slot | None:
-        """Return the slot if the parts fit from exactly this time; else None.
+        """Return the slot if the parts fit from exactly this time; otherwise None.
 
         The machines `nodes` are preferred.
         """
@@ -129,7 +130,7 @@ class FlavorCapacity:
         )
 
     def leaves(self, parts: tuple[Part, ...], length: float, promised: Iterable[Use]) -> bool:
-        """Return whether the parts, used from now on, leave enough for what was promised to others."""
+        """Return whether enough is left for the promised uses of others if the parts are used from now on."""
         rest = self._all.copy()
         for others, at, other_length in promised:
             start = max(at, self._now)
@@ -145,7 +146,7 @@ class FlavorCapacity:
         return self._pack(parts, now, now) is None
 
     def take(self, parts: tuple[Part, ...], slot: Slot, length: float) -> None:
-        """Take what parts need in a slot."""
+        """Subtract the needs of the parts during a slot."""
         end = slot.at + length
         self._all.take(self._need(parts), slot.at, end)
         rank = 0
@@ -159,7 +160,7 @@ class FlavorCapacity:
                 rooms[name] = Room(self._open[name], self._nodes[name].lowest(first, last))
 
     def count(self, run: Running, now: float, sign: int = 1, until: float = math.inf) -> None:
-        """Count a running gang from now on. Sign -1 gives back what it holds."""
+        """Count a running gang from now on. With sign -1, the resources that it holds are given back."""
         self._rooms.clear()
         parts, nodes = held_parts(run.gang, run.allocation), run.allocation.nodes
         if not (self._has_nodes and nodes):
@@ -175,7 +176,10 @@ class FlavorCapacity:
             rank += part.count
 
     def hold(self, parts: tuple[Part, ...], now: float) -> None:
-        """Take what parts need from now on. What is not free yet is taken as soon as it becomes free."""
+        """Subtract the needs of the parts from now on.
+
+        Resources that are not free yet are taken once they become free.
+        """
         self._all.take(self._need(parts), now, math.inf)
 
     def _left(self, of: Flavor | Node, held: Iterable[Resources]) -> dict[str, int]:
@@ -212,7 +216,7 @@ class FlavorCapacity:
         demands = [Demand(part.count, vector(part.each, self.names), part.where) for part in parts]
         if start <= self._now:
             return pack(demands, self._rooms_between(start, end))
-        # Later times all differ, so the rooms at these times are not kept. At most of these times, most
+        # The rooms at later times are not cached, since these times all differ. At most of these times, most
         # machines have no room, so a quick check comes first.
         needs = {demand.each for demand in demands}
         nodes = (
@@ -223,7 +227,7 @@ class FlavorCapacity:
         return pack(demands, [Room(self._open[name], node.lowest(start, end)) for name, node in nodes])
 
     def _rooms_between(self, start: float, end: float) -> Iterable[Room]:
-        """Return what stays free on each machine between two times."""
+        """Return the resources that stay free on each machine between two times."""
         rooms = self._rooms.get((start, end))
         if rooms is None:
             if len(self._rooms) >= _MOST_ROOMS:

@@ -1,4 +1,4 @@
-"""Changes of a snapshot that a remedy proposes: of a waiting job, its queue, or the capacity."""
+"""Changes of a snapshot that a remedy proposes. They change a waiting job, its queue, or the capacity."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -148,11 +148,14 @@ class MoreRunning:
 
 @dataclass(frozen=True, slots=True)
 class MoreQuota:
-    """A queue may borrow more of what other queues do not use."""
+    """A queue may borrow more of the quota that other queues do not use."""
 
     queue: str
     needs: Resources | None
-    """The amount of each resource, in units of the model. None: all that others do not use."""
+    """The additional amount of each resource, in units of the model.
+
+    None: the whole unused quota of other queues.
+    """
     times: int = 1
 
     @property
@@ -185,8 +188,10 @@ class MoreCapacity:
     machines: tuple[Node, ...] = ()
 
     for_others: Resources = field(default_factory=dict)
-    """The part of the addition that jobs before this one take. The advice does not name this part, since the
-    caller may not know of these jobs."""
+    """The amounts of the addition that jobs before this one take.
+
+    The advice does not name these amounts, since the caller may not know of these jobs.
+    """
 
     @classmethod
     def of_needs(cls, flavor: Flavor, parts: Sequence[Part], times: int) -> "MoreCapacity":
@@ -200,7 +205,7 @@ class MoreCapacity:
 
     @classmethod
     def for_all(cls, snapshot: Snapshot, flavor: Flavor, parts: Sequence[Part]) -> "MoreCapacity":
-        """Return enough for all waiting jobs, and for what the queues are guaranteed."""
+        """Return an addition that is enough for all waiting jobs, and for the guarantees of the queues."""
         own, others = cls.of_needs(flavor, parts, 1), dict[str, int]()
         gangs = (each for name in snapshot.waiting.queues() for each in snapshot.waiting.in_order(name))
         for gang in gangs:
@@ -215,8 +220,7 @@ class MoreCapacity:
         _add(more, known)
         if not flavor.nodes:
             return replace(own, more=more, for_others=known)
-        # All jobs together are one addition: the number of machines that each of them needs is not worked
-        # out.
+        # The needs of all jobs are added up: the number of machines that each job needs is not computed.
         selector = dict(parts[0].where.selector) if parts else {}
         large = Node(name="new-others", capacity={INSTANCES: 1, **others}, labels=selector)
         return replace(own, more=more, machines=(*own.machines, large), for_others=others)
@@ -257,8 +261,8 @@ def _machines(number: int, part: Part, times: int) -> Iterator[Node]:
     each, apart = {INSTANCES: 1, **part.each}, part.where.apart
     for copy in range(part.count * times):
         name = f"new-{number}-{copy}"
-        # All added machines are near each other. They are apart if the job asks for instances that are
-        # apart.
+        # All added machines are assumed to be near each other. If the job asks for instances apart, the
+        # machines are assumed to be apart.
         places: dict[Place, str] = {
             place: name if place is apart or (apart is not None and apart in place.larger) else "new"
             for place in Place
@@ -292,7 +296,7 @@ def _with(snapshot: Snapshot, gang: Gang) -> Snapshot:
 
 
 class _Changed:
-    """The waiting gangs with one of them changed, without a copy of all."""
+    """The waiting gangs with one gang changed, without a copy of all gangs."""
 
     def __init__(self, snapshot: Snapshot, gang: Gang) -> None:
         self._waiting = snapshot.waiting

@@ -1,4 +1,4 @@
-"""Checks whether a gang can ever start, when nothing else runs."""
+"""Checks whether a gang can ever start, assuming that no other gang runs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -54,7 +54,7 @@ def fits_ever(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang
 
 
 def flavors_for(queues: Mapping[str, Queue], flavors: Sequence[Flavor], gang: Gang) -> frozenset[str]:
-    """Return the flavors on which a gang can start, or perhaps can, when nothing else runs."""
+    """Return the flavors on which a gang can start, or may be able to, if no other gang runs."""
     tree = QuotaTree(quota_rules(queues, flavors))
     least = fewest_trainers(gang)
     return frozenset(

@@ -1,8 +1,8 @@
 """Expected run times of attempts: quantiles of earlier run times, and the times that callers state.
 
 Run times are kept by project, algorithm and size, by project and algorithm, and by algorithm. The first of
-these with enough run times counts. Memory is bounded: each key keeps a limited number of its last run times,
-and the least recently used keys are dropped.
+these keys that has enough run times counts. Memory is bounded: each key keeps a limited number of its last
+run times, and the least recently used keys are dropped.
 """
 
 import json
@@ -20,7 +20,7 @@ MOST_KEYS: Final = 10_000
 ENOUGH: Final = 10
 """With fewer run times, the next wider key is used: a few run times say little about the slowest tenth."""
 LEAST: Final = 3
-"""With fewer than this in all keys, the duration is unknown."""
+"""With fewer run times than this in all keys, the duration is unknown."""
 MOST_SECONDS: Final = 1e10
 _MEDIAN: Final = 0.5
 _HIGH: Final = 0.9
@@ -83,7 +83,7 @@ class RunTimes:
         return replace(found, median=min(found.median, deadline), high=min(found.high, deadline))
 
     def keys(self) -> Iterator[str]:
-        """Yield all keys, the one used longest ago first."""
+        """Yield all keys, the least recently used key first."""
         yield from tuple(self._times)
 
     def text(self, key: str) -> str:
@@ -91,7 +91,7 @@ class RunTimes:
         return json.dumps(self._times[key], separators=(",", ":"))
 
     def restore(self, key: str, text: str) -> bool:
-        """Replace the run times of a key by those in a text. Return False and keep them if it is invalid."""
+        """Replace the run times of a key by the run times in a text. If the text is invalid, return False."""
         times = _parsed(text)
         if times is None:
             return False
@@ -106,8 +106,8 @@ class RunTimes:
         found = [key for key in kind.keys if len(self._times.get(key, ())) >= LEAST]
         if not found:
             return None
-        # The widest key has the most run times. It is used even with fewer than ENOUGH, since there is no
-        # wider key.
+        # The widest key has the most run times. This key is used even if it has fewer than ENOUGH, since
+        # there is no wider key.
         key = next((key for key in found if len(self._times[key]) >= ENOUGH), found[-1])
         self._times.move_to_end(key)
         if key not in self._quantiles:
@@ -130,7 +130,7 @@ def _quantiles(times: Sequence[float]) -> Expected:
 def _quantile(ordered: Sequence[float], share: float) -> float:
     """Return a value that the next run time does not exceed with this probability.
 
-    With too few run times, it is the longest.
+    If there are too few run times, return the longest.
     """
     return ordered[min(len(ordered), math.ceil(share * (len(ordered) + 1))) - 1]
 

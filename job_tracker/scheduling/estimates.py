@@ -17,7 +17,7 @@ class Basis(StrEnum):
     LEARNED = "learned"
     """Run times of earlier attempts, too."""
     ASSUMED = "assumed"
-    """An assumed run time, too, since the run time of a job ahead is unknown."""
+    """An assumed run time, too, since the run time of a job ahead of this one is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Estimate:
 
     median: float
     high: float
-    """Nine in ten such jobs start earlier."""
+    """The later estimate, in Unix seconds: nine in ten such jobs start earlier."""
     basis: Basis
 
 
@@ -37,7 +37,7 @@ def estimates(
     promises: Mapping[int, Promise],
     job_ids: Iterable[int] | None = None,
 ) -> dict[int, Estimate]:
-    """Return the expected starts of waiting jobs; without `job_ids`, of all.
+    """Return the expected starts of waiting jobs; without `job_ids`, of all waiting jobs.
 
     No estimate is later than the promised start. All estimates together need one simulated run of the queue.
     """

@@ -11,7 +11,7 @@ from job_tracker.scheduling.waits import Wait, WaitTimes
 from job_tracker.store.jobs import JobFilter, Listing
 
 MOST_HISTORY: Final = 2_000
-"""The number of ended jobs, the newest ones, whose run times a new leader reads."""
+"""The number of the most recently ended jobs from which a new leader learns run times."""
 _PAGE: Final = 500
 _ENDED: Final = frozenset(state for state in JobState if state.is_terminal)
 _PROGRAM_WORDS: Final = 3
@@ -102,7 +102,7 @@ def kind_of(spec: JobSpec) -> Kind:
 def run_times(job: Job) -> Iterator[float]:
     """Yield the seconds for which the attempts of a job held their machines.
 
-    Only attempts whose master has run count, and not those that were preempted or evicted.
+    Only attempts whose master has run count. Preempted or evicted attempts do not count.
     """
     admitted: Move | None = None
     has_run = False

@@ -1,4 +1,4 @@
-"""Explains why jobs wait, who holds what they need, when they may start, and what would help."""
+"""Explains why jobs wait, which jobs hold the resources, when the jobs may start, and what would help."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from job_tracker.scheduling.remedies import Cure, Remedy, remedy
 from job_tracker.scheduling.waits import WaitRule
 
 _NOT_AS_IT_IS = frozenset({Reason.LOST_CAPACITY, Reason.UNKNOWN_CAPACITY, Reason.ROOM})
-"""A job with one of these reasons starts only after a change that cannot be predicted."""
+"""The reasons for which a job starts only after a change that cannot be predicted."""
 
 _OF_CLUSTER = Remedy(Cure.WAIT, "Wait: the cluster's own queue decides when it starts.")
 
@@ -45,15 +45,13 @@ class Situation:
     def estimate(self, job_id: int) -> Estimate | None:
         """Return when a job is expected to start.
 
-        None: it does not wait, or cannot start with the present capacity and queues.
+        None: the job does not wait, or cannot start with the present capacity and queues.
         """
         return self.estimates.get(job_id)
 
     @cached_property
     def estimates(self) -> dict[int, Estimate]:
-        """The expected starts of the waiting jobs, without the jobs that cannot start with the present
-        capacity and queues.
-        """
+        """The expected starts of the waiting jobs that can start with the present capacity and queues."""
         if self.plan.is_delegated:
             return {}
         found = estimates(self.snapshot, self.now, self.rule, self._promises)
@@ -89,7 +87,7 @@ class Situation:
         return found
 
     def _behind(self, gang: Gang) -> tuple[Reason, ...]:
-        """Return the reasons why a gang without a reservation waits: it is behind the gangs with one."""
+        """Return why a gang without a reservation waits: it is behind the gangs that have a reservation."""
         if (first := self._first_reasons.get(gang.queue)) is not None:
             return (Reason.ORDER, first)
         if self.plan.reserved:
@@ -105,7 +103,7 @@ class Explanation:
     """The known facts about a waiting job."""
 
     reasons: tuple[Reason, ...]
-    """The binding one first."""
+    """The reasons, the binding one first."""
     holders: tuple[int, ...]
     """The running jobs that hold resources which the job needs."""
     estimate: Estimate | None
@@ -161,8 +159,8 @@ def _holders(snapshot: Snapshot, gang: Gang, reason: Reason) -> Iterator[int]:
     """
     above = path_of(snapshot, gang.queue)
     nodes = {node.name for node in above}
-    # With bounded borrowing, the quota itself is the limit. With unbounded borrowing, the quota limits only
-    # because all machines are taken.
+    # If borrowing is bounded, the quota itself is the limit. If borrowing is unbounded, the quota is a limit
+    # only because all machines are in use.
     own = reason is Reason.MAX_RUNNING or (reason is Reason.QUOTA and any(map(_is_bounded, above)))
     for run in snapshot.running.values():
         if gang.flavors and run.allocation.flavor not in gang.flavors:

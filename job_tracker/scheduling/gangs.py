@@ -1,4 +1,4 @@
-"""Turns jobs into gangs, which hold the jobs' needs as the planner counts them."""
+"""Turns jobs into gangs, which have the jobs' needs in the units of the planner."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -41,7 +41,7 @@ def parts_of(group: GroupSpec) -> tuple[Part, ...]:
 
 
 def where_of(instance: InstanceOptions) -> Where:
-    """Return on which machines an instance may run."""
+    """Return the machines on which an instance may run."""
     placement = instance.placement
     if placement is None and not instance.node_selector:
         return ANYWHERE
@@ -56,7 +56,7 @@ def where_of(instance: InstanceOptions) -> Where:
 def units(resource: str, quantity: str) -> int:
     """Return a quantity in the units of the model: thousandths of `cpu`, bytes, or whole devices.
 
-    A part of a unit counts as a whole one. Raises ValueError if it is not a quantity.
+    A part of a unit counts as a whole unit. Raises ValueError if the text is not a quantity.
     """
     number = amount(quantity)
     return ceil(number * _THOUSANDTHS if resource == CPU else number)
@@ -94,7 +94,7 @@ def _amount(name: str, number: int) -> str:
     return "1 instance" if name == INSTANCES and number == 1 else f"{quantity_of(name, number)} {name}"
 
 
-# Most jobs ask for the same resources as others. Shared parts make a long queue take less memory.
+# Many jobs ask for the same resources. If they share their parts, a long queue takes less memory.
 @lru_cache(maxsize=4096)
 def _part(count: int, quantities: tuple[tuple[str, str], ...], where: Where) -> Part:
     return Part(count, _each(quantities), where)

@@ -1,4 +1,4 @@
-"""Keeps capacity for jobs that are stopped in order to continue in another size, until they run again."""
+"""Keeps capacity for jobs that continue in another size, from their stop until they run again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +13,14 @@ from job_tracker.scheduling.running import resized, trainers_of, used_by
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 STOPPING: Final = 60.0
-"""The number of seconds after the decision within which the next attempt may begin. Even an attempt that
-begins so late must delay no promise."""
+"""The number of seconds after the decision within which the next attempt may begin.
+
+Even if the attempt begins that late, it must not delay a promise.
+"""
 
 
 class Kept:
-    """The capacity that one pass keeps for jobs that go on in another size. Other jobs cannot use it."""
+    """The capacity that one pass keeps for jobs that continue in another size. Other jobs cannot use it."""
 
     def __init__(self, snapshot: Snapshot, soon_gone: Mapping[int, Running], now: float) -> None:
         """`soon_gone` has the running gangs; gangs that are being stopped are planned to end at once."""
@@ -33,7 +35,7 @@ class Kept:
         """The claims that are still to start in this pass."""
 
     def hold(self, flavors: Mapping[str, FlavorCapacity], tree: QuotaTree) -> None:
-        """Reserve the capacity with which stopped jobs go on.
+        """Reserve the capacity with which stopped jobs continue.
 
         Their present capacity is reserved from their end, and additional capacity from now on.
         """
@@ -49,7 +51,7 @@ class Kept:
         length = max(0.0, _gone_by(stake, self._now) - gone_at) + self._length(run)
         slot = flavor.fits_at(parts, length, gone_at, resized(run, stake.goes_on).allocation.nodes)
         if slot is None:
-            return  # there is less capacity than at the decision
+            return  # there is less capacity than at the time of the decision
         flavor.take(parts, slot, length)
         if stake.goes_on > held:
             further = (replace(run.gang.parts[0], count=stake.goes_on - held),)
@@ -65,8 +67,9 @@ class Kept:
         return planned_length(self._snapshot.running[run.gang.job_id].gang.expected)
 
     def freed_by(self, run: Running) -> tuple[Resources, int]:
-        """Return the resources that a gang that is being stopped leaves to others, and the number of gangs
-        that leave.
+        """Return the resources that a gang being stopped leaves to others, and whether it leaves: 1 or 0.
+
+        The number is 0 if the gang continues in another size.
         """
         trainers = self._snapshot.stakes[run.gang.job_id].goes_on
         if not trainers:
@@ -75,9 +78,9 @@ class Kept:
         return {name: amount - kept.get(name, 0) for name, amount in used_by(run).items()}, 0
 
     def starts(self, gang: Gang) -> GoingOn | None:
-        """Return the size in which a gang goes on, and stop keeping capacity for it.
+        """Return the size in which a gang continues, and stop keeping capacity for it.
 
-        None: it does not go on in another size.
+        None: it does not continue in another size.
         """
         self._claims.pop(gang.job_id, None)
         return self._waiting.pop(gang.job_id, None)
@@ -91,12 +94,13 @@ class Kept:
                 yield gang.queue, (parts, self._now, planned_length(gang.expected))
 
     def in_order(self) -> list[int]:
-        """Return the claims in the order in which they start. Those that cannot start yet come last."""
+        """Return the claims in the order in which they start. Claims that cannot start yet come last."""
         return sorted(self._claims, key=lambda job_id: job_id in self._awaited)
 
     def fits_soon(self, gang: Gang, goes_on: GoingOn | None, flavor: FlavorCapacity) -> Slot | None:
-        """Return the slot of an interrupted gang in its new size, after all jobs that are being stopped have
-        ended. None: the gang need not wait for them, or does not fit even then.
+        """Return the slot of an interrupted gang in its new size, after the end of all jobs being stopped.
+
+        None: the gang need not wait for them, or does not fit even after their end.
         """
         if goes_on is None or not self._leave_at:
             return None
@@ -133,8 +137,8 @@ class Kept:
     ) -> Sequence[str]:
         """Return flavors in the order in which a gang tries them.
 
-        First come the flavors on which the gang goes on, or on which others are being stopped for it. If
-        there are none, flavors with more free capacity than is kept come first.
+        First come the flavors on which the gang continues, or on which jobs are being stopped for it. If
+        there are none, the flavors whose free capacity exceeds the kept capacity come first.
         """
         places = {run.allocation.flavor for run in self._awaited.get(gang.job_id, ())}
         if goes_on is not None and goes_on.flavor:

@@ -1,4 +1,4 @@
-"""Chooses how many trainers an elastic gang starts with: as many as delay no promise to others."""
+"""Chooses how many trainers an elastic gang starts with: as many as possible without delaying promises."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -28,8 +28,8 @@ class Growth:
     ) -> tuple[int, Slot]:
         """Return the number of trainers with which a gang starts, and its slot.
 
-        `slot` has room for the smallest number of trainers. `promised` yields the promised uses of others on
-        the flavor, by queue.
+        `slot` has room for the smallest number of trainers. `promised` yields the promised uses of other
+        gangs on the flavor, by queue.
         """
         low, asked = fewest_trainers(gang), gang.parts[0].count if gang.parts else 0
         if goes_on is not None:
@@ -58,7 +58,7 @@ class Growth:
     ) -> tuple[int, Slot]:
         """Return the largest number of trainers that fits and is allowed.
 
-        `slot` has room for the smallest number.
+        `slot` has room for the smallest number of trainers.
         """
         low, high = between
         length = planned_length(gang.expected)
@@ -77,7 +77,7 @@ class Growth:
     def _leaves_quotas(
         self, gang: Gang, flavor: str, trainers: int, others: Iterable[tuple[str, Resources]]
     ) -> bool:
-        """Return whether the quotas leave enough for the others, if the gang has this many trainers."""
+        """Return whether the quotas leave enough for other gangs if the gang has this many trainers."""
         uses = [(gang.queue, total(with_trainers(gang.parts, trainers))), *others]
         counted: list[tuple[str, Resources]] = []
         for queue, needs in uses:

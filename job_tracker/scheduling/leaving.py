@@ -8,16 +8,19 @@ from job_tracker.scheduling.model import Expected, Running, Snapshot
 from job_tracker.scheduling.running import RunningGangs
 
 _PATIENCE: Final = 3600.0
-"""The number of seconds after the decision to stop a gang. After them, the stop may never end."""
+"""The seconds after the decision to stop a gang within which the stop should end.
+
+After that, it may never end.
+"""
 _SECONDS: Final = 1.0
 """The time that a gang that is being stopped is planned to hold its resources."""
 
 
 def without_hung(snapshot: Snapshot, now: float) -> Snapshot:
-    """Return the snapshot without the stops that may never end: their gangs count as gangs that run on.
+    """Return the snapshot without the stops that may never end: their gangs count as running on.
 
-    These gangs have no stake, so they are not stopped again. The jobs for which they were to be stopped have
-    no claim: no capacity is kept for these jobs, and other gangs may be stopped for them.
+    These gangs have no stake, so they are not stopped again. The waiting jobs for which they were stopped
+    lose their claims: no capacity is kept for these waiting jobs, and other gangs may be stopped for them.
     """
     hung = {
         job_id: stake.leaves_for
@@ -43,13 +46,14 @@ def leaving_of(snapshot: Snapshot) -> list[Running]:
 
 
 def leaving_for(snapshot: Snapshot, job_id: int) -> list[int]:
-    """Return the running jobs that are being stopped for a waiting one."""
+    """Return the running jobs that are being stopped for a waiting job."""
     return [each for each, stake in snapshot.stakes.items() if stake.leaves_for == job_id]
 
 
 def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, list[Running]]:
-    """Return the waiting gangs for which running ones are being stopped, each with these running gangs as
-    they are in `running`.
+    """Return the waiting gangs for which running gangs are being stopped.
+
+    The result has these running gangs, as they are in `running`, by waiting job.
     """
     awaited: dict[int, list[Running]] = {}
     for job_id, stake in snapshot.stakes.items():
@@ -61,7 +65,7 @@ def awaited_of(snapshot: Snapshot, running: Mapping[int, Running]) -> dict[int, 
 def soon_gone(snapshot: Snapshot, now: float) -> Mapping[int, Running]:
     """Return the running gangs, with a planned end at once for gangs that are being stopped.
 
-    Without claims, only gangs that go on in another size get this end.
+    If there are no claims, only gangs that continue in another size get this end.
     """
     leaving = [
         run for run in leaving_of(snapshot) if snapshot.claims or snapshot.stakes[run.gang.job_id].goes_on

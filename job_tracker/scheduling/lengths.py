@@ -8,8 +8,8 @@ from job_tracker.scheduling.model import Expected, Running
 def planned_length(expected: Expected | None) -> float:
     """Return the seconds for which a gang is planned to hold its resources. Infinite: unknown.
 
-    The planned length is the high estimate, so that most promises are kept: a job that ends early only lets
-    others start earlier.
+    The planned length is the high estimate, so that most promises are kept. If a job ends early, others only
+    start earlier.
     """
     if expected is None:
         return math.inf
@@ -30,7 +30,7 @@ def planned_end(run: Running, now: float) -> float:
 def remaining(run: Running, now: float) -> float:
     """Return the seconds for which a gang is expected to continue.
 
-    If this is unknown, it is the time that the gang has run so far.
+    If the expected time is unknown, return the time that the gang has run so far.
     """
     ran, expected = max(0.0, now - run.started_at), run.gang.expected
     if expected is not None and expected.median > ran:

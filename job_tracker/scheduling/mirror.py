@@ -1,4 +1,7 @@
-"""A copy of the queue in a replica's memory, from which it answers questions. The leader does not need it."""
+"""A copy of the queue in a replica's memory, from which the replica answers questions.
+
+The leader needs no copy.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -33,8 +36,10 @@ _PAGE: Final = 1000
 _READ_AT_ONCE: Final = 256
 _FRESH_SECONDS: Final = 0.1
 _FRESH_TIMES: Final = 4
-"""The largest age of an answer, as a multiple of the duration of a look at the queue. An answer may always
-be `_FRESH_SECONDS` old."""
+"""The largest age of an answer, as a multiple of the time that a copy of the queue takes.
+
+An answer may always be `_FRESH_SECONDS` old.
+"""
 _SHOWN_SECONDS: Final = 5.0
 """The largest age of the outlooks in statuses, in seconds."""
 _PATIENCE_SECONDS: Final = 0.5
@@ -48,7 +53,7 @@ class _Store(JobStore, QueueView, SchedulingStore, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """The facts about a job that the planner does not need."""
+    """The facts about a job that answers need and the planner does not."""
 
     name: str
     project: str
@@ -82,7 +87,7 @@ class Seen:
 
 
 class Mirror:
-    """Copies the queue at the first question about it, and follows its changes while questions come.
+    """Copies the queue at the first question, and follows the queue's changes while questions come.
 
     One question is answered at a time, in a thread. So even many questions do not slow down the service.
     """
@@ -97,7 +102,7 @@ class Mirror:
     ) -> None:
         """`tree` returns the declared queues, and `pool` the present flavors.
 
-        Without `pool`, the flavors are the declared ones.
+        Without `pool`, the declared flavors are used.
         """
         self._store = store
         self._tree = tree
@@ -122,7 +127,7 @@ class Mirror:
     async def ask(self, question: Callable[[Seen], T]) -> T:
         """Call `question` in a thread with the present queue.
 
-        The function must keep no reference to the queue.
+        The called function must not keep a reference to the queue.
         """
         async with self._turn:
             seen = await self._look()
@@ -180,7 +185,7 @@ class Mirror:
     async def _read(self) -> Seen:
         now = self._clock().timestamp()
         notes = await notes_of(self._store, now)
-        # Set the noted usage before the jobs are read: each job adds its usage since then.
+        # Set the noted usage before the jobs are read: each job adds its usage since the time of the note.
         self._board.usage.update(notes.usage)
         if self._changes is None:
             await self._copy(now)
@@ -197,7 +202,7 @@ class Mirror:
         return Seen(situation, self._labels, self._tree(), self._options, is_led=bool(notes.reserved))
 
     async def _copy(self, now: float) -> None:
-        """Read the queue. Changes that come meanwhile are read again later."""
+        """Read the queue. Jobs that change in the meantime are read again later."""
         self._changes = self._following.enter_context(self._store.changes())
         self._board.clear(now)
         await self._board.experience.read(self._store)

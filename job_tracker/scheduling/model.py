@@ -1,4 +1,4 @@
-"""The input and the decisions of the planner. Values only: no clock, and no input or output.
+"""The input and the decisions of the planner. This module has only values: no clock, and no input or output.
 
 Times are Unix seconds, durations are seconds. Resources are whole numbers by name: `instances` always counts;
 `cpu` is in thousandths, `memory` and `ephemeral-storage` in bytes, and others in units.
@@ -23,35 +23,41 @@ Resources: TypeAlias = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine, and the part of it that all jobs of this service together may use."""
+    """A machine, and the resources on it that all jobs of this service together may use."""
 
     name: str
     capacity: Resources
     is_open: bool = True
-    """False: jobs on it continue to run, and no others start on it."""
+    """False: jobs on the machine continue to run, but no further jobs start on it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[Place, str] = field(default_factory=dict)
-    """Its location: the name of each kind of place that is known."""
+    """The location of the machine: the name of its place of each kind, as far as known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flavor:
     """A kind of machine.
 
-    A resource that the capacity does not name is not limited. But if the capacity follows the machines, the
-    machines have none of such a resource.
+    If the capacity does not name a resource, the resource is not limited. But if the capacity follows the
+    machines, they have none of a resource that is not named.
     """
 
     name: str
     capacity: Resources
     nodes: tuple[Node, ...] = ()
-    """The machines, if they are known. Then each instance has to fit on one of them."""
+    """The machines, if they are known. If so, each instance has to fit on one of them."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """Labels that all its machines have."""
     is_followed: bool = False
-    """Whether the capacity is that of the machines. It may change at any time, even to nothing."""
+    """Whether the capacity is the capacity of the machines.
+
+    Such a capacity may change at any time, even to nothing.
+    """
     is_known: bool = True
-    """False: its machines have not been read yet. Nothing starts on it, and no job is refused."""
+    """False: the flavor's machines have not been read yet.
+
+    No job starts on the flavor, and no job is refused.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ class Limit:
     """The amount beyond its quota that the queue may borrow from unused quotas of its siblings. None: any
     amount."""
     lend: int | None = None
-    """The amount of its unused quota that others may use. None: all of it."""
+    """The amount of the queue's unused quota that other queues may use. None: all of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,16 +78,19 @@ class PreemptionRules:
     """The conditions under which jobs of a queue stop others, and are stopped for others."""
 
     by_priority: bool = False
-    """Whether its waiting jobs stop running ones of the queue that have a lower priority."""
+    """Whether waiting jobs of the queue stop running jobs of the queue that have a lower priority."""
     reclaim: bool = True
     """Whether the queue's waiting jobs that fit in its quota stop jobs of queues that exceed their own
     quota."""
     min_runtime: float = 0.0
-    """The time in seconds that its attempts run before they may be stopped."""
+    """The time in seconds for which the queue's attempts run before they may be stopped."""
     max_preemptions: int = 10
-    """The number of times that one of its jobs may be stopped."""
+    """The number of times that a job of the queue may be stopped."""
     protected: int | None = None
-    """Its jobs with this priority or a higher one are never stopped. None: no priority protects."""
+    """The queue's jobs with this priority or a higher one are never stopped.
+
+    None: no job is protected by its priority.
+    """
     resize_period: float = 600.0
     """The seconds that an attempt of an elastic job runs before the job may change its size. 0: the job
     never changes its size."""
@@ -96,7 +105,10 @@ class Queue:
     """Empty: below the root."""
     weight: float = 1.0
     limits: Mapping[str, Mapping[str, Limit]] = field(default_factory=dict)
-    """By flavor and resource. Without an entry, only the parents and the capacity limit the queue."""
+    """The limits by flavor and resource.
+
+    Without an entry, only the parents and the capacity limit the queue.
+    """
     max_running: int | None = None
     """The largest number of its jobs that run at once."""
     max_queued: int | None = None
@@ -109,7 +121,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """The machines on which instances may run, if machines are known. It can be hashed."""
+    """The machines on which instances may run, if machines are known. Values of this class can be hashed."""
 
     selector: tuple[tuple[str, str], ...] = ()
     """Labels that a machine must have."""
@@ -131,7 +143,7 @@ class Part:
     count: int
     each: Resources
     where: Where = ANYWHERE
-    """The placement. The placement of the first part holds for the whole gang."""
+    """The placement. The placement of a gang's first part applies to the whole gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +152,9 @@ class Expected:
 
     median: float
     high: float
-    """Nine in ten such attempts end earlier."""
+    """The high estimate: nine in ten such attempts end earlier."""
     is_learned: bool = field(default=False, compare=False)
-    """Whether it rests on run times of earlier attempts."""
+    """Whether the estimate rests on run times of earlier attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,17 +162,20 @@ class Gang:
     """The instances of a waiting job, which start all at once or not at all."""
 
     job_id: int
-    """The job's id, which defines its place among jobs of the same queue and priority, too: ids are in the
-    order of submissions."""
+    """The job's id.
+
+    It also defines the job's place among jobs of the same queue and priority, since ids are in the order of
+    submissions.
+    """
     queue: str = DEFAULT_QUEUE
     priority: int = 0
-    """Higher goes first within its queue."""
+    """Within its queue, a job with a higher priority goes first."""
     parts: tuple[Part, ...]
     """The trainers first, then the instances of other roles."""
     least: int = 0
     """The smallest number of trainers with which an elastic gang starts. 0: all of them."""
     flavors: tuple[str, ...] = ()
-    """The flavors on which it may run, the preferred one first. Empty: all."""
+    """The flavors on which the gang may run, the preferred flavor first. Empty: all."""
     expected: Expected | None = None
     """None: unknown."""
 
@@ -176,12 +191,14 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stake:
-    """The loss of a running job if its attempt is stopped now."""
+    """The facts that decide what a running job loses if its attempt is stopped now."""
 
     attempt: int
     saved_at: float
-    """The time of the attempt's last reported checkpoint. Before its first checkpoint: the time of its
-    admission."""
+    """The time of the attempt's last reported checkpoint.
+
+    Before the first checkpoint, this is the time of the attempt's admission.
+    """
     startup: float = 0.0
     """The seconds that the job usually takes from its admission until it trains."""
     preemptions: int = 0
@@ -189,17 +206,18 @@ class Stake:
     is_leaving: bool = False
     """Whether its group is being stopped, so that its resources soon become free."""
     leaves_for: int | None = None
-    """The waiting job for which this job is being stopped. 0: this job is to go on with more instances."""
+    """The waiting job for which this job is being stopped. 0: this job is to continue with more instances."""
     goes_on: int = 0
-    """The number of trainers with which the job goes on directly after its stop. 0: the job waits for its
-    turn."""
+    """The number of trainers with which the job continues at once after its stop. 0: the job waits for its
+    turn.
+    """
     noticed_at: float = 0.0
-    """The time of the decision to stop it; 0: there is none."""
+    """The time of the decision to stop the job; 0: there is no such decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class GoingOn:
-    """The size in which a job that was stopped goes on at once."""
+    """The size in which a job that was stopped continues at once."""
 
     trainers: int
     flavor: str = ""
@@ -215,8 +233,8 @@ class Promise:
     flavor: str
     overtaken: int = 0
     """The number of jobs that have started, or were promised a start, while no start could be promised to
-    this job. Once the start of this job was put off, jobs of its own queue that start afterwards count,
-    too."""
+    this job. After the start of this job was put off, later starts of jobs of its own queue count, too.
+    """
     is_put_off: bool = False
     """Whether the promised start was ever moved later."""
 
@@ -230,7 +248,7 @@ class Usage:
 
 
 class Waiting(Protocol):
-    """The waiting gangs. Reading the first ones of a queue does not cost more with a longer queue."""
+    """The waiting gangs. The cost of reading the first gangs of a queue does not grow with its length."""
 
     def queues(self) -> Iterable[str]:
         """Return the names of the queues with waiting gangs."""
@@ -261,19 +279,23 @@ class Snapshot:
     waiting: Waiting
     running: Mapping[int, Running]
     usage: Mapping[str, Usage] = field(default_factory=dict)
-    """The past usage by queue, up to a time. Since that time, a queue has used the resources that its
-    running gangs hold."""
+    """The past usage by queue, up to a time.
+
+    After that time, the usage of a queue is what its running gangs hold.
+    """
     promises: Mapping[int, Promise] = field(default_factory=dict)
-    """By job."""
+    """The promises by job."""
     stakes: Mapping[int, Stake] = field(default_factory=dict)
     """The stakes by running job. A job without a stake is never preempted."""
     claims: Sequence[int] = ()
-    """The waiting jobs that start before all others. First come jobs for which others were stopped, then
-    jobs that go on in another size."""
+    """The waiting jobs that start before all others.
+
+    First come jobs for which others were stopped, then jobs that continue in another size.
+    """
     going_on: Mapping[int, GoingOn] = field(default_factory=dict)
-    """The new sizes of claims that go on in another size, by job."""
+    """The new sizes of the claims that continue in another size, by job."""
     preempted: AbstractSet[int] = frozenset()
-    """Waiting jobs that were preempted. No other jobs are stopped for them."""
+    """The waiting jobs that were preempted. No other jobs are stopped for them."""
     gated: AbstractSet[int] = frozenset()
     """Launched jobs whose groups wait in the cluster's own queue, as far as is known."""
     is_open: bool = True
@@ -291,29 +313,31 @@ class Reason(StrEnum):
     QUOTA = "quota"
     """The job's queue, or a parent of the queue, has used up its quota and cannot borrow more now."""
     LENT = "lent"
-    """Other queues have borrowed its queue's quota."""
+    """Other queues have borrowed the quota of the job's queue."""
     KEPT = "kept"
     """The free capacity is guaranteed to other queues, which do not lend it."""
     MAX_RUNNING = "max_running"
-    """Its queue runs as many jobs as it may."""
+    """The job's queue runs as many jobs as it may."""
     ORDER = "order"
-    """Jobs before it in its queue wait, too."""
+    """Jobs before this one in its queue wait, too."""
     SHARE = "share"
-    """Queues that have used less for their weight go first."""
+    """Queues that have used less in proportion to their weight go first."""
     RESERVED = "reserved"
     """The job would delay another job with an earlier reservation."""
     UNKNOWN_LENGTH = "unknown_length"
-    """Its duration is unknown, and enough such jobs have overtaken the first waiting job."""
+    """The job's duration is unknown, and the largest allowed number of such jobs has overtaken the first
+    waiting job.
+    """
     UNKNOWN_CAPACITY = "unknown_capacity"
-    """The machines on which it may run have not been read yet."""
+    """The machines on which the job may run have not been read yet."""
     LOST_CAPACITY = "lost_capacity"
     """The capacity has become smaller since the job was accepted, and is no longer enough for the job."""
     ROOM = "room"
     """The machine of the service has no room for the next launch."""
     PREEMPTING = "preempting"
-    """Other jobs are being stopped for it."""
+    """Other jobs are being stopped for this job."""
     DELEGATED = "delegated"
-    """The cluster's own queue decides when it starts."""
+    """The cluster's own queue decides when the job starts."""
     PENDING = "pending"
     """The job was submitted a moment ago, and the next pass decides about it."""
 
@@ -328,17 +352,17 @@ class Admit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt:
-    """A running job is stopped for a waiting one, or to go on in another size."""
+    """A running job is stopped for a waiting job, or to continue in another size."""
 
     job_id: int
     """The running job."""
     attempt: int
     """The attempt to stop. An old decision never stops a later attempt."""
     by_job: int
-    """The waiting job. 0: none, since the job is to go on with more instances."""
+    """The waiting job. 0: none, since the job is to continue with more instances."""
     why: PreemptionReason
     trainers: int = 0
-    """The number of trainers with which the stopped job goes on directly. 0: it waits for its turn."""
+    """The number of trainers with which the stopped job continues at once. 0: it waits for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +380,7 @@ class Reserve:
     job_id: int
     promise: Promise
     reasons: tuple[Reason, ...]
-    """The binding one first."""
+    """The reasons, the binding one first."""
     moved_because: str = ""
     """The reason why the promised start is later than before, in one sentence. Empty: the start is not
     later."""
@@ -369,9 +393,9 @@ class Plan:
     admitted: tuple[Admit, ...] = ()
     refused: tuple[Refuse, ...] = ()
     reserved: tuple[Reserve, ...] = ()
-    """In the order in which they are to start."""
+    """The reservations, in the order in which the jobs are to start."""
     preempted: tuple[Preempt, ...] = ()
-    """The jobs that are stopped for others, or to go on in another size."""
+    """The jobs that are stopped for others, or to continue in another size."""
     next_at: float | None = None
     """The time at which another job may become able to start without any other change. None: there is no
     such time."""

@@ -1,4 +1,4 @@
-"""The notes of scheduling.
+"""The notes of scheduling, which the leader writes to the store.
 
 A later leader continues with these notes, and every replica answers from them.
 """
@@ -42,7 +42,7 @@ _USAGE = TypeAdapter(Usage)
 
 
 class NoteKeeper:
-    """Collects the notes of the last pass, and writes those that have changed.
+    """Collects the notes of the last pass, and writes the notes that have changed.
 
     Usage and learned waits change all the time, so they are written less often.
     """
@@ -63,7 +63,7 @@ class NoteKeeper:
         self._histories = (self._queues, self._projects)
 
     async def restore(self, board: Board) -> None:
-        """Give the board the usage, the promises and the waits of the notes, before it reads any job."""
+        """Set the board's usage, promises and waits from the notes, before the board reads any job."""
         for history in self._histories:
             history.restore(await self._store.scheduling_notes(history.kind), self._clock())
         if (text := await self._store.scheduling_note(WAITS, _ALL)) is not None:
@@ -82,17 +82,17 @@ class NoteKeeper:
         self._written = self._decided = written
 
     def decided(self, plan: Plan, board: Board) -> None:
-        """Keep the reservations of a plan, in the place of earlier ones."""
+        """Keep the reservations of a plan, which replace earlier reservations."""
         board.promises.clear()
         board.promises.update({each.job_id: each.promise for each in plan.reserved})
         self._decided = {each.job_id: each for each in plan.reserved}
 
     def has_changed(self) -> bool:
-        """Return whether reservations differ from those that were written."""
+        """Return whether reservations differ from the written reservations."""
         return self._decided != self._written
 
     async def write(self, board: Board, *, with_usage: bool) -> None:
-        """Write what has changed, in one transaction."""
+        """Write the changed notes in one transaction."""
         async with self._writing:
             await self._write(board, with_usage=with_usage)
 
@@ -109,14 +109,14 @@ class NoteKeeper:
         changed: dict[tuple[str, str], str | None] = {
             place: text for place, text in wanted.items() if self._kept.get(place) != text
         }
-        replaced = {WAITING, USAGE} if with_usage else {WAITING}  # what was learned is never removed
+        replaced = {WAITING, USAGE} if with_usage else {WAITING}  # learned waits are never removed
         changed |= {place: None for place in self._kept if place[0] in replaced and place not in wanted}
         for history in self._histories if with_usage else ():
             changed |= {(history.kind, key): None for key in history.outdated()}
         if not changed:
             self._written = decided
             return
-        # If the store does not answer, it may still have written the notes. Then the next write must
+        # Even if the store does not answer, it may have written the notes. Therefore, the next write must
         # replace or remove them.
         self._kept |= dict.fromkeys(changed, _UNSURE)
         await self._store.keep_scheduling_notes(changed, term=self._term)
@@ -163,15 +163,14 @@ async def notes_of(store: SchedulingStore, now: float) -> Notes:
 
 
 async def usage_of_queues(store: SchedulingStore) -> dict[str, Usage]:
-    """Return what queues have used, as the leader last wrote it."""
+    """Return the past usage of queues, as the leader last wrote it."""
     notes = await store.scheduling_notes(USAGE)
     read = {queue: _read(_USAGE, text) for queue, text in notes.items()}
     return {queue: usage for queue, usage in read.items() if usage is not None}
 
 
 def _text_of(adapter: TypeAdapter[T], value: T) -> str:
-    # `dump_json` is not used, since it cannot write infinity, which stands for a start that cannot be
-    # promised.
+    # `dump_json` cannot write infinity, which stands for a start that cannot be promised. So it is not used.
     return json.dumps(adapter.dump_python(value, mode="json", exclude_defaults=True))
 
 

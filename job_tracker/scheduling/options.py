@@ -15,15 +15,17 @@ class PlannerOptions:
     reservations: int = 100
     """The number of waiting jobs that hold a reservation."""
     overtake_limit: int = 8
-    """The number of jobs that may overtake the first waiting job while no start can be promised to it. A job
-    overtakes if it starts, or is promised a start. The same number of jobs of its own queue may overtake a
-    job whose promised start is put off again and again."""
+    """The number of jobs that may overtake the first waiting job while no start can be promised to it.
+
+    A job overtakes if it starts, or is promised a start. If a job's promised start is put off repeatedly, the
+    same number of jobs of its own queue may overtake it.
+    """
     half_life: float = HALF_LIFE.total_seconds()
     """After this many seconds, past usage counts half."""
     entry_penalty: float = 600.0
     """The seconds for which the present use of a queue counts in addition to its past usage."""
     scan: int = 5_000
-    """The number of waiting jobs that a pass looks at."""
+    """The number of waiting jobs that a pass considers."""
     delegated: int | None = None
     """The number of launched jobs of each queue that may wait in the cluster's own queue, if that queue
     decides when jobs start. None: this service decides."""

@@ -1,4 +1,4 @@
-"""The order in which a pass looks at the waiting gangs."""
+"""The order in which a pass considers the waiting gangs."""
 
 import heapq
 import math
@@ -20,14 +20,14 @@ the garbage collector.
 class Order:
     """Yields gangs within a guaranteed quota first, then gangs of the queue or parent with the least share.
 
-    In a queue, gangs with a promise go first, in the order of their promises. But a gang of a higher
-    priority goes before gangs of lower priorities that have a promise.
+    In a queue, gangs with a promise go first, in the order of their promises. However, a gang goes before all
+    gangs of lower priorities, even if they have promises.
     """
 
     def __init__(self, snapshot: Snapshot, shares: Shares, tree: QuotaTree | None = None) -> None:
         """Start before the first gang.
 
-        `tree` has the use of the queues; without a tree, nothing is guaranteed.
+        `tree` has the use of the queues. Without a tree, no quota is guaranteed.
         """
         self._snapshot = snapshot
         self._shares = shares
@@ -39,7 +39,7 @@ class Order:
         self._heaps: dict[str, list[_Entry]] = {"": []}
         """The queues and parents below each parent."""
         self._begun: dict[str, tuple[Gang | None, Iterator[Gang]]] = {}
-        """The next gang and the ones after it, by queue, once their order was worked out."""
+        """The next gang and the gangs after it, by queue, once their order was computed."""
         self._promised = self._promised_by_queue()
 
     def close(self, queue: str) -> None:
@@ -114,7 +114,7 @@ class Order:
         return needs_more, self._shares.of(name), job_id, True, name
 
     def _is_guaranteed(self, node: str, gang: Gang) -> bool:
-        """Return whether, on some flavor, the gang still fits into the guaranteed quota of the node."""
+        """Return whether the gang still fits into the node's guaranteed quota on at least one flavor."""
         key = (id(gang.parts), gang.least)
         needs = self._needs.get(key)
         if needs is None:
@@ -160,4 +160,4 @@ class Order:
             if promise is None:
                 yield gang
             elif promise.at == math.inf:
-                return  # It was considered when the lower ones in its queue got their promises.
+                return  # It was considered when the gangs of lower priorities got their promises.

@@ -18,10 +18,13 @@ class Blocker:
 
 
 class Overtaking:
-    """The blockers of a pass by place: a queue or a node above it ("": all queues), and a flavor."""
+    """The blockers of a pass by place.
+
+    A place is a queue or a node above it ("": all queues), and a flavor.
+    """
 
     def __init__(self, promises: Mapping[int, Promise], limit: int) -> None:
-        """Start without blockers. `promises` are those of earlier passes."""
+        """Start without blockers. `promises` are the promises of earlier passes."""
         self._promises, self._limit = promises, limit
         self._blockers: dict[tuple[str, str], Blocker] = {}
         self._counted: dict[int, Blocker] = {}
@@ -36,10 +39,12 @@ class Overtaking:
             self._blockers.setdefault(place, blocker)
 
     def ahead(self, job_id: int, flavor: str, nodes: Iterable[str]) -> list[Blocker]:
-        """Return the blockers that a job would overtake on a flavor, in the nodes where the job overtakes
-        others. If the job has a promised start on the flavor, it was counted before for blockers that never
-        had a promise, so these are left out. Blockers that have lost their promise still count: otherwise,
-        jobs of other queues could overtake them again and again.
+        """Return the blockers that a job would overtake on a flavor.
+
+        `nodes` are the nodes in which the job overtakes others. If the job has a promised start on the
+        flavor, it was already counted for blockers that never had a promise, so these are left out. Blockers
+        that have lost their promise still count: otherwise, jobs of other queues could overtake them again
+        and again.
         """
         if not self._blockers:
             return []
@@ -64,7 +69,7 @@ class Overtaking:
         return any(each.overtaken >= self._limit for each in blockers)
 
     def is_shut(self, flavors: Iterable[str]) -> bool:
-        """Return whether the first waiting jobs may not be overtaken any more, by jobs of any queue."""
+        """Return whether no job of any queue may overtake the first waiting jobs any more."""
         first = [self._blockers.get(("", flavor)) for flavor in flavors]
         return all(each is not None and self.is_full([each]) for each in first)
 

@@ -1,4 +1,4 @@
-"""Puts the instances of a gang on machines: as few and as near to each other as possible."""
+"""Puts the instances of a gang on machines. It uses few machines, as near to each other as possible."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A machine, and what is free there."""
+    """A machine, and its free resources."""
 
     node: Node
     free: Vector
@@ -37,8 +37,8 @@ left out."""
 def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | None:
     """Return the machine of each instance, demand by demand; None if they do not fit.
 
-    Without a placement, the instances are put on one machine if possible, or else in one rack, or else in one
-    zone. The smallest place with enough room is taken, so that large ones stay free.
+    Without a placement, the instances are put on one machine if possible; otherwise in one rack, or if that
+    is impossible, in one zone. The smallest place with enough room is used, so that large places stay free.
     """
     found = {room.node.name: room for room in rooms if room.node.is_open}
     fits = [_fits(demand, found) for demand in demands]
@@ -54,7 +54,7 @@ def pack(demands: Sequence[Demand], rooms: Iterable[Room]) -> tuple[str, ...] | 
 
 
 def times(free: Vector, each: Vector) -> int:
-    """Return the number of equal instances that fit into what is free."""
+    """Return the number of equal instances that fit into the free resources."""
     return min([a // b for a, b in zip(free, each, strict=True) if b], default=UNLIMITED)
 
 
@@ -100,7 +100,7 @@ def _groups(
     if near is Place.MACHINE:
         among = (name for name, count in fits[0].items() if count >= demands[0].count) if fits else rooms
         ordered = [(rooms[name].free, name) for name in among]
-        heapify(ordered)  # the first one is usually enough
+        heapify(ordered)  # usually only the first one is needed
         while ordered:
             yield (heappop(ordered)[1],)
         return
@@ -144,7 +144,7 @@ class _Packer:
             if self._apart is not None:
                 fits = {name: 1 for name, count in fits.items() if count > 0 and self._is_untaken(name)}
             enough = [(count, name) for name, count in fits.items() if count >= left]
-            # The smallest machine that has enough room, or else the largest one.
+            # The smallest machine with enough room; if none has enough, the largest one.
             found = min(enough) if enough else max(((n, name) for name, n in fits.items()), default=(0, ""))
             count, name = min(found[0], left), found[1]
             if count <= 0:

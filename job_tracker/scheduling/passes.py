@@ -50,7 +50,7 @@ class Pass:
     """The state of one pass."""
 
     def __init__(self, snapshot: Snapshot, now: float, options: PlannerOptions) -> None:
-        """Count what runs."""
+        """Start a pass, and count the running gangs."""
         self._snapshot, self._now, self._options = snapshot, now, options
         self._rules = quota_rules(snapshot.queues, snapshot.flavors)
         self._tree = QuotaTree(self._rules)
@@ -111,9 +111,9 @@ class Pass:
         return Plan(tuple(self._admitted), (), tuple(reserved), next_at=min(starts, default=None))
 
     def _keep_counts(self) -> None:
-        """Keep the counts of overtaken jobs that this pass did not look at.
+        """Keep the counts of overtaken jobs that this pass did not consider.
 
-        Without them, the limit of overtaking would never be reached.
+        Without these counts, the limit of overtaking would never be reached.
         """
         seen = {each.job_id for each in self._reserved} | {each.job_id for each in self._admitted}
         for job_id, old in sorted(self._snapshot.promises.items()):
@@ -125,7 +125,7 @@ class Pass:
                 self._reserved.append(Reserve(job_id, promise, (reason,), moved))
 
     def _look_at_claims(self) -> None:
-        """First give the freed capacity to the gangs for which others were stopped.
+        """Give the freed capacity first to the gangs for which others were stopped.
 
         Gangs that are being stopped still hold their capacity. Their quota is free only for the gangs for
         which they are stopped.
@@ -153,7 +153,7 @@ class Pass:
         return self._held < self._options.reservations
 
     def _is_shut(self) -> bool:
-        """Return whether nothing may overtake the first waiting jobs any more, on any flavor."""
+        """Return whether no job may overtake the first waiting jobs any more, on any flavor."""
         return not self._to_keep and self._overtaking.is_shut(self._flavors)
 
     def _look_at(self, gang: Gang) -> None:
@@ -199,7 +199,7 @@ class Pass:
                     if later is not None and goes_on is not None:
                         self._reserve(gang, name, later, reason, goes_on.trainers)
                         return
-                    # It starts once the gangs that are being stopped for it are gone.
+                    # The gang starts once the gangs that are being stopped for it are gone.
                     if self._snapshot.is_open and gone_at is None:
                         self._admit(gang, name, slot, goes_on)
                         return
@@ -209,7 +209,7 @@ class Pass:
             ahead = without_promise(self._ahead(gang, name, least))
             if self._may_reserve() and not self._overtaking.is_full(ahead):
                 if gone_at is not None:
-                    # Capacity that becomes free before these gangs are gone is kept for jobs that go on in
+                    # Capacity that becomes free before these gangs are gone is kept for jobs that continue in
                     # another size.
                     slot = flavor.find(least, length, max(after, gone_at))
                 else:
@@ -222,8 +222,8 @@ class Pass:
         if not self._may_reserve():
             self._failed.add((gang.queue, shape))
             if gang.queue not in self._kept_for:
-                # No reservation protects its first job from being overtaken, so other jobs of the queue may
-                # not start.
+                # No reservation protects the queue's first job from being overtaken, so other jobs of the
+                # queue may not start.
                 self._order.close(gang.queue)
             return
         if best.at < math.inf:
@@ -233,7 +233,7 @@ class Pass:
             self._hold(gang, reason, scopes)
 
     def _admit(self, gang: Gang, name: str, slot: Slot, goes_on: GoingOn | None) -> None:
-        """Start a gang, with more trainers than the fewest if that delays no promise."""
+        """Start a gang. It gets more than the smallest number of trainers if this delays no promise."""
         trainers, slot = self._growth.most(gang, name, slot, goes_on, partial(self._promised_on, name))
         parts = with_trainers(gang.parts, trainers)
         self._flavors[name].take(parts, slot, planned_length(gang.expected))
@@ -247,7 +247,7 @@ class Pass:
         self._admitted.append(Admit(gang.job_id, allocation))
 
     def _promised_on(self, flavor: str) -> Iterator[tuple[str, Use]]:
-        """Yield what was promised to the gangs that are still to come."""
+        """Yield the promised uses of the gangs that are still to come."""
         for job_id in self._to_keep:
             promise, gang = self._snapshot.promises[job_id], self._snapshot.waiting.get(job_id)
             if promise.flavor == flavor and gang is not None and not self._kept.is_to_come(job_id):
@@ -263,24 +263,24 @@ class Pass:
         self._overtaking.count(without_promise(self._ahead(gang, name, least)))
         old = self._snapshot.promises.get(gang.job_id)
         if reason is Reason.ROOM and old is not None and old.at < slot.at:
-            slot = Slot(old.at)  # the gang could start, so its promise is kept and not put off with each pass
+            slot = Slot(old.at)  # the gang could start, so its promise stays and is not put off again
         promise = self._wait(gang, slot, name, tuple(reasons))
         if promise.is_put_off:
-            # This gang may be put off again and again. So the number of jobs of its queue that may overtake
-            # it is limited.
+            # The start of this gang may be put off again and again. So the number of jobs of its queue that
+            # may overtake it is limited.
             self._overtaking.add(gang.job_id, promise, [(gang.queue, name)])
         self._count(gang.queue, name, least)
 
     def _hold(self, gang: Gang, reason: Reason, scopes: Mapping[str, str]) -> None:
-        """Let a gang wait to which no start can be promised.
+        """Record that a gang waits without a promised start.
 
-        `scopes` are the nodes of the tree that forbid its start now, by flavor.
+        `scopes` are the nodes of the tree that forbid the gang's start now, by flavor.
         """
         names = [name for name in gang.flavors or tuple(self._flavors) if name in self._flavors]
         if not all(self._flavors[name].flavor.is_known for name in names):
             self._wait(gang, NEVER, "", (Reason.UNKNOWN_CAPACITY,))
             return
-        # Nothing is kept free for the gang on flavors on which it can never start.
+        # No capacity is kept free for the gang on flavors on which it can never start.
         names = [name for name in names if name in self._flavors_for(gang)]
         if not names:
             self._wait(gang, NEVER, "", (Reason.LOST_CAPACITY,))
@@ -307,7 +307,7 @@ class Pass:
     ) -> Reason:
         """Return why no flavor has enough resources that a queue may use.
 
-        At the root of the tree there is no quota.
+        There is no quota at the root of the tree.
         """
         if any(scopes[name] for name in names):
             return Reason.QUOTA
@@ -315,7 +315,7 @@ class Pass:
         return Reason.KEPT if is_free else Reason.CAPACITY
 
     def _flavors_for(self, gang: Gang) -> frozenset[str]:
-        """Return the flavors on which it can start when nothing else runs."""
+        """Return the flavors on which the gang can start if nothing else runs."""
         key = (gang.queue, self._shape(gang))
         known = self._fitting.get(key)
         if known is None:
@@ -358,7 +358,7 @@ class Pass:
             return _SHARE_MOVED
         if self._overrun:
             return "A running job takes longer than expected."
-        # The job before this one was moved for a reason that has moved this one, too.
+        # The reservation of the job before this one was moved, for a reason that also applies to this job.
         moved = (reserve.moved_because for reserve in self._reserved if reserve.moved_because)
         return next(moved, "The capacity, the quotas or the running jobs have changed.")
 

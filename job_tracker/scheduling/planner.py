@@ -18,12 +18,12 @@ def plan(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) 
     """Return the decisions for a snapshot. It is pure: the same input gives the same plan.
 
     The first `reservations` waiting jobs hold a reservation. A job starts before waiting jobs with a
-    reservation only if it delays none of them. If a job of unknown length runs, no start can be promised.
-    Then, at most `overtake_limit` jobs start before the first waiting job.
+    reservation only if it delays none of them. If a job of unknown length runs, no start can be promised. In
+    this case, at most `overtake_limit` jobs start before the first waiting job.
 
-    Running jobs are stopped for waiting ones as the rules of their queues say. Elastic jobs are stopped to
-    go on in another size, too. If the cluster's own queue decides when jobs start, the planner only chooses
-    the jobs to launch.
+    Running jobs are stopped for waiting jobs according to the rules of their queues. Elastic jobs are also
+    stopped to continue in another size. If the cluster's own queue decides when jobs start, the planner only
+    chooses the jobs to launch.
     """
     if options is not None and options.delegated is not None:
         return launches(snapshot, options.delegated)

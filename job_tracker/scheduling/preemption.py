@@ -1,4 +1,4 @@
-"""Chooses the running jobs that are stopped for waiting ones: the jobs that lose least.
+"""Chooses the running jobs that are stopped for waiting jobs: the jobs that lose least.
 
 All functions are pure.
 """
@@ -26,13 +26,13 @@ from job_tracker.scheduling.victims import Search, Victim, price
 _MOST_JOBS: Final = 8
 """The largest number of waiting jobs for which one pass stops others. The next pass continues."""
 _MOST_QUEUES: Final = 8
-"""The largest number of queues whose jobs one pass searches victims for."""
+"""The largest number of queues for whose jobs one pass searches victims."""
 Order: TypeAlias = Callable[[Victim], tuple[float, ...]]
 """The key by which victims are sorted: the first are stopped first."""
 
 
 def least_lost(*, own_first: bool, by_instance: bool) -> Order:
-    """Return an order of victims: in the own queue the lowest priority first, then the least loss."""
+    """Return an order of victims. In the own queue, the lowest priority comes first, then the least loss."""
 
     def key(victim: Victim) -> tuple[float, ...]:
         is_own = victim.why is PreemptionReason.PRIORITY
@@ -52,8 +52,11 @@ ORDERS: Final = tuple(
     for own_first in (False, True)
     for by_instance in (False, True)
 )
-"""The orders in which victims are searched. Each finds enough victims, and the result with the least total
-loss is used, since a greedy choice may be far from the best."""
+"""The orders in which victims are searched.
+
+A search is made in each order, and the result with the least total loss is used, since a single greedy search
+may be far from the best.
+"""
 
 
 def preemptions(
@@ -61,9 +64,9 @@ def preemptions(
 ) -> tuple[Preempt, ...]:
     """Return the running jobs that are stopped for waiting jobs which the plan does not admit.
 
-    In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the
-    next. If all of them are not enough for a waiting job, none are stopped for the jobs behind it. With many
-    queues, a pass looks at the first queues in the order, and at some of the others in turn.
+    In each queue, jobs are stopped for the first waiting job that may have others stopped, then for the next.
+    If stopping all of them is not enough for a waiting job, none are stopped for the jobs behind it. With
+    many queues, a pass considers the first queues in the order, and a few of the others in turn.
     """
     wanted = _wanted(snapshot, plan, now)
     if not wanted:
@@ -129,7 +132,10 @@ def _wanted(snapshot: Snapshot, plan: Plan, now: float) -> list[Gang]:
 
 
 class _Stoppable:
-    """The running jobs that may be stopped, by flavor and queue: not protected, and not yet being stopped."""
+    """The running jobs that may be stopped, by flavor and queue.
+
+    Protected jobs, and jobs that are already being stopped, are left out.
+    """
 
     def __init__(self, snapshot: Snapshot, now: float) -> None:
         self._runs: dict[str, dict[str, dict[int, Running]]] = {each.name: {} for each in snapshot.flavors}
@@ -178,7 +184,10 @@ def _victims(
     gang: Gang,
     orders: Sequence[Order],
 ) -> list[Preempt] | None:
-    """Return the jobs to stop for a gang, and count it as started; None: all of them are not enough."""
+    """Return the jobs to stop for a gang, and count the gang as started.
+
+    None: stopping all jobs is not enough.
+    """
     trainers = fewest_trainers(gang)
     parts = with_trainers(gang.parts, trainers)
     needs = total(parts)
@@ -224,7 +233,7 @@ def _candidates(
     needs = total(with_trainers(gang.parts, fewest_trainers(gang)))
     reclaims = rules.reclaim and standing.is_guaranteed(gang.queue, flavor, needs)
     found: list[Victim] = []
-    # If the queue already runs its largest number of jobs, those on other flavors are in the way, too.
+    # If the queue already runs its largest number of jobs, its jobs on other flavors are in the way, too.
     flavors = standing.flavors if standing.is_full(gang.queue) else [flavor]
     for at, queue, runs in stoppable.on(flavors):
         is_own = rules.by_priority and queue == gang.queue
@@ -251,7 +260,7 @@ def _candidates(
 
 
 def _shared(needs: Resources, run: Running) -> Resources:
-    """Return the needs for those resources that a running job holds."""
+    """Return the needs, restricted to the resources that a running job holds."""
     held = used_by(run)
     return {name: amount for name, amount in needs.items() if held.get(name)}
 

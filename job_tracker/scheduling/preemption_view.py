@@ -1,4 +1,4 @@
-"""The facts by which the planner stops some jobs for others, all of which follow from stored jobs."""
+"""The facts by which the planner stops jobs for others. All these facts follow from stored jobs."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -10,14 +10,17 @@ from job_tracker.scheduling.model import GoingOn, Stake, Waiting
 from job_tracker.scheduling.startups import Startups
 
 Claim: TypeAlias = tuple[int, int]
-"""A waiting job for which another was stopped, and the number of attempts that it had made then."""
+"""A waiting job for which another was stopped, and the number of attempts that the waiting job had made at
+that time.
+"""
 
 
 class PreemptionView:
-    """The stakes of running jobs, and the claims of waiting ones.
+    """The stakes of running jobs, and the claims of waiting jobs.
 
-    A later leader finds the same values. Claims are not stored: each preempted job names the job for which it
-    was stopped. If a preempted job has ended, the claim on its resources is lost with the leader.
+    A later leader computes the same values. Claims are not stored separately: each preempted job names the
+    job for which it was stopped. If a preempted job has ended, the claim on its resources is lost with the
+    leader.
     """
 
     def __init__(self) -> None:
@@ -27,14 +30,14 @@ class PreemptionView:
         """Waiting jobs that were preempted."""
         self._startups = Startups()
         self._times: dict[int, dict[float, float]] = {}
-        """The stored times of each stake, with the same times by the clock as it is now set."""
+        """The stored times of each stake, each with the corresponding time of the clock as it is now set."""
         self._versions: dict[int, int] = {}
         """The version at which each running job was read."""
         self._given_way: dict[int, Preemption] = {}
         """The preemptions of jobs that are being stopped, or that have not run again since they were
         stopped."""
         self._left: set[Claim] = set()
-        """The claims of waiting jobs for which others were stopped that have ended since."""
+        """The claims of waiting jobs, if the jobs that were stopped for them have ended since."""
         self._attempts: dict[int, int] = {}
         """The number of attempts that a waiting job has made, if it has made any."""
 
@@ -103,7 +106,7 @@ class PreemptionView:
         return claims_of(self._given_way, self._attempts, waiting, self._left)
 
     def going_on(self, waiting: Waiting) -> dict[int, GoingOn]:
-        """Return the waiting jobs that go on in another size; see going_on_of."""
+        """Return the waiting jobs that continue in another size; see going_on_of."""
         return going_on_of(self._given_way, waiting)
 
     def attempt_of(self, job_id: int) -> int:
@@ -115,7 +118,7 @@ class PreemptionView:
         saved = job.progress.saved if job.progress is not None else None
         saved_at = saved.at.timestamp() if saved is not None else admitted
         noticed_at = job.ending.decided_at.timestamp() if job.ending is not None else 0.0
-        # Times that were stored before the clock was set are moved. Later times are not.
+        # Times that were stored before the clock was set are moved. Later times stay.
         known = self._times.get(job.id, {})
         times = {at: known.get(at, at) for at in (admitted, saved_at, noticed_at) if at}
         self._times[job.id] = times
@@ -133,9 +136,7 @@ class PreemptionView:
 
 
 def _stopped_for(job: Job) -> Preemption | None:
-    """Return why a job is being stopped or waits again, even if another ending has replaced this one
-    since.
-    """
+    """Return the preemption of a job that is stopped or waits again, even if its ending was replaced."""
     stop = job.preemption if job.ending is None else job.ending.preemption
     if stop is None or job.preemption is not None:
         return stop
@@ -150,9 +151,9 @@ def claims_of(
 ) -> list[int]:
     """Return the waiting jobs that start before all others, in this order.
 
-    First come the jobs for which others were stopped, then the other jobs that go on with another number of
-    instances. `given_way` are the stopped jobs, until they run again. `attempts` are the numbers of attempts
-    that waiting jobs have made. `left` are the claims of stopped jobs that have ended.
+    First come the jobs for which others were stopped, then the other jobs that continue with another number
+    of instances. `given_way` are the stopped jobs, until they run again. `attempts` are the numbers of
+    attempts that waiting jobs have made. `left` are the claims of stopped jobs that have ended.
     """
     if not given_way and not left:
         return []
@@ -166,7 +167,7 @@ def claims_of(
 
 
 def going_on_of(given_way: Mapping[int, Preemption], waiting: Waiting) -> dict[int, GoingOn]:
-    """Return the waiting jobs that go on in another size, with this size."""
+    """Return the waiting jobs that continue in another size, with the new size."""
     return {
         job_id: GoingOn(each.trainers, each.flavor)
         for job_id, each in given_way.items()

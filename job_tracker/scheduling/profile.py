@@ -1,8 +1,8 @@
 """Free resources over time: of a whole flavor, or of one machine.
 
-Running gangs only give back resources, so the free part that they leave only grows. Resources that are taken
-for later are stored separately, as a few steps. Within a step, the free part is smallest at the beginning.
-So a search looks only at the beginnings of these steps, however many gangs run.
+Running gangs only give back resources, so the amounts that they leave free only grow. Resources that are
+reserved for later are stored separately, as a few steps. Within a step, the free amounts are smallest at the
+beginning. So a search checks only the beginnings of these steps, however many gangs run.
 """
 
 import math
@@ -19,12 +19,15 @@ Return: TypeAlias = tuple[float, Mapping[str, int]]
 
 
 def in_order(returned: Iterable[Return]) -> list[Return]:
-    """Return what is given back, in order of time. What is never given back (infinity) is left out."""
+    """Return the returns in the order of time.
+
+    Resources that are never given back (at infinity) are left out.
+    """
     return sorted((each for each in returned if each[0] < math.inf), key=itemgetter(0))
 
 
 class Profile:
-    """A step function from time to what is free, one column for each resource."""
+    """A step function from time to free resources, with one column for each resource."""
 
     def __init__(self, now: float, free: Mapping[str, int], returned: Sequence[Return] = ()) -> None:
         """Start with the amounts that are free now, by resource, and with the later returns in order of
@@ -43,14 +46,14 @@ class Profile:
         self._taken = [[0] for _ in free]
 
     def copy(self) -> "Profile":
-        """Return a copy, to try whether something can be taken."""
+        """Return a copy, on which a caller can try whether resources can be taken."""
         other = Profile(self._now, dict(zip(self._names, self._free, strict=True)), self._returned)
         other._begun, other._first = [*self._begun], dict(self._first)
         other._steps, other._taken = [*self._steps], [[*column] for column in self._taken]
         return other
 
     def times(self) -> list[float]:
-        """Return the times at which something becomes free."""
+        """Return the times at which resources become free."""
         return sorted({*self._growing()[0], *self._steps})
 
     def earliest(self, need: Vector, length: float, after: float) -> float:
@@ -63,9 +66,9 @@ class Profile:
         return start
 
     def fits_at(self, need: Vector, length: float, at: float) -> bool:
-        """Return whether the need is free for the length from exactly this time."""
+        """Return whether the need is free from exactly this time, for the length."""
         for column, amount in enumerate(need):
-            # What is free now can be checked quickly, and mostly gives the answer.
+            # The presently free amounts can be checked quickly, and mostly give the answer.
             if at <= self._now and amount > self._free[column] - self._taken[column][0]:
                 later = math.nextafter(self._now, math.inf)
                 self._first[column, amount] = max(later, self._first.get((column, amount), later))
@@ -85,9 +88,9 @@ class Profile:
         )
 
     def take(self, need: Vector, start: float, end: float) -> None:
-        """Subtract the need from what is free between two times.
+        """Subtract the need from the free amounts between two times.
 
-        A negative need is given back from now on, without an end.
+        A negative need is given back from now on, for ever.
         """
         if start <= self._now:
             if min(need, default=0) < 0:
@@ -104,7 +107,7 @@ class Profile:
                 column[first:last] = [taken + amount for taken in column[first:last]]
 
     def _earliest(self, column: int, amount: int, length: float, start: float) -> float:
-        # Uses are only added. So at times before the first one with enough, there will never be enough.
+        # Uses are only added. So before the first time with enough, there will never be enough.
         known = self._first.get((column, amount), self._now)
         is_first = start <= known
         start = max(start, known)
@@ -118,7 +121,8 @@ class Profile:
                     self._first[column, amount] = start
                     is_first = False
                 last = bisect_left(steps, start + length, step + 1)
-                # This check is quick and mostly true. Then there is enough in all further steps, too.
+                # This check is quick and mostly true. If it is true, there is enough in all further steps,
+                # too.
                 if max(taken[step:last]) <= taken[step]:
                     return start
                 step += 1
@@ -132,18 +136,18 @@ class Profile:
         return start
 
     def _reaches(self, column: int, amount: int) -> float:
-        """Return the time from which the need is free, if nothing is taken for later."""
+        """Return the time from which the need is free, if no resources are reserved for later."""
         times, columns = self._growing()
         place = bisect_left(columns[column], amount)
         return times[place] if place < len(times) else math.inf
 
     def _between(self, start: float, end: float) -> tuple[int, int]:
-        """Return the range of steps between two times; at least the one at the start."""
+        """Return the range of steps between two times; at least the step at the first time."""
         first = max(0, bisect_right(self._steps, start) - 1)
         return first, max(first + 1, bisect_left(self._steps, end))
 
     def _growing(self) -> tuple[list[float], list[list[int]]]:
-        """Return what becomes free if nothing is taken for later: times, and a column for each resource."""
+        """Return the amounts that become free without reservations, as times and a column by resource."""
         if self._grown is None:
             returned = in_order([*self._returned, *self._begun]) if self._begun else self._returned
             # A gang that was given back early is subtracted at its planned end, where its own return is

@@ -1,7 +1,7 @@
 """The queue as callers may see it, to simulate how it develops.
 
-The snapshot includes jobs, queues and machines that a caller may not know, since other jobs' starts depend
-on them. These have no ids and no names.
+The snapshot includes jobs, queues and machines of which the caller may not know, since the starts of other
+jobs depend on them. They have no ids and no names in the snapshot.
 """
 
 import math
@@ -28,7 +28,7 @@ from job_tracker.scheduling.options import PlannerOptions
 from job_tracker.scheduling.tree import Tree
 
 MOST_JOBS: Final = 10_000
-"""The largest number of jobs in a snapshot: running jobs, and the first waiting ones."""
+"""The largest number of jobs in a snapshot: running jobs, and the first waiting jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +40,16 @@ class SeenJob:
     project: str
     """Empty if the caller may not know of the job."""
     name: str = ""
-    """Likewise."""
+    """Empty if the caller may not know of the job."""
     submitted_by: str = ""
-    """Likewise."""
+    """Empty if the caller may not know of the job."""
     submitted_at: datetime
     admitted_at: datetime | None = None
-    """None: it waits."""
+    """None: the job waits."""
     allocation: Allocation | None = None
     promise: Promise | None = None
     stake: Stake | None = None
-    """The loss of the job if it were stopped. None: the job waits."""
+    """The facts about the loss if the job is stopped. None: the job waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class QueueSnapshot:
 
 
 class _Names:
-    """The names that a caller sees instead of names that the caller may not know."""
+    """The names that replace names which the caller may not know."""
 
     def __init__(self, tree: Tree, caller: Caller) -> None:
         self._known = _known_queues(tree, caller)

@@ -1,4 +1,4 @@
-"""The queue as it stands: the waiting jobs of a caller, and what each queue uses."""
+"""The present queue: the waiting jobs that a caller may see, and the resources that each queue uses."""
 
 import heapq
 from collections import Counter
@@ -22,7 +22,7 @@ from job_tracker.scheduling.use_history import Point
 from job_tracker.scheduling.work import size
 
 MOST_QUEUES: Final = 1000
-"""The number of queues in an answer."""
+"""The largest number of queues in an answer."""
 
 Place: TypeAlias = tuple[str, int, int]
 """The position of a job in the list: its queue, its negated priority, and its id."""
@@ -40,7 +40,7 @@ class WaitingJob:
     reason: Reason
     estimate: Estimate | None
     stopping: Sequence[int] = ()
-    """The jobs that are being stopped for it, and that the caller may see."""
+    """The jobs that are being stopped for this job, and that the caller may see."""
 
     @property
     def key(self) -> Place:
@@ -49,13 +49,13 @@ class WaitingJob:
 
     @property
     def instances(self) -> int:
-        """Return the number of instances that it asks for."""
+        """Return the number of instances that the job asks for."""
         return size(self.gang)
 
 
 @dataclass(frozen=True, slots=True)
 class UsedResource:
-    """The use of a resource by a queue and those below it, as quantities."""
+    """The use of a resource by a queue and the queues below it, as quantities."""
 
     flavor: str
     resource: str
@@ -63,7 +63,7 @@ class UsedResource:
     capacity: str
     """The capacity of the flavor."""
     nominal: str | None
-    """Its quota; None: it has none."""
+    """The queue's quota; None: it has none."""
     share: float
     """The used part of the capacity."""
 
@@ -78,7 +78,7 @@ class QueueStanding:
     waiting: int
     running: int
     instances: int
-    """The instances of its running jobs."""
+    """The number of instances of its running jobs."""
     used: Sequence[UsedResource]
     share: float
     """The queue's part of the recent use by all queues with the same parent, from 0 to 1."""
@@ -87,7 +87,7 @@ class QueueStanding:
 
 @dataclass(frozen=True, slots=True)
 class QueuePage:
-    """Some waiting jobs by queue and place, and the queues that the caller may use."""
+    """A page of waiting jobs by queue and place, and the queues that the caller may use."""
 
     jobs: Sequence[WaitingJob]
     queues: Sequence[QueueStanding]
@@ -208,7 +208,7 @@ def _queues(seen: Seen, caller: Caller, where: QueueFilter) -> list[QueueStandin
 
 
 def _visible(seen: Seen, caller: Caller, project: str) -> set[str]:
-    """Return the queues of a project, or of all of the caller's, and their parents."""
+    """Return the queues of a project, or of all projects of the caller, and their parents."""
     tree = seen.tree
     if not project and caller.is_everywhere:
         return set(seen.situation.snapshot.queues)
@@ -244,8 +244,8 @@ def _recent_shares(seen: Seen) -> Mapping[str, float]:
     shares = Shares(
         snapshot.flavors, snapshot.queues, snapshot.usage, seen.situation.now, seen.options.half_life
     )
-    # Shares are divided by weights. So a queue of weight 3 may use three times as much as a queue of weight
-    # 1 for the same share.
+    # Shares are divided by weights. So for the same share, a queue of weight 3 may use three times as much as
+    # a queue of weight 1.
     own = {name: shares.of(name) * queue.weight for name, queue in snapshot.queues.items()}
     beside: dict[str, float] = {}
     for name, queue in snapshot.queues.items():

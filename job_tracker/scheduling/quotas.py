@@ -1,4 +1,4 @@
-"""The tree of quotas: what a queue may still use, with borrowing and lending."""
+"""The tree of quotas, which decides how much a queue may still use, with borrowing and lending."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,28 +13,30 @@ _NO_LIMIT = Limit(nominal=0)
 
 
 class QuotaRules:
-    """The rules of the tree, without its use. They stay the same while the queues and the flavors do.
+    """The rules of the tree, without the present use.
+
+    They stay the same as long as the queues and the flavors do not change.
 
     The guarantee of a node includes the guarantees of its children.
     """
 
     def __init__(self, queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-        """Work out the amounts that each node has together with its children, and the amounts that it does
-        not lend.
-        """
+        """Compute the amounts that each node has together with its children, and what it does not lend."""
         self.queues = queues
         self.capacities = _capacities(flavors)
         self.kinds: dict[str, list[str]] = {}
         """The resources of each flavor that some node limits."""
         self.guarantees: dict[str, dict[str, dict[str, int]]] = {}
-        """The amounts that are guaranteed to a node and those below it, by flavor, node and resource."""
+        """The amounts that are guaranteed to a node and the nodes below it, by flavor, node and resource."""
         self.quota: dict[Kind, dict[str, int]] = {}
         """The quota of a node, without the parts that nodes below it keep for themselves."""
         self.kept: dict[Kind, dict[str, int]] = {}
         """The part of a node's quota that it does not lend. Nodes that lend everything are left out."""
         self.pool: dict[Kind, float] = {}
-        """The capacity, without the amounts that nodes keep. Infinite if they keep none: then the capacity is
-        the limit."""
+        """The capacity, without the amounts that nodes keep.
+
+        Infinite if the nodes keep nothing: the capacity alone is the limit.
+        """
         self.max_running = {
             queue.name: queue.max_running for queue in queues.values() if queue.max_running is not None
         }
@@ -71,7 +73,7 @@ class QuotaRules:
         return queue.parent if queue is not None and queue.parent in self.queues else ""
 
     def limit(self, name: str, kind: Kind) -> Limit:
-        """Return the limit that the queue or cohort itself declares."""
+        """Return the limit that the queue or cohort declares for itself."""
         return self._declared(name, kind) or _NO_LIMIT
 
     def _declared(self, name: str, kind: Kind) -> Limit | None:
@@ -79,7 +81,7 @@ class QuotaRules:
         return None if queue is None else queue.limits.get(kind[0], {}).get(kind[1])
 
     def _measure(self, children: dict[str, list[str]], name: str, kind: Kind) -> int:
-        """Measure a node and those below it. Return the amounts that they keep for themselves."""
+        """Measure a node and the nodes below it. Return the amounts that they keep for themselves."""
         below = children.get(name, ())
         kept = sum(self._measure(children, child, kind) for child in below)
         flavor, resource = kind
@@ -109,7 +111,7 @@ def quota_rules(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> Quota
     The last rules are cached, since most passes have the same tree as the pass before. The queues are never
     changed in place: a change is a new object.
     """
-    global _last  # a tuple, since plans are made in several threads
+    global _last  # a tuple, so that threads that plan at the same time read a consistent value
     capacities = _capacities(flavors)
     for rules in _last:
         if rules.queues is queues and rules.capacities == capacities:
@@ -130,13 +132,15 @@ class QuotaTree:
         """Start with nothing used."""
         self._rules = rules
         self._held: dict[Kind, dict[str, int]] = {kind: {} for kind in rules.pool}
-        """The use of a node and those below it."""
+        """The use of a node and the nodes below it."""
         self._usage = {kind: {} if rules.kept[kind] else held for kind, held in self._held.items()}
-        """The use of a node and those below it, without the amounts that nodes below use of the quota that
-        they do not lend."""
+        """The use of a node and the nodes below it.
+
+        Use that is covered by quota which a lower node does not lend is left out.
+        """
 
     def use(self, queue: str, flavor: str, needs: Resources, sign: int = 1) -> None:
-        """Count what a gang of a queue uses. With sign -1, it is given back."""
+        """Count the resources that a gang of a queue uses. With sign -1, they are given back."""
         for name in self._rules.kinds.get(flavor, ()):
             amount = sign * needs.get(name, 0)
             if amount:
@@ -174,8 +178,8 @@ class QuotaTree:
     def exceeds(self, node: str, flavor: str, needs: Resources) -> bool:
         """Return whether a node, with the nodes below it, exceeds its guarantee of a resource that is short.
 
-        If none is short (enough is free, but not on one machine, for example), all needed resources are
-        checked.
+        If no resource is short (for example, since enough is free, but not on one machine), all needed
+        resources are checked.
         """
         own = self._rules.guarantees.get(flavor, _NONE).get(node) or {}
         needed = [name for name in self._rules.kinds.get(flavor, ()) if needs.get(name)]

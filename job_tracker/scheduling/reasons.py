@@ -1,4 +1,4 @@
-"""The reasons why jobs wait, as sentences, and the number of jobs that wait for each."""
+"""The reasons why jobs wait, as sentences, and the number of jobs that wait for each reason."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,6 +1,6 @@
 """Finds remedies that let a waiting job start at once.
 
-Each remedy is tried: a plan with the remedy must admit the job, or stop others for the job. Changes that the
+Each remedy is tried: a plan with the remedy must admit the job, or stop other jobs for it. Changes that the
 job's owner can make come first, then the smallest change that an operator can make.
 """
 
@@ -33,8 +33,10 @@ from job_tracker.scheduling.planner import plan as make_plan
 from job_tracker.scheduling.shapes import fewest_trainers, total, with_trainers
 
 _TIMES: Final = (1, 2, 4, 8)
-"""The multiples of the job's needs that an operator may add. More than once the needs may be necessary,
-since jobs before this one may take a part."""
+"""The multiples of the job's needs that an operator may add.
+
+A multiple may be necessary, since jobs before this one may take a part of the addition.
+"""
 _FINER: Final = 6
 """The number of halvings in the search for the smallest number with which a remedy works."""
 _LEAST_SECONDS: Final = 60.0
@@ -42,7 +44,7 @@ _LEAST_SECONDS: Final = 60.0
 
 
 class Cure(StrEnum):
-    """The object of a remedy's change. The codes are stable: they are in the API."""
+    """The kind of change that a remedy makes. The codes are stable: they are in the API."""
 
     WAIT = "wait"
     """Nothing is changed: the next pass starts the job, or no remedy is known."""
@@ -59,8 +61,10 @@ class Cure(StrEnum):
     CAPACITY = "capacity"
     """An operator adds machines and, if necessary, changes the queue."""
     ROOM = "room"
-    """The machine of the service gets room for the next launch. If necessary, something else changes,
-    too."""
+    """The machine of the service gets room for the next launch.
+
+    If necessary, another change of this list is made, too.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def remedy(
 
     `plan` is the plan for the same snapshot. `priorities` are the classes that a job may ask for. None: any
     number. At most about 36 plans are made. After the time `until` of the monotonic clock, only the last
-    remedy is tried, which changes most.
+    remedy is tried, which is the largest change.
     """
     if _admits(plan, gang):
         return Remedy(Cure.WAIT, "Wait: the next pass starts it.", (), is_verified=True)
@@ -237,8 +241,8 @@ def _higher(
     else:
         named = {number: name for name, number in priorities.items() if number > gang.priority}
     allowed = [number for number in sorted(named) if all(number <= bound for bound in bounds)]
-    # The lowest priority that goes before all other jobs of the queue. If it is not allowed: the highest
-    # allowed priority.
+    # The lowest priority that goes before all other jobs of the queue. If this priority is not allowed, it is
+    # the highest allowed one.
     for number in [each for each in allowed if each >= wanted][:1] or allowed[-1:]:
         yield number, named[number]
 

@@ -1,9 +1,9 @@
-"""Chooses the running elastic gangs that continue in another size, by an orderly stop and a next attempt.
+"""Chooses the running elastic gangs that continue in another size, by a stop and a next attempt.
 
-A gang becomes smaller if a waiting job can then start. A gang becomes larger if more capacity is free than
-waiting jobs need. Each change has to pay: until the expected end of the gang, it must gain more
-instance-seconds than the stop loses. No change delays a start that was promised to another job. All
-functions are pure.
+A gang becomes smaller if this lets a waiting job start. A gang becomes larger if more capacity is free than
+waiting jobs need. Each change has to pay: until the expected end of the gang, the change must gain more
+instance-seconds than the stop loses. No change delays a start that was promised to another job. All functions
+are pure.
 """
 
 import math
@@ -34,14 +34,15 @@ from job_tracker.scheduling.victims import Search, Victim, cost
 _MOST: Final = 16
 """The largest number of gangs that become larger in one pass."""
 _ANYWAY: Final = frozenset({Reason.MAX_RUNNING, Reason.LOST_CAPACITY})
-"""Reasons to wait that more machines do not remove."""
+"""Reasons why jobs wait even if there are more machines."""
 
 
 def resizes(snapshot: Snapshot, plan: Plan, now: float) -> tuple[tuple[Preempt, ...], float]:
-    """Return the elastic gangs that are stopped to go on in another size, and the time at which the next
-    gangs may be stopped. The time is infinite if no gang becomes old enough later. While other gangs are
-    being stopped, no gang is chosen: first, the freed capacity has to be used. A job for which others were
-    stopped no longer counts if there is too little capacity for the job.
+    """Return the elastic gangs to stop, so that they continue in another size, and a time.
+
+    At this time, the next gangs become old enough to be stopped. It is infinite if there are none. While
+    other gangs are being stopped, no gang is chosen, since the freed capacity has to be used first. A job for
+    which others were stopped no longer counts if there is too little capacity for it.
     """
     elastic = [(_due_at(snapshot, run), run) for run in _elastic(snapshot)]
     later = min((at for at, _ in elastic if at > now), default=math.inf)
@@ -94,8 +95,9 @@ class _Resizing:
         return tuple(self._larger([run for run in due if not closed & self._path(run.gang.job_id)]))
 
     def _smaller(self, waiting: Sequence[Reserve], due: Sequence[Running]) -> tuple[Preempt, ...]:
-        """Return the gangs that become smaller for one waiting job: the first one of a queue for which the
-        change pays.
+        """Return the gangs that become smaller for one waiting job.
+
+        It is the first job of a queue for which the change pays.
         """
         seen: set[str] = set()
         for reserve in sorted(waiting, key=self._place):
@@ -122,7 +124,7 @@ class _Resizing:
         return search.run(sorted(victims, key=lambda each: (each.cost, -each.run.gang.job_id)), whole=False)
 
     def _victim(self, gang: Gang, run: Running) -> Victim | None:
-        """Return the victim if a gang may become smaller for another. None: it may not."""
+        """Return the victim if a gang may become smaller for another gang; None if it may not."""
         queue, stake = run.gang.queue, self._stake(run)
         least = fewest_trainers(run.gang)
         if least >= trainers_of(run) or (queue == gang.queue and run.gang.priority > gang.priority):
@@ -135,7 +137,7 @@ class _Resizing:
         return Victim(run=run, attempt=stake.attempt, cost=loss, why=PreemptionReason.SHRINK, least=least)
 
     def _would_lend(self, gang: Gang, run: Running) -> bool:
-        """Return whether what is guaranteed to a running job would go to one to which it is not."""
+        """Return whether capacity would go from a job to which it is guaranteed to one to which it is not."""
         flavor, lender, borrower = run.allocation.flavor, run.gang.queue, gang.queue
         wanted = total(with_trainers(gang.parts, fewest_trainers(gang)))
         self._standing.count(run, -1)
@@ -152,7 +154,7 @@ class _Resizing:
         return gain > sum(self._loss(victim.run, kept) for victim, kept in chosen)
 
     def _keeps_promises(self, gang: Gang, chosen: Sequence[tuple[Victim, int]]) -> bool:
-        """Return whether the job can start without delaying others, after the smaller gangs have gone on."""
+        """Return whether the job can start without delaying others, after the smaller gangs run again."""
         parts = with_trainers(gang.parts, fewest_trainers(gang))
         length = planned_length(gang.expected) + STOPPING
         for name in self._standing.flavors_of(gang):
@@ -167,8 +169,9 @@ class _Resizing:
         return False
 
     def _larger(self, due: Sequence[Running]) -> Iterator[Preempt]:
-        """Yield the gangs that become larger, beginning with gangs that have the smallest part of the
-        trainers that they ask for.
+        """Yield the gangs that become larger.
+
+        Gangs that have the smallest part of their requested trainers come first.
         """
         capacities: dict[str, FlavorCapacity] = {}
         found = 0
@@ -217,21 +220,17 @@ class _Resizing:
         return low, slot
 
     def _pays_to_grow(self, run: Running, trainers: int) -> bool:
-        """Return whether the gang would end earlier in a larger size, although it repeats some work and
-        starts up again.
-        """
+        """Return whether the gang would end earlier if larger, despite repeated work and another startup."""
         more = trainers - trainers_of(run)
         return more * remaining(run, self._now) > self._loss(run, trainers)
 
     def _loss(self, run: Running, trainers: int) -> float:
-        """Return the loss by a change of the gang's size: repeated work in the old size, and the startup in
-        the new size.
-        """
+        """Return the loss by a change of size: repeated work in the old size, and startup in the new one."""
         stake = self._stake(run)
         return cost(run, stake, self._now) + (trainers - trainers_of(run)) * stake.startup
 
     def _capacity(self, name: str) -> FlavorCapacity:
-        """Return the free capacity over time, without the capacity that gangs use which run or start now."""
+        """Return the free capacity over time, after the use by gangs that run or start now."""
         flavor = next(each for each in self._snapshot.flavors if each.name == name)
         capacity = FlavorCapacity(flavor, self._now, running_gangs(self._snapshot.running))
         for admit in self._plan.admitted:

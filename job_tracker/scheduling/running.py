@@ -1,4 +1,4 @@
-"""The running gangs in memory, with their total use, kept up to date by single changes."""
+"""The running gangs in memory, with their total use, which each change updates."""
 
 import math
 from bisect import bisect_left, bisect_right, insort
@@ -18,7 +18,7 @@ class Held:
 
     gangs: int = 0
     amounts: dict[str, int] = field(default_factory=dict)
-    """By resource."""
+    """The amounts by resource."""
 
     def count(self, gangs: int, needs: Mapping[str, int]) -> None:
         """Add a gang (1) or remove one (-1)."""
@@ -55,7 +55,7 @@ class RunningGangs(Mapping[int, Running]):
             self.add(run)
 
     def add(self, run: Running) -> None:
-        """Add a gang, or replace the one with its id."""
+        """Add a gang, or replace the gang with the same id."""
         job_id = run.gang.job_id
         self.remove(job_id)
         self._runs[job_id] = run

@@ -1,6 +1,6 @@
 """Finds the queue whose turn it is: the queue with the least decayed usage per weight.
 
-Usage counts by the resource of which the queue has the largest (dominant) share.
+The usage of a queue is measured by the resource of which it has the largest (dominant) share.
 """
 
 import math
@@ -13,18 +13,18 @@ from job_tracker.scheduling.running import Held
 
 
 def decay(seconds: float, half_life: float) -> tuple[float, float]:
-    """Return the remaining part of past usage after some time, and the decayed usage of one unit that was
-    held all that time.
+    """Return the part of past usage that remains after some time, and the usage of a unit held for that time.
 
     If the clock was set back, nothing decays, and nothing is added.
     """
     left = 0.5 ** (max(0.0, seconds) / half_life)
-    return left, (1 - left) * half_life / math.log(2)  # the integral of what decays meanwhile
+    return left, (1 - left) * half_life / math.log(2)  # the integral of the decaying usage
 
 
 class Shares:
-    """The shares of queues and their parents, with a penalty for the resources that they hold and are about
-    to get.
+    """The shares of queues and their parents.
+
+    Resources that a queue holds, or is about to get, count in addition as a penalty.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Shares:
                     used[node] = used.get(node, 0.0) + share
 
     def of(self, node: str) -> float:
-        """Return the largest share of any resource that a queue and those below it use, over its weight."""
+        """Return a queue's largest share of a resource, divided by its weight. Queues below it count, too."""
         share = 0.0
         for used in self._used.values():
             share = max(share, used.get(node, 0.0))

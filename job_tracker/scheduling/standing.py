@@ -1,4 +1,4 @@
-"""Counts the use of capacity after all stopped jobs are gone, and finds whether a waiting gang then fits."""
+"""Computes the used capacity after all stopped jobs are gone, and whether a waiting gang then fits."""
 
 from collections.abc import Collection, Iterable
 
@@ -12,7 +12,7 @@ from job_tracker.scheduling.shapes import fewest_trainers, held_parts, total, wi
 class Standing:
     """The used capacity and quotas, as if each gang ran for ever.
 
-    Jobs that are being stopped hold only the trainers with which they go on directly. Jobs with claims, and
+    Jobs that are being stopped hold only the trainers with which they continue at once. Jobs with claims, and
     jobs that the plan admits, hold their needs.
     """
 
@@ -62,11 +62,11 @@ class Standing:
     def first_fit(
         self, queue: str, flavors: Iterable[str], parts: tuple[Part, ...], needs: Resources
     ) -> str | None:
-        """Return the first of the flavors on which a gang of a queue could start, if there is one."""
+        """Return the first of the flavors on which a gang of a queue could start; None if there is none."""
         return next((each for each in flavors if self.fits(queue, each, parts, needs)), None)
 
     def is_guaranteed(self, queue: str, flavor: str, needs: Resources, *, against: str | None = None) -> bool:
-        """Return whether the guarantee of the queue, or of a parent of it, is enough for the gang, too.
+        """Return whether the guarantee of the queue, or of one of its parents, also covers the gang.
 
         Parents that the queue shares with `against` do not count.
         """
@@ -77,8 +77,8 @@ class Standing:
     def borrows(self, queue: str, other: str, flavor: str, needs: Resources) -> bool:
         """Return whether a queue uses quota that is guaranteed to `other` or to one of its parents.
 
-        If so, the queue exceeds its own guarantee, and so does each parent of the queue that is not a parent
-        of `other`.
+        In this case, the queue exceeds its own guarantee. Each of its parents that is not a parent of `other`
+        also exceeds its guarantee.
         """
         path = self._rules.path(queue)
         for node in self._rules.path(other):
@@ -92,7 +92,7 @@ class Standing:
         return False
 
     def count(self, run: Running, sign: int = 1) -> None:
-        """Count a running gang. Sign -1 takes it back."""
+        """Count a running gang. With sign -1, stop counting it."""
         flavor = run.allocation.flavor
         self._tree.use(run.gang.queue, flavor, total(held_parts(run.gang, run.allocation)), sign)
         for node in self._rules.path(run.gang.queue):
@@ -101,7 +101,7 @@ class Standing:
             self._capacity[flavor].count(run, self._now, sign)
 
     def leave(self, run: Running, shrunk: Running | None) -> None:
-        """Count a gang as stopped, except for the trainers with which it goes on."""
+        """Count a gang as stopped, except for the trainers with which it continues."""
         self.count(run, -1)
         if shrunk is not None:
             self.count(shrunk)

@@ -8,7 +8,9 @@ from job_tracker.scheduling.experience import kind_of
 
 
 class Startups:
-    """The startup times of jobs: from a job's own attempts, or else from other jobs of its algorithm.
+    """The startup times of jobs.
+
+    They come from a job's own attempts, or if there are none, from other jobs of its algorithm.
 
     The startup ends with the first step that an attempt reports. If a program reports no steps, the startup
     ends when the master runs. A new leader learns the times again from running attempts.

@@ -71,13 +71,13 @@ class Tree:
     recipes: Mapping[str, QueueRecipe]
     """The recipes as declared, by name."""
     queues: Mapping[str, Queue]
-    """The queues for the planner, by name. Wrong parts of the queues in `problems` are left out."""
+    """The queues for the planner, by name. The invalid fields of the queues in `problems` are left out."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """The reasons why queues cannot take jobs, by name."""
 
     @cached_property
     def verdicts(self) -> dict[Hashable, Diagnosis | None]:
-        """The known reasons why jobs can never start in this tree, which callers have stored.
+        """A cache, filled by callers, of the reasons why jobs can never start in this tree.
 
         None: the job can start.
         """
@@ -93,7 +93,7 @@ class Tree:
 
     @cached_property
     def cohorts(self) -> frozenset[str]:
-        """The queues that are parents of others."""
+        """The queues that are parents of other queues."""
         return frozenset(each.parent for each in self.queues.values() if each.parent)
 
     @property
@@ -122,7 +122,7 @@ class Tree:
 
     @cached_property
     def _listed(self) -> Mapping[str, frozenset[str]]:
-        """The projects that queues list, by queue."""
+        """The projects that each queue lists, by queue."""
         return {name: frozenset(each.projects) for name, each in self.recipes.items() if each.projects}
 
     def allows(self, name: str, project: str) -> bool:
@@ -135,9 +135,9 @@ class Tree:
         return sorted(name for name in self.queues if self.allows(name, project))
 
     def default_of(self, project: str) -> str:
-        """Return the queue of the project's jobs that name none.
+        """Return the queue of the project's jobs that do not name a queue.
 
-        This is the first queue by name that lists the project, or else `default`.
+        This is the first queue by name that lists the project. If no queue lists it, this is `default`.
         """
         return self._defaults.get(project, DEFAULT_QUEUE)
 
@@ -166,16 +166,16 @@ def tree_of(
 ) -> Tree:
     """Return the tree of these queues.
 
-    Raises a ValueError that begins with the queue and its field, such as "research.parent: …". Queues of
-    `also` were accepted earlier, so they are never refused. If they no longer fit the settings, they are in
-    `problems`.
+    Raises a ValueError that begins with the queue and its field, such as "research.parent: …". The queues in
+    `also` were accepted earlier, so they are never refused. If they no longer fit the settings, `problems`
+    names them.
     """
     problems: dict[str, str] = {}
     kept = dict(recipes)
     check(pool, kept)
     later = {name: recipe for name, recipe in (also or {}).items() if name not in kept}
-    # First, all of them are added together, which mostly succeeds. If this fails, they are added one by
-    # one, parents first.
+    # First, all queues of `also` are added together, which mostly succeeds. If this fails, they are added one
+    # by one, parents first.
     try:
         check(pool, {**kept, **later})
         kept |= later
@@ -223,7 +223,7 @@ def changed(tree: Tree, name: str, recipe: QueueRecipe | None) -> Tree:
 
 
 def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
-    """Raise ValueError with the queue and its field unless the queues make a tree that fits on the pool."""
+    """Raise ValueError, with a queue and its field, if the queues are not a tree or do not fit the pool."""
     for name, recipe in recipes.items():
         if pool.is_delegated:
             _check_delegated(name, recipe)
@@ -240,7 +240,7 @@ def check(pool: Pool, recipes: Mapping[str, QueueRecipe]) -> None:
                 "of others; set it there"
             )
     for flavor in pool.flavors:
-        # The capacity of machines may change at any time, so it does not bound guarantees.
+        # The capacity of followed machines may change at any time, so it does not bound guarantees.
         capacities = _guaranteed(recipes, flavor.name) if flavor.is_followed else flavor.capacity
         for resource, capacity in capacities.items():
             _check_sums(children, recipes, flavor.name, resource, capacity)

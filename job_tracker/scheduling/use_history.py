@@ -1,8 +1,8 @@
-"""The use of queues and projects, and their waiting jobs, over the last week, for the web pages and commands.
+"""The use of queues and projects, and their waiting jobs, over the last week, for web pages and commands.
 
-Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]: one item for
-each slot of five minutes with something held or jobs waiting. Shares are in thousandths. The leader writes
-the notes, and every replica reads them.
+Each note is one day of one queue or project. A note is a list of [slot, held, quota, waiting]. It has one
+item for each slot of five minutes in which capacity was held or jobs waited. Shares are in thousandths. The
+leader writes the notes, and every replica reads them.
 """
 
 import asyncio
@@ -26,8 +26,10 @@ OF_PROJECTS: Final = "project-history"
 SLOT_SECONDS: Final = 300
 DAYS: Final = 7
 MOST_NAMES: Final = 64
-"""The largest number of queues, and of projects, with notes for a day: the first ones that hold something or
-have waiting jobs."""
+"""The largest number of queues, and of projects, that have notes for a day.
+
+The first ones that hold capacity or have waiting jobs get notes.
+"""
 MOST_POINTS: Final = 336
 """The largest number of points of a chart. A week then has a point for each half hour."""
 _REMEMBERED: Final = 256
@@ -40,14 +42,14 @@ class Point:
     """The largest use by a queue or a project within a slot, and the largest number of its waiting jobs."""
 
     at: float
-    """When the slot begins, in Unix seconds."""
+    """The time at which the slot begins, in Unix seconds."""
     held: float
-    """The largest part of the capacity of any resource; 0 to 1."""
+    """The used part of the capacity, of the resource with the largest such part; 0 to 1."""
     quota: float | None
     """The guaranteed part of the capacity. None: there is no quota."""
     waiting: int
     seconds: float = float(SLOT_SECONDS)
-    """The length of the slot."""
+    """The length of the slot, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class UseHistory:
 
 
 class UseReader:
-    """Reads the history. Past days that were read last are cached, since they no longer change."""
+    """Reads the history. The most recently read past days are cached, since they no longer change."""
 
     def __init__(self, store: SchedulingStore) -> None:
         """Read the notes of this store."""

@@ -1,4 +1,4 @@
-"""Running gangs that may be stopped or made smaller, and the search for enough of them."""
+"""Running gangs that may be stopped or made smaller, and the search for enough of these victims."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from job_tracker.scheduling.standing import Standing
 
 
 def cost(run: Running, stake: Stake, now: float) -> float:
-    """Return the loss of a running job if it is stopped now, in instances times seconds."""
+    """Return the loss of a running job if it is stopped now, in instance-seconds."""
     return instances_of(run) * (max(0.0, now - stake.saved_at) + stake.startup)
 
 
@@ -25,11 +25,11 @@ def price(run: Running, stake: Stake, now: float) -> float:
     """Return the price by which victims are compared, in instance-seconds: the cost now, and later effects.
 
     For each earlier stop, the price has the job's startup once more, since each stop uses up one of
-    `max_preemptions`. Otherwise, jobs that lose little would soon be protected, and only jobs that lose days
-    would be left. An attempt without a checkpoint loses more the longer it runs, so it is better to stop it
-    early. Therefore, a share of its expected remaining time, of a day at most, is deducted. The price may be
-    below 0. benchmarks.preemption measures this rule. The rule's two numbers were chosen with other random
-    jobs than the benchmark's.
+    `max_preemptions`. Otherwise, jobs that lose little would soon reach that limit, and only jobs that lose
+    days could still be stopped. An attempt without a checkpoint loses more the longer it runs, so it is
+    better to stop it early. Therefore, a share of its expected remaining time, of a day at most, is deducted.
+    The price may be below 0. benchmarks.preemption measures this rule. The rule's two numbers were chosen
+    with other random jobs than the benchmark's.
     """
     lost = max(0.0, now - stake.saved_at) + stake.startup * (1 + stake.preemptions)
     if stake.saved_at <= run.started_at:
@@ -47,11 +47,11 @@ class Victim:
     """The value by which victims are compared: the price or, for a change of size, the loss."""
     why: PreemptionReason
     least: int
-    """The smallest number of trainers with which the job can go on. 0: it cannot go on with fewer."""
+    """The smallest number of trainers with which the job can continue. 0: it cannot continue with fewer."""
 
     @property
     def instances(self) -> int:
-        """Return how many instances it holds."""
+        """Return how many instances the job holds."""
         return instances_of(self.run)
 
     def shrunk(self, trainers: int) -> Running:
@@ -87,7 +87,7 @@ class Search:
         return is_enough
 
     def run(self, victims: Sequence[Victim], *, whole: bool = True) -> list[tuple[Victim, int]] | None:
-        """Return enough victims, or None.
+        """Return enough victims; None if there are not enough.
 
         The standing stays unchanged. Elastic gangs are made smaller first. Without `whole`, gangs are only
         made smaller.
@@ -111,7 +111,7 @@ class Search:
     def _put_back(self) -> None:
         """Put back victims that are not needed, beginning with the last.
 
-        Elastic ones are put back as large as possible.
+        Elastic victims are put back in the largest possible size.
         """
         for victim, kept in reversed(list(self._gone.values())):
             self._restore(victim)
@@ -119,7 +119,7 @@ class Search:
                 self._set(victim, self._most(victim, kept), is_forced=True)
 
     def _most(self, victim: Victim, kept: int) -> int:
-        """Return the largest number of trainers with which a victim can go on, at least `kept`."""
+        """Return the largest number of trainers with which a victim can continue, at least `kept`."""
         high = trainers_of(victim.run)
         low = max(victim.least, kept + 1) if victim.least else high
         while low < high:
@@ -153,7 +153,7 @@ class Search:
     def _is_allowed(self, victim: Victim) -> bool:
         """Return whether the victim may still be stopped.
 
-        If it is stopped because its queue borrows, the queue must still borrow.
+        If the victim is stopped because its queue borrows, the queue must still borrow.
         """
         return victim.why is not PreemptionReason.RECLAIM or self._standing.borrows(
             victim.run.gang.queue, self._gang.queue, victim.run.allocation.flavor, self._needs

@@ -1,4 +1,4 @@
-"""The waiting gangs in memory, in the order of each queue, kept up to date by single changes."""
+"""The waiting gangs in memory, in the order of each queue, which each change updates."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ class WaitingGangs:
             self.add(gang)
 
     def add(self, gang: Gang) -> None:
-        """Add a gang, or replace the one with its id."""
+        """Add a gang, or replace the gang with the same id."""
         self.remove(gang.job_id)
         key = parts_key(gang.parts)
         parts = self._parts.setdefault(key, gang.parts)

@@ -1,4 +1,4 @@
-"""The reasons why a job waits, which every replica can give, without facts that the caller may not know."""
+"""The reasons why a job waits, without facts that the caller may not know. Every replica can compute them."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from job_tracker.scheduling.running import instances_of, resized, trainers_of
 
 _MOST_HOLDERS: Final = 100
 _REMEDY_SECONDS: Final = 0.5
-"""After this time, no smaller remedy is searched for, since other callers wait for their answers."""
+"""The seconds after which no smaller remedy is searched for, since other callers wait for their answers."""
 
 
 class Source(StrEnum):
@@ -49,13 +49,13 @@ class Holder:
 class Explanation:
     """The reasons why a job waits.
 
-    There are none if the job waits neither here nor in the cluster's own queue.
+    There are no reasons if the job does not wait, here or in the cluster's own queue.
     """
 
     job: Job
     position: int = 0
     reasons: tuple[Reason, ...] = ()
-    """The binding one first."""
+    """The reasons, the binding one first."""
     gate_note: str = ""
     """The message of the cluster's own queue about the group, if it waits there."""
     promise: Promise | None = None
@@ -71,15 +71,16 @@ class Explanation:
     """The jobs that hold resources which this job needs, and that the caller may see, the largest first."""
     other_holders: int = 0
     other_instances: int = 0
-    """The number of instances of further jobs that hold such resources, and that the caller may not see or
-    that are not listed."""
+    """The number of instances of jobs that hold such resources but are not in `holders`: the caller may not
+    see them, or the list is full.
+    """
     stopping: Sequence[Holder] = ()
     """The jobs that are being stopped for this job, and that the caller may see."""
     other_stopping: int = 0
 
 
 async def explain(mirror: Mirror, caller: Caller, job: Job, position: int) -> Explanation:
-    """Return why the job waits. `position` is its place in its queue."""
+    """Return why the job waits. `position` is the job's place in its queue."""
     if job.is_gated:
         return Explanation(job=job, reasons=(Reason.DELEGATED,), gate_note=job.gate_note)
     if job.state is not JobState.QUEUED:
@@ -130,7 +131,7 @@ def _explained(seen: Seen, caller: Caller, job: Job, position: int) -> Explanati
 
 
 def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[Holder], int, int]:
-    """Return the holders that the caller may see, and the number and the instances of the others."""
+    """Return the holders that the caller may see, and how many others there are, with their instances."""
     runs = [(_instances(seen, run), run) for job_id in job_ids if (run := _run(seen, job_id)) is not None]
     runs.sort(key=lambda each: (-each[0], each[1].gang.job_id))
     visible: list[Holder] = []
@@ -146,9 +147,7 @@ def _holders(seen: Seen, caller: Caller, job_ids: Sequence[int]) -> tuple[list[H
 
 
 def _instances(seen: Seen, run: Running) -> int:
-    """Return the number of instances that a running job has, or with which it goes on if that number is
-    larger.
-    """
+    """Return how many instances a running job has, or continues with if this number is larger."""
     stake = seen.situation.snapshot.stakes.get(run.gang.job_id)
     trainers = max(trainers_of(run), stake.goes_on if stake is not None else 0)
     return instances_of(resized(run, trainers))

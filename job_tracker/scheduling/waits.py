@@ -1,15 +1,15 @@
 """Expected waits of jobs: quantiles, learned from earlier waits.
 
 The first estimate of a wait is the work ahead of the job divided by the capacity, with medians of run times.
-The real wait differs from this estimate by a factor, which depends on the cluster: run times have long
-tails, and jobs overtake. So the factors of the jobs that started last are kept, and the quantiles of these
-factors are applied to the next job. Jobs that still wait count, too, since otherwise only quick jobs would
-count. The factor of such a job is at least the factor of its wait so far (Kaplan and Meier, 1958). Each job
-is followed until it starts, however many jobs are submitted later, since long waits matter most. The
-expected median is the mean of two values: the estimate from the factors, and the median of the last waits.
-The quantile of the factors that is used as P90 is corrected by its own success: it rises a little with each
-job that waits longer than its P90, and falls a little with each other job (adaptive conformal inference;
-Gibbs and Candès, 2021).
+The real wait differs from this estimate by a factor, which depends on the cluster: run times have long tails,
+and jobs overtake. So the factors of the jobs that started last are kept, and the quantiles of these factors
+are applied to the next job. Jobs that still wait count, too, since otherwise only quick jobs would count. The
+factor of a job that still waits is at least the factor of its wait so far (Kaplan and Meier, 1958). Each job
+is followed until it starts, however many jobs are submitted later, since long waits matter most. The expected
+median is the mean of two values: the estimate from the factors, and the median of the last waits. The
+quantile of the factors that is used as P90 is corrected by its own success: it rises a little with each job
+that waits longer than its P90, and falls a little with each other job (adaptive conformal inference; Gibbs
+and Candès, 2021).
 """
 
 import json
@@ -39,12 +39,12 @@ class Wait:
 
     median: float
     high: float
-    """Nine in ten such jobs start earlier."""
+    """The high estimate: nine in ten such jobs start earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitRule:
-    """The learned rule by which waits follow from the work ahead."""
+    """The learned rule that computes waits from the work ahead."""
 
     median: float = 0.5
     """The median of the factors."""
@@ -73,7 +73,7 @@ class _Followed:
     begin: float
     ahead: float
     high: float
-    """The P90 of the job's wait, as estimated at its beginning."""
+    """The P90 of the job's wait, as estimated when the job began to wait."""
     is_judged: bool = False
     """Whether this job has already corrected the P90."""
 

@@ -7,7 +7,7 @@ from typing import Final
 from job_tracker.scheduling.model import INSTANCES, Expected, Flavor, Gang, Running, Snapshot
 
 ASSUMED: Final = Expected(median=36_000.0, high=259_200.0)
-"""The assumed run time of jobs without a known one. Learned waits correct it."""
+"""The assumed run time of jobs whose run time is unknown. Learned waits correct errors of this assumption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def size(gang: Gang) -> int:
 
 
 def work(gang: Gang) -> float:
-    """Return the expected work of a gang, in instances times seconds."""
+    """Return the expected work of a gang, in instance-seconds."""
     return size(gang) * (gang.expected or ASSUMED).median
 
 
@@ -62,9 +62,9 @@ def left(running: Running, now: float) -> float:
 
 
 class WaitingWork:
-    """The work of the waiting gangs by priority, kept up to date by single changes.
+    """The work of the waiting gangs by priority, which each change updates.
 
-    So finding the work ahead of new jobs does not cost more with a longer queue.
+    So the cost of finding the work ahead of new jobs does not grow with the length of the queue.
     """
 
     def __init__(self) -> None:

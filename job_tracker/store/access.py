@@ -16,8 +16,8 @@ class AccessStore(Protocol):
     """Stores tokens and projects.
 
     Every change takes an audit event, which is stored in the same transaction if something changes. The cost
-    of finding a token does not grow with their number. All projects are read at once, since services keep
-    them in memory.
+    of finding a token does not grow with the number of tokens. All projects are read at once, since services
+    keep them in memory.
     """
 
     async def access_version(self) -> int:
@@ -35,8 +35,8 @@ class AccessStore(Protocol):
         """Store a new token. Return False, and change nothing, if its id is in use.
 
         Some of the tokens that ended before `purge_before` are deleted, too. If the limit of all tokens, or
-        of the project's tokens, is reached, the token of these that ended first is deleted. Raises
-        TooManyTokens, and changes nothing, if no token had ended when the new one was created.
+        of the project's tokens, is reached, the one of them that ended first is deleted. If none of them had
+        ended when the new token was created, this raises TooManyTokens, and changes nothing.
         """
         ...
 
@@ -45,7 +45,7 @@ class AccessStore(Protocol):
         ...
 
     async def list_tokens(self, project: str | None, *, limit: int, after: str = "") -> Sequence[Token]:
-        """Return at most `limit` tokens with ids above `after`, by id: those of a project, or all."""
+        """Return at most `limit` tokens with ids above `after`, by id: of a project, or of all projects."""
         ...
 
     async def revoke_token(
@@ -63,14 +63,14 @@ class AccessStore(Protocol):
         ...
 
     async def put_project(self, project: Project, *, event: AuditEvent | None = None) -> bool:
-        """Store the next version of a project, if `version` is its present one (0 for a new project).
+        """Store the next version of a project, if `version` is its present version (0 for a new project).
 
-        Return False, and change nothing, if it is not the present one.
+        If it is not the present version, return False and change nothing.
         """
         ...
 
     async def delete_project(self, name: str, at: datetime, *, event: AuditEvent | None = None) -> int | None:
-        """Delete a project and what it declares, and revoke its tokens, unless it has unfinished jobs.
+        """Delete a project and its declarations, and revoke its tokens, unless it has unfinished jobs.
 
         Return the number of unfinished jobs; if it is not 0, nothing was changed. Return None if the project
         is not stored.

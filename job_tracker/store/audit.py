@@ -1,7 +1,7 @@
 """The protocol for audit events, and their encoding in stores.
 
-The event of a change is stored in the transaction of the change: the methods that change something take it as
-an argument.
+The event of a change is stored in the transaction of the change. Therefore, the methods that change something
+take the event as an argument.
 """
 
 import json
@@ -23,7 +23,7 @@ class AuditFilter:
     since: datetime | None = None
     """The earliest time of matching events, by their ids; see AuditEvent.id."""
     until: datetime | None = None
-    """The time before which matching events are."""
+    """The time before which matching events happened."""
 
 
 class AuditStore(Protocol):
@@ -58,7 +58,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def content_of(event: AuditEvent) -> str:
-    """Return the values that have no column, as JSON. Defaults are left out."""
+    """Return, as JSON, the values of an event that have no column. Default values are left out."""
     values: dict[str, Any] = {"outcome": event.outcome.value}
     for name in ("means", "credential", "address", "detail", "request_id"):
         if value := getattr(event, name):

@@ -1,4 +1,4 @@
-"""The protocol of a whole store, the only durable place of the state of jobs.
+"""The protocol of a whole store, which alone keeps the state of jobs durably.
 
 The protocol consists of small protocols by subject. A user of a store depends only on the small protocols
 that it needs.
@@ -21,7 +21,10 @@ class StoreIdentity(Protocol):
     """Identifies a store."""
 
     async def store_id(self) -> str:
-        """Return the store's id: 8 lower-case hex digits. It is created with the store and never changes."""
+        """Return the store's id: 8 lower-case hex digits.
+
+        The id is created with the store and never changes.
+        """
         ...
 
 

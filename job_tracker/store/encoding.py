@@ -1,9 +1,9 @@
 """Encodes the values of jobs and projects that stores keep as JSON. For specs, see specs.py.
 
-Fields that have the default of their class are left out, so a stored job that lacks a field always has that
-default. Therefore, defaults never change after a release: those of JobSpec, its policies, RankStatus,
-Allocation, Ending, Diagnosis, Move, Preemption, Eviction, Progress, Artifact and ProjectLimits. If new jobs
-need another value, admission sets it, or a new field is added.
+Fields that have the default of their class are left out. So if a stored job lacks a field, the field always
+has that default. Therefore, defaults never change after a release. This applies to JobSpec, its policies,
+RankStatus, Allocation, Ending, Diagnosis, Move, Preemption, Eviction, Progress, Artifact and ProjectLimits.
+If new jobs need another value, admission sets it, or a new field is added.
 """
 
 from collections.abc import Mapping

@@ -39,19 +39,21 @@ class JobFilter:
     projects: frozenset[str] | None = None
     """The projects of the jobs. None: all projects. Empty: none, so no job matches."""
     tags: frozenset[str] = frozenset()
-    """Tags, all of which a job must have."""
+    """Tags. A job must have all of them."""
     since: datetime | None = None
-    """The first time of submission. See CLOCK_SLACK."""
+    """The earliest time of submission. See CLOCK_SLACK."""
     until: datetime | None = None
     """The time before which the jobs were submitted. See CLOCK_SLACK."""
 
 
 CLOCK_SLACK = timedelta(hours=1)
-"""The ids of jobs are in the order of their submissions, so a search by time is a search by id.
+"""The largest disorder of submission times.
+
+The ids of jobs are in the order of their submissions, so a search by time is a search by id.
 
 Times are in the order of ids as long as clocks agree. A list by time finds jobs whose times are out of order
-by at most this much, and may miss others. Without this bound, a list by time would have to read the times of
-all jobs.
+by at most this much; it may miss other jobs. Without this bound, a list by time would have to read the times
+of all jobs.
 """
 
 
@@ -113,14 +115,17 @@ class JobStore(JobReader, Protocol):
         another digest. Raises UnknownProject if `project_must_be_stored` and the project of `spec` was
         deleted.
 
-        Raises LimitExceeded if `max_queued` jobs are queued, `max_queued_in_project` of the project,
-        `max_queued_of_caller` of the caller that submits it, or `max_queued_in_queue` of its queue. A new
+        Raises LimitExceeded if `max_queued` jobs are queued in all, `max_queued_in_project` jobs of the
+        project, `max_queued_of_caller` jobs of the caller, or `max_queued_in_queue` jobs of the queue. A new
         job's `event` is stored in the same transaction, with the job as its target.
         """
         ...
 
     async def find_submitted(self, request_key: RequestKey) -> Job | None:
-        """Return the job that was submitted with this key, if any. Raises RequestKeyConflict."""
+        """Return the job that was submitted with this key; None if there is none.
+
+        Raises RequestKeyConflict.
+        """
         ...
 
     async def update(
@@ -133,9 +138,10 @@ class JobStore(JobReader, Protocol):
     ) -> Job:
         """Replace the job if it is still at `job.version`, and return it at the next version.
 
-        Raises StaleJob if it is not, JobNotFound, and IllegalMove for a move that is not in TRANSITIONS. The
-        stored progress stays, unless it belongs to an earlier attempt. `by` is the writer's own subscription
-        to changes: a successful write is not announced there. `event` is stored in the same transaction.
+        Raises StaleJob if it is at another version, JobNotFound, and IllegalMove for a move that is not in
+        TRANSITIONS. The stored progress stays, unless it belongs to an earlier attempt. `by` is the writer's
+        own subscription to changes: a successful write is not announced to this subscription. `event` is
+        stored in the same transaction.
         """
         ...
 
@@ -159,10 +165,10 @@ class JobStore(JobReader, Protocol):
     async def delete(
         self, job_ids: Sequence[int], *, term: Term | None = None, event: AuditEvent | None = None
     ) -> None:
-        """Delete ended jobs, and record what they leave outside the store.
+        """Delete ended jobs, and record their remains outside the store.
 
-        Other jobs and unknown ids are ignored. At most 100 jobs may have an `event`. It is stored if at least
-        one of them was deleted.
+        Other jobs and unknown ids are ignored. At most 100 jobs may have an `event`. The event is stored if
+        at least one of these jobs was deleted.
         """
         ...
 

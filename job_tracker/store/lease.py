@@ -21,14 +21,14 @@ class LeaseStore(Protocol):
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
         """Win the lease if it is free, or renew it if `term` is still the last term.
 
-        Returns a new term, or `term` itself; None if another replica holds the lease, or has won it since
-        `term`. When the lease has expired, its term may still write and be renewed until another replica wins
-        the lease. `holder` is the replica's name, for people.
+        Returns a new term, or `term` itself if it is renewed. Returns None if another replica holds the
+        lease, or has won it since `term`. A term whose lease has expired may still write and be renewed until
+        another replica wins the lease. `holder` is the replica's name, for people.
         """
         ...
 
     async def resign(self, term: Term) -> None:
-        """Free the lease at once, and announce that. Does nothing if a later term has been won."""
+        """Free the lease at once, and announce this. Does nothing if a later term has been won."""
         ...
 
     def resignations(self) -> AbstractContextManager[AsyncIterator[object]]:

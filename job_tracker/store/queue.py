@@ -10,7 +10,7 @@ from job_tracker.domain.job import Job, JobState
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The number of jobs in a state, and of all their instances."""
+    """The number of jobs in a state, and the number of all their instances."""
 
     jobs: int = 0
     instances: int = 0
@@ -31,7 +31,7 @@ class QueueView(Protocol):
         ...
 
     async def queued_by_queue(self) -> Mapping[str, int]:
-        """Return the number of queued jobs of each queue that has some."""
+        """Return the number of queued jobs of each queue that has queued jobs."""
         ...
 
     async def live_jobs(self) -> Sequence[Job]:
@@ -43,8 +43,9 @@ class QueueView(Protocol):
         ...
 
     async def tallies_of(self, projects: Collection[str]) -> Mapping[str, Mapping[JobState, int]]:
-        """Return the number of jobs in every state, for each of the projects. The cost does not grow with the
-        number of jobs.
+        """Return the number of jobs in every state, for each of the projects.
+
+        The cost does not grow with the number of jobs.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""Wakes the watchers of queued jobs when the queue moves.
+"""Wakes the watchers of queued jobs when the queue moves, since their positions may have changed.
 
-With every store, each replica sees the changes of all jobs, and so knows when the queue moves. So watchers
-need not poll, and an unchanged queue costs nothing.
+With every store, each replica sees the changes of all jobs, and so can detect when the queue moves.
+Therefore, watchers need not poll, and an unchanged queue costs nothing.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _PARTS = 20
 class QueueMoves:
     """Wakes the watchers behind the first job that has left the queue or returned to it.
 
-    It does so at most once a second, and spreads the watchers over that second.
+    The watchers are woken at most once a second, spread over that second.
     """
 
     def __init__(self, store: JobReader) -> None:
@@ -26,7 +26,7 @@ class QueueMoves:
         self._watched: dict[Changes, int] = {}
         self._following = ExitStack()
         self._live: set[int] = set()
-        """Live jobs. They have left the queue already, so their changes do not move it."""
+        """The live jobs. They have already left the queue, so their changes do not move the queue."""
 
     def watch(self, job_id: int, changes: Changes) -> None:
         """Put the queued job into the watcher's `changes` whenever the queue has moved, until `leave`.
@@ -42,7 +42,7 @@ class QueueMoves:
             changes.put(job_id, JobState.QUEUED)
 
     def leave(self, changes: Changes) -> None:
-        """Stop using these changes. May be called at any time."""
+        """Stop putting jobs into these `changes`. May be called at any time."""
         if self._watched.pop(changes, None) is not None and not self._watched:
             self._following.close()
             self._live.clear()

@@ -9,7 +9,7 @@ from job_tracker.domain.report_key import ReportKey
 
 
 class ReportKeyStore(Protocol):
-    """Stores keys. Every store has a current key; others are kept while a live attempt may use them.
+    """Stores keys. Every store has a current key; earlier keys are kept while a live attempt may use them.
 
     Each change of keys changes `access_version`, too. An `event` is stored in the transaction of its change.
     """
@@ -19,15 +19,15 @@ class ReportKeyStore(Protocol):
         ...
 
     async def report_keys(self) -> Sequence[ReportKey]:
-        """Return all keys, by id. The last one is the current one."""
+        """Return all keys, by id. The last key is the current key."""
         ...
 
     async def rotate_report_key(
         self, secret: bytes, at: datetime, by: str, *, event: AuditEvent | None = None
     ) -> ReportKey | None:
-        """Make the next key, which is the current one from now on, and return it.
+        """Make a new key, which is the current key from now on, and return it.
 
-        The key before it is kept for the attempts that are live now. Return None, and change nothing, if
+        The previous key is kept for the attempts that are live now. Return None, and change nothing, if
         MOST_KEYS keys are in use. The new key is the target of the event.
         """
         ...
@@ -37,9 +37,9 @@ class ReportKeyStore(Protocol):
     ) -> ReportKey | None:
         """Refuse reports with the tokens of a replaced key from now on, and return the key.
 
-        The call may be repeated. The key is deleted once no live attempt may use it: until then, the
-        attempt's processes need it to recognise each other. Return None, and change nothing, if this is the
-        current key, or if there is no such key.
+        The call may be repeated. The key is deleted once no live attempt may use it. Until then, the
+        processes of such an attempt need it to recognise each other. Return None, and change nothing, if this
+        is the current key, or if there is no such key.
         """
         ...
 

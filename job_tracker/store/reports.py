@@ -10,11 +10,12 @@ class ReportStore(Protocol):
     """Stores progress, metrics and artifacts."""
 
     async def record_reports(self, reports: Sequence[AttemptReport]) -> Sequence[bool]:
-        """Store reports, and return for each whether it was accepted.
+        """Store reports, and return for each report whether it was accepted.
 
-        A report is refused if its attempt is not the job's current one, or ended before the report came.
-        Progress replaces earlier progress. Points are added to their series (at most MAX_SERIES, thinned
-        beyond MAX_POINTS). An artifact replaces one of the same name. The write need not be durable.
+        A report is refused if its attempt is not the job's current attempt, or ended before the report came.
+        Progress replaces earlier progress. Points are added to their series. There are at most MAX_SERIES
+        series; a series with more than MAX_POINTS points is thinned. An artifact replaces an artifact of the
+        same name. The write need not be durable.
         """
         ...
 
@@ -23,7 +24,7 @@ class ReportStore(Protocol):
         ...
 
     async def metrics(self, job_id: int, names: Collection[str] | None = None) -> Sequence[MetricSeries]:
-        """Return the series of a job with these names, or all of them, sorted by name."""
+        """Return the series of a job with these names, sorted by name; without names, all its series."""
         ...
 
     async def artifacts(self, job_id: int) -> Sequence[Artifact]:

@@ -1,6 +1,7 @@
 """The protocol for the notes of scheduling: the facts that replicas and later leaders need.
 
-A note is a short text by kind and key. Kinds are constants of the scheduler; the store knows none of them.
+A note is a short text by kind and key. The kinds are constants of the scheduler. For the store, they are
+plain texts.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Encodes job specs as JSON without default values, and reads those of earlier versions."""
+"""Encodes job specs as JSON without default values, and reads the specs of earlier versions."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ def dumped(spec: JobSpec) -> str:
 
 
 def loaded(text: bytes | str) -> JobSpec:
-    """Return the spec that this version, or an earlier one, has stored as JSON."""
+    """Return the spec that this version, or an earlier version, has stored as JSON."""
     text = text.encode() if isinstance(text, str) else text
     if text.startswith(_BEGINNING):
         return _SPEC.validate_json(text)

@@ -1,4 +1,4 @@
-"""Moves queued jobs to LAUNCHING, as the planner decides."""
+"""Moves queued jobs to LAUNCHING according to the planner's decisions."""
 
 import asyncio
 import logging
@@ -30,7 +30,7 @@ _LONGEST_PAUSE = 1.0  # seconds
 _MOST_ANNOUNCED = 100
 _SHARE_OF_TIME = 0.05
 _SET_CLOCK = 1.0  # seconds
-"""If the clock and the passed time differ by more seconds, the clock was set."""
+"""If the clock has moved by more than this number of seconds beyond the passed time, the clock was set."""
 
 
 def _ignore(job_id: int) -> None:
@@ -38,7 +38,10 @@ def _ignore(job_id: int) -> None:
 
 
 Planner = Callable[[Snapshot, float], Plan]
-"""Decides about a snapshot at a time (Unix time). It is pure: the same arguments give the same plan."""
+"""Makes the plan for a snapshot at a time (Unix time).
+
+The function is pure: the same arguments give the same plan.
+"""
 
 
 class _Store(JobStore, QueueView, Protocol):
@@ -49,7 +52,7 @@ class Admitting:
     """Keeps the board, and admits jobs in passes. Many changes lead to one pass.
 
     If a launch finds no room on this machine, no job is admitted until that launch finds room or its job
-    ends. After the end of its job, jobs are admitted one at a time, as a test, until a launch finds room.
+    ends. If its job ends, jobs are admitted one at a time, as a test, until a launch finds room.
     """
 
     def __init__(
@@ -69,8 +72,8 @@ class Admitting:
         """`save` writes a job's next version; `wake` makes the tracker call `run` after a time.
 
         `steady` is a clock that is never set, so its comparison with `clock` shows when `clock` was set.
-        About once a second, `on_waiting` gets the first waiting jobs whose reason has changed. `settle`
-        makes the tracker look at a job whose attempt is to be stopped.
+        About once a second, `on_waiting` gets the first waiting jobs whose reason has changed. `settle` makes
+        the tracker work on a job whose attempt is to be stopped.
         """
         self._store = store
         self._planner = planner
@@ -100,8 +103,10 @@ class Admitting:
         """Jobs that are to be read again before the next pass."""
         self._reading: set[int] = set()
         self._fresh: dict[int, Job] = {}
-        """Some of the jobs that were read for this pass. If a job has changed since then, writing it
-        fails."""
+        """Some of the jobs that were read for this pass.
+
+        If such a job has changed since, the write of its next version fails.
+        """
         self._without_room: set[int] = set()
         """Jobs whose launch waits for room on this machine."""
         self._has_room = True
@@ -121,8 +126,8 @@ class Admitting:
             began = time.monotonic()
             plan = self._planner(self._board.snapshot(is_open=not self._without_room), now)
             self._not_before = _earliest_after(began, time.monotonic())
-            # A stale decision leaves room for others, so no job is stopped before the next plan. And a pass
-            # looks at a bounded number of jobs.
+            # After a stale decision, there may be capacity for other jobs, so no job is stopped before the
+            # next plan. Besides, a pass considers a bounded number of jobs.
             was_stale = await self._apply(plan) or await self._preempt(plan)
             if not was_stale and len(plan.admitted) < _MANY:
                 break
@@ -157,10 +162,10 @@ class Admitting:
                 observe(job, reason.value, SENTENCES[reason])
 
     async def verify(self) -> None:
-        """Read the whole queue again soon if the board differs from it.
+        """Read the whole queue again soon if the board differs from the stored queue.
 
-        Only a missed change makes a lasting difference. Differences that disappear until the next look are
-        changes that had not arrived yet.
+        Only a missed change causes a lasting difference. A difference that is gone at the next check was a
+        change that had not arrived yet.
         """
         queued = (await self._store.tallies())[JobState.QUEUED].jobs
         lacking = queued - len(self._board.waiting) - len(self._changed)
@@ -183,7 +188,7 @@ class Admitting:
         self._wake()
 
     def observed(self, job: Job) -> None:
-        """Update a running job: its loss if it were stopped, and whether it is being stopped."""
+        """Update a running job: the loss that its stop would cause, and whether it is being stopped."""
         if job.id in self._board.running:
             self._board.preemption.observe(job)
             if self._board.follow_gate(job) and self._is_delegated:
@@ -286,7 +291,7 @@ class Admitting:
             self._board.read(job, self._now())
 
     async def _apply(self, plan: Plan) -> bool:
-        """Write the moves of a plan. Return whether some of them were stale and dropped."""
+        """Write the moves of a plan. Return whether some moves were stale and therefore dropped."""
         now = self._clock()
         admitted = plan.admitted if self._has_room else plan.admitted[:1]
         allocations = {each.job_id: each.allocation for each in admitted}
@@ -297,7 +302,7 @@ class Admitting:
         failed: dict[int, BaseException] = {}
         for start in range(0, len(wanted), _MOVED_AT_ONCE):
             some = wanted[start : start + _MOVED_AT_ONCE]
-            # Write them concurrently, so that they share commits.
+            # The moves are written concurrently, so that they share commits.
             moves = (
                 self._move(job_id, allocations.get(job_id), diagnoses.get(job_id), now) for job_id in some
             )
@@ -311,7 +316,7 @@ class Admitting:
         return bool(failed)
 
     async def _preempt(self, plan: Plan) -> bool:
-        """Record that attempts are to be stopped, before they are stopped.
+        """Record that attempts are to be stopped. They are stopped only afterwards.
 
         Return whether one of the decisions was stale.
         """
@@ -329,11 +334,11 @@ class Admitting:
         if errors := [error for error in failed if not _is_stale(error)]:
             raise errors[0]
         if len(failed) < len(plan.preempted):
-            self._wake()  # the next plan says that others are being stopped for it
+            self._wake()  # the next plan shows that others are being stopped for this job
         return bool(failed)
 
     async def _stop_for(self, decision: Preempt, now: datetime) -> None:
-        """Write one preemption. Raises StaleJob if one of the jobs is no longer as the planner saw it."""
+        """Write one preemption. Raises StaleJob if one of the jobs has changed since the planner saw it."""
         other = await self._find(decision.by_job) if decision.by_job else None
         job = await self._find(decision.job_id)
         if decision.by_job and (other is None or other.state is not JobState.QUEUED):
@@ -374,7 +379,9 @@ def _is_stale(error: BaseException) -> bool:
 
 
 def _earliest_after(began: float, ended: float) -> float:
-    """Return the earliest time of the next pass, so that passes do not take all the time of a busy service.
+    """Return the earliest time of the next pass.
+
+    The pauses keep passes from taking all the time of a busy service.
 
     After some time without a pass, the next pass may begin at once.
     """

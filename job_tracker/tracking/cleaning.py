@@ -35,7 +35,7 @@ class Cleaner:
         keep_finished: timedelta,
         keep_events: timedelta,
     ) -> None:
-        """`keep_finished` bounds the age of ended jobs, and `keep_events` that of audit events."""
+        """`keep_finished` bounds the age of ended jobs, and `keep_events` the age of audit events."""
         self._store = store
         self._backend = backend
         self._logs = logs
@@ -52,7 +52,7 @@ class Cleaner:
     async def prune(self) -> None:
         """Delete jobs that ended long ago, and old audit events.
 
-        Then remove the remains of these jobs outside the store, and those of jobs that users deleted.
+        After that, remove the remains outside the store of these jobs, and of jobs that users deleted.
         """
         horizon = self._clock() - self._keep_finished
         while old := await self._store.finished_before(horizon, _PRUNE_BATCH):

@@ -1,7 +1,8 @@
-"""Finds the processes that are behind the others in a collective operation: pure functions of their reports.
+"""Finds the processes that are behind others in a collective operation. Pure functions of reports.
 
-All processes of a group have to begin the same operations in the same order. So processes that wait in an
-operation wait for the one that has begun fewer operations, or another operation with the same number.
+All processes of a group have to begin the same operations in the same order. So if processes wait in an
+operation, they wait for a process that has begun fewer operations, or a different operation with the same
+number.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from job_tracker.reports.collectives import DEFAULT_GROUP, Collective
 
 _SAME_SIZES = ("all_reduce", "allreduce")
-"""In other operations, the processes may send different sizes."""
+"""The operations in which all processes send the same size. In other operations, the sizes may differ."""
 
 
 def behind(known: Mapping[int, Sequence[Collective]]) -> Mapping[int, str]:
     """Return the processes for which others wait in collective operations, each with its position.
 
-    A process that itself waits for others is left out, unless all found processes do. `known` has the last
-    operations of each process that reports them.
+    A process that itself waits for others is left out, unless all found processes wait for others. `known`
+    has the last operations of each process that reports them.
     """
     found: dict[int, str] = {}
     for group in dict.fromkeys(each.group for several in known.values() for each in several):
@@ -35,8 +36,9 @@ def _in(group: str, several: Iterable[Collective]) -> Collective | None:
 
 
 def _late(members: Mapping[int, Collective | None]) -> Mapping[int, Collective]:
-    """Return the processes that are behind, or in a different operation, each with the operation of the
-    others.
+    """Return the processes that are behind, or that are in another operation than most processes.
+
+    For each of these processes, the result has the operation in which the others wait.
     """
     furthest = max((each for each in members.values() if each), key=lambda each: each.number)
     late = {process for process, each in members.items() if each is None or each.number < furthest.number}

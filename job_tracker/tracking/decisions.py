@@ -58,12 +58,12 @@ def next_step(
     `seen` is None if the backend has no such group.
 
     `launched` says whether this tracker knows that the launch of the attempt is complete. A tracker that has
-    just started takes this from the stored job, and repeats the launch if in doubt. A group whose launch was
-    complete is never launched again, since the missing ranks may have run.
+    just started derives this from the stored job, and repeats the launch if in doubt. A group whose launch
+    was complete is never launched again, since its missing ranks may have run.
 
     `finish_grace` is the time that workers may run after their master has succeeded. `stall` is the reason
-    why the attempt no longer makes progress, if one was found. `restarts_ranks` says whether a worker of an
-    elastic group may be restarted alone.
+    why the attempt no longer makes progress; None if it has not stalled. `restarts_ranks` says whether a
+    worker of an elastic group may be restarted alone.
     """
     if seen is not None:
         seen = seen.without_lost(job.spec.group.max_lost, job.ranks, is_over=job.ending is not None)
@@ -111,7 +111,7 @@ def next_step(
         return Launch()
     if restarts_ranks and (lost := _restartable_worker(job, seen)) is not None:
         return Save(current.restarting(*lost, now))
-    serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # it no longer needs the others
+    serves = job.spec.group.ends_with_master and master is Phase.SUCCEEDED  # it no longer needs them
     if seen.first_failure is not None and not serves:
         if (wait := _wait_for_root_cause(seen, now)) is not None:
             return Rest(at_most=wait)
@@ -133,10 +133,11 @@ def next_step(
 
 
 def ended_by_itself(job: Job, seen: Observation, now: datetime) -> Job | None:
-    """Return the next version of an interrupted job whose attempt has ended by itself; None if it has not.
+    """Return the next version of an interrupted job if its attempt has ended by itself; None otherwise.
 
     A success counts, even if the program completed all its steps during the notice. A failure after the
-    notice does not count: it is a consequence of the notice if a rank lost its peers or a save failed.
+    notice does not count, since it may be a consequence of the notice: a rank may have lost its peers, or a
+    save may have failed.
     """
     if job.ending is None or job.ending.state is not JobState.QUEUED:
         return None
@@ -167,9 +168,9 @@ def _eviction(seen: Observation) -> Eviction | None:
 
 
 def _failed_before(seen: Observation, notice: float) -> bool:
-    """Return whether a rank failed before a notice (seconds since 1970), or at an unknown time.
+    """Return whether a rank failed before a notice (in seconds since 1970), or at an unknown time.
 
-    The time is unknown if the rank was removed at once, which a notice never causes.
+    The time is unknown if the rank was removed at once; a notice never causes this.
     """
     return any(rank.diagnosis and (rank.ended_at or 0.0) < notice for rank in seen.ranks)
 
@@ -177,8 +178,8 @@ def _failed_before(seen: Observation, notice: float) -> bool:
 def divergence(job: Job) -> Diagnosis | None:
     """Return the diagnosis of an attempt that has reported a number which the job's policy forbids.
 
-    It follows from the stored job alone. So the same diagnosis is found again after a crash, and repeated
-    reports do not change it.
+    The diagnosis depends on the stored job alone. So the same diagnosis is made again after a crash, and
+    repeated reports do not change it.
     """
     reported = job.progress.nonfinite if job.progress else ()
     first = next((each for each in reported if job.spec.numbers.forbids(each.metric)), None)
@@ -197,7 +198,7 @@ def divergence(job: Job) -> Diagnosis | None:
 
 
 def number(value: float) -> str:
-    """Return a number that is not finite as text: NaN, infinity or -infinity."""
+    """Return the text for a number that is not finite: NaN, infinity or -infinity."""
     return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
 
 
@@ -215,7 +216,7 @@ def _may_restart(job: Job) -> bool:
 
 
 def _wait_for_root_cause(seen: Observation, now: datetime) -> timedelta | None:
-    """Return the time to wait before a crash counts as the root cause; None: it counts at once.
+    """Return the time to wait before a crash counts as the root cause; None: the crash counts at once.
 
     The rank may have crashed because it lost a peer whose end is observed later.
     """

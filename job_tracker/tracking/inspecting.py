@@ -18,7 +18,7 @@ from job_tracker.domain.group import GroupRef
 from job_tracker.reports.ranks import MOST_OF_STACKS, Outside
 
 _SECONDS = 10.0
-"""The inspector ends by itself after 8 s."""
+"""The seconds after which a call of the inspector is given up. The inspector itself ends after 8 s."""
 _AT_ONCE = 16
 _MOST_BYTES = 1 << 20
 _LONGEST_WORDS = 300
@@ -26,7 +26,7 @@ _STOPPED = ("T", "t")
 
 
 Inspect = Callable[[GroupRef, Collection[int]], Awaitable[Mapping[int, Sequence[Outside]]]]
-"""Returns the training processes of these ranks, in the order of the ranks. It never fails."""
+"""Returns the training processes of these ranks, in the order of the ranks. The function raises no errors."""
 
 
 def inspect_by(access: RankAccess) -> Inspect:
@@ -77,7 +77,7 @@ def found_in(output: bytes) -> tuple[Outside, ...]:
 
 
 def processes_of(rank: int, found: Sequence[Outside], each: int, size: int) -> dict[int, Outside]:
-    """Return the findings at a rank, by the number of the training process. A rank has `each` processes.
+    """Return the findings about a rank, by the number of the training process. A rank has `each` processes.
 
     A single finding, such as an error, applies to all processes of the rank.
     """

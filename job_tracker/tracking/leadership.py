@@ -1,10 +1,10 @@
-"""Leader election: one replica holds a lease in the store, and tracks only while it holds it.
+"""Leader election: one replica holds a lease in the store, and tracks only while it holds the lease.
 
-A term ends in one of two ways. In the first way, the store grants the next term; from then on, it refuses
-all writes of the earlier term. In the second way, the leader fails to renew its lease in time. The leader
-then stops before the store lets another replica begin, because it counts the lease from the moment before
-its own request. The store can refuse only writes to itself, so the tracker calls `Tenure.check` before it
-starts or stops a group.
+A term ends in one of two ways. In the first way, the store grants the next term; from then on, it refuses all
+writes of the earlier term. In the second way, the leader fails to renew its lease in time. The leader counts
+the lease from the moment before its own request. So it stops before the store lets another replica begin. The
+store can refuse only writes to the store itself. Therefore, the tracker calls `Tenure.check` before it starts
+or stops a group.
 """
 
 import asyncio
@@ -95,7 +95,7 @@ class Leadership:
         self._clock = clock
 
     async def run(self) -> None:
-        """Campaign and lead until cancelled; then resign. Raises StoreLost."""
+        """Campaign for the lease and lead until cancelled, then resign. Raises StoreLost."""
         while True:
             tenure = await self._elected()
             await self._lead(tenure)
@@ -115,7 +115,7 @@ class Leadership:
                         log.warning("%s cannot stand for election: %s", self._holder, logged := str(error))
                 if term is not None:
                     return Tenure(term, asked_at + self._seconds, self._clock)
-                # Random, so that the replicas do not campaign at the same moment.
+                # The pause is random, so that the replicas do not campaign at the same moment.
                 pause = self._seconds / _CAMPAIGNS * random.uniform(0.5, 1)  # noqa: S311
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -165,6 +165,6 @@ class Leadership:
             log.warning("%s lost leadership (term %d): %s", self._holder, tenure.term.number, tenure.reason)
             return
         with suppress(StoreUnavailable, TimeoutError):
-            async with asyncio.timeout(left):  # otherwise, the lease expires after that time
+            async with asyncio.timeout(left):  # after that time, the lease expires by itself
                 await self._store.resign(tenure.term)
         log.info("%s resigned leadership (term %d)", self._holder, tenure.term.number)

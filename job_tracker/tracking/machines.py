@@ -5,15 +5,17 @@ from collections.abc import Iterable
 from job_tracker.reports.ranks import Watched
 
 SEVERAL = 2
-"""A machine counts as slow if it is slow for this many jobs: a single job may be slow there because of its
-share of the data."""
+"""A machine counts as slow if at least this many jobs are slow on it.
+
+A single job may be slow there because of its share of the data.
+"""
 
 
 def slow_machines(attempts: Iterable[Watched]) -> dict[str, int]:
-    """Return for each slow machine the number of jobs for which it is slow: at least SEVERAL.
+    """Return the slow machines, each with the number of jobs for which it is slow, which is at least SEVERAL.
 
-    A machine is slow for a job if all of the job's processes on it are slow, and a process on another
-    machine is not.
+    A machine is slow for a job if all of the job's processes on it are slow, while a process on another
+    machine is not slow.
     """
     jobs: dict[str, int] = {}
     for watched in attempts:

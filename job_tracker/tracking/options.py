@@ -26,7 +26,7 @@ class TrackerOptions:
     keep_events: timedelta = timedelta(days=365)
     """The time that audit events are kept."""
     usage_half_life: timedelta = HALF_LIFE
-    """The time until the past usage of a queue counts half as much."""
+    """The time after which the past usage of a queue counts half as much."""
     restarts_ranks: bool = True
     """Whether a worker of an elastic group may be restarted alone."""
     repair_period: timedelta = timedelta(seconds=30)

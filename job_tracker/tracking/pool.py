@@ -46,13 +46,13 @@ class FollowedPool:
     """
 
     def __init__(self, queues: _Queues, inventory: Inventory | None = None) -> None:
-        """Without an inventory, capacities are as declared."""
+        """Without an inventory, flavors have their declared capacities."""
         self._queues = queues
         self._inventory = inventory
         self._machines: Mapping[str, Machine] | None = None
         """The machines by name. None: they are not known yet."""
         self._number = 0
-        """Grows with each change of the machines."""
+        """The number of changes of the machines."""
         self._kept: _Kept | None = None
         self._callbacks: list[Callable[[], None]] = []
         self._renewing: asyncio.TimerHandle | None = None
@@ -60,13 +60,18 @@ class FollowedPool:
 
     @property
     def tree(self) -> Tree:
-        """The queues on the largest possible flavors: with the capacity that is free after all other work on
-        the machines that can end has ended. A job that does not fit on these flavors can never start.
+        """The queues on the largest possible flavors.
+
+        Their capacity is the capacity that will be free when all other work on the machines has ended, except
+        for work that never ends. A job that does not fit on these flavors can never start.
         """
         return self._current().best
 
     def now(self) -> Pool:
-        """Return the present flavors, and the queues. Both results stay the same objects until a change."""
+        """Return the present flavors, and the queues.
+
+        Both results stay the same objects until something changes.
+        """
         current = self._current()
         return current.flavors, current.tree.queues
 
@@ -108,7 +113,7 @@ class FollowedPool:
                 else:
                     found[change[0]] = change[1]
                 if is_complete and self._renewing is None:
-                    # This is not done after each change, since there may be many changes.
+                    # Changes are collected, since there may be many of them.
                     self._renewing = asyncio.get_running_loop().call_later(_TOGETHER, self._renew)
 
     def _renew(self) -> None:

@@ -1,4 +1,7 @@
-"""The replicas of the service. Each writes a note about itself into the store, so that operators see it."""
+"""The replicas of the service.
+
+Each replica writes a note about itself into the store, so that operators see it.
+"""
 
 import asyncio
 import json
@@ -29,11 +32,11 @@ class Replica:
     """A process of the service. Times are Unix seconds."""
 
     name: str
-    """HOST/PID."""
+    """The name: HOST/PID."""
     version: str
     started_at: float
     address: str = ""
-    """The address of its API."""
+    """The address of the replica's API."""
     seen_at: float = 0.0
     """The time at which the replica wrote its note."""
     is_leading: bool = False
@@ -43,7 +46,7 @@ class Replica:
     def is_missing(self, now: float) -> bool:
         """Return whether the replica has written no note for too long.
 
-        If so, it was killed, or it cannot reach the store.
+        A missing replica was killed, or cannot reach the store.
         """
         return now - self.seen_at > _MISSING_SECONDS
 
@@ -73,7 +76,7 @@ class Presence:
         self._replica = replace(self._replica, address=address)
 
     def lead(self, is_leading: bool) -> None:
-        """Write soon that this replica leads, or that it no longer does."""
+        """Make `run` soon write that this replica leads, or that it no longer leads."""
         self._replica = replace(self._replica, is_leading=is_leading)
         self._changed.set()
 

@@ -3,7 +3,7 @@
 Since the backup, new jobs have got ids that the restored store does not know. Jobs that were queued or
 running at the backup may have made further attempts, or ended. So the store's records are compared with the
 existing groups before any tracker runs. Otherwise, the service would give the same ids again, and would fail
-jobs whose attempt ended after the backup.
+jobs whose attempts ended after the backup.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ from job_tracker.store.lease import Term
 SKIPPED_IDS = 100_000
 """The number of ids to skip.
 
-It exceeds the number of ids that were given between the backup and the loss of the store.
+The number must exceed the number of ids that were given between the backup and the loss of the store.
 """
 
 _UNFINISHED = frozenset(state for state in JobState if TRANSITIONS[state])
@@ -32,15 +32,18 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Counts of the jobs that had not ended at the time of the backup, and of strays."""
+    """The numbers of jobs that had not ended at the time of the backup, and of stray groups."""
 
     unfinished: int
     taken_up: int
-    """Jobs whose group exists. The group continues to run, or it has ended and its outcome counts."""
+    """The number of jobs whose group exists.
+
+    The group continues to run, or it has ended and its outcome counts.
+    """
     repeated: int
-    """Jobs that get another attempt, since the outcome of the last one is unknown."""
+    """The number of jobs that get another attempt, since the outcome of the last attempt is unknown."""
     strays: int
-    """Groups of other jobs, which the service stops."""
+    """The number of groups of other jobs, which the service stops."""
     last_skipped_id: int
 
 
@@ -54,13 +57,13 @@ async def catch_up(
     """
     async with aclosing(backend.watch()) as watch:
         groups = await snapshot_of(watch)
-    # This comes first: if the rest is interrupted and a service starts then, no id is given twice.
+    # This comes first: if the later steps are interrupted and a service starts, no id is given twice.
     beyond = max((last_given, *(group.job_id for group in groups)))
     skipped = await store.skip_ids(beyond=beyond, number=SKIPPED_IDS)
     there: dict[int, dict[int, int]] = defaultdict(dict)
     for group, seen in groups.items():
         if any(rank.phase is Phase.STOPPED for rank in seen.statuses):
-            # The group was being stopped when the store was lost, so it has no outcome of its own.
+            # The group was being stopped when the store was lost, so the group has no outcome of its own.
             await backend.stop(group, timedelta(0))
         else:
             there[group.job_id][group.attempt] = len(seen.statuses)
@@ -100,7 +103,7 @@ def caught_up(job: Job, there: Mapping[int, int], now: datetime) -> Job | None:
 def _allocation_of(job: Job, instances: int) -> Allocation | None:
     """Return the allocation of a group that was launched after the backup; None if it has all instances.
 
-    An elastic group may have fewer trainers. Its flavor and machines are unknown.
+    An elastic group may have fewer trainers. The group's flavor and machines are unknown.
     """
     missing = job.spec.group.size - instances
     trainers = job.spec.group.trainers_count - missing

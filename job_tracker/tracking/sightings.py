@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Sightings:
-    """The last observation of each group. Each look at all groups begins a new watch."""
+    """The last observation of each group. Each call of `look` begins a new watch of all groups."""
 
     def __init__(
         self, backend: Backend, on_change: Callable[[int], None], on_end: Callable[[], None]
@@ -22,7 +22,7 @@ class Sightings:
         self._on_change = on_change
         self._on_end = on_end
         self._seen: dict[int, dict[GroupRef, Observation]] = {}
-        """The last observations by job, so that a look at one group does not cost more with more groups."""
+        """The last observations by job, so that finding one group costs no more if there are more groups."""
         self._watching: asyncio.Task[None] | None = None
 
     def get(self, group: GroupRef) -> Observation | None:
@@ -45,11 +45,11 @@ class Sightings:
         return self._seen.get(job_id, {}).keys()
 
     async def look(self, tasks: asyncio.TaskGroup) -> set[int] | None:
-        """Look at all groups, and follow their changes from then on in one of `tasks`.
+        """Observe all groups, and from then on follow their changes in one of `tasks`.
 
         Return the ids of the groups' jobs. None: the tasks are ending.
         """
-        # A group that is launched during the look is missing from both results.
+        # A group that is launched during the look may be missing from both results.
         known = {group for of_job in self._seen.values() for group in of_job}
         watch = self._backend.watch()
         found = await snapshot_of(watch)

@@ -1,4 +1,4 @@
-"""Decides whether an attempt has stalled, and which process is the cause: pure functions of its reports."""
+"""Decides whether an attempt has stalled, and which process is the cause. Pure functions of reports."""
 
 import re
 import statistics
@@ -11,12 +11,13 @@ from job_tracker.reports.ranks import FLOOR_SECONDS, Signs, Watched
 from job_tracker.tracking.collectives import behind
 
 STEPS_ALLOWED = 3
-"""An attempt may always take this many times its longest recent step."""
+"""A factor: an attempt may always take this many times its longest recent step for a step."""
 PATIENCE_SECONDS = 540.0
-"""The longest time that an attempt without a deadline may stand still while it may still go on by itself. By
-PyTorch's default, processes that wait in a collective operation of NCCL fail after ten minutes. The limit is
-a minute shorter, so that the process for which they wait is named before a waiting process fails and seems
-to be the cause.
+"""The longest time that an attempt without a deadline may stand still if it is not proven to be stuck.
+
+By PyTorch's default, processes that wait in a collective operation of NCCL fail after ten minutes. This limit
+is a minute shorter. So the process for which they wait is named before a waiting process fails and seems to
+be the cause.
 """
 ASIDE_SECONDS = 1800.0
 """The longest time that an attempt may stay in declared phases, or before its first steps."""
@@ -27,8 +28,11 @@ _AFTER_STEP_SECONDS = 1.0
 is not a sign of other work.
 """
 SLOW, NO_LONGER_SLOW = 1.2, 1.1
-"""The bounds of the time for a process's own work, relative to the median process. A process becomes slow at
-SLOW times the median, and stays slow until it is below NO_LONGER_SLOW times the median."""
+"""The bounds of the time that a process needs for its own work, relative to the median process.
+
+A process becomes slow at SLOW times the median, and stays slow until it is below NO_LONGER_SLOW times the
+median.
+"""
 _LINE = re.compile(r":\d+ in ")
 _NUMBER = re.compile(r"^process \d+")
 _SHOWN_STACKS, _SHOWN_OF_STACK, _SHOWN_OF_RANKS = 5, 2000, 20
@@ -43,7 +47,7 @@ _ASIDE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A time of `seconds` in which no process made progress. At most `limit` seconds are allowed."""
+    """A time of `seconds` in which no process made progress. Up to `limit` seconds are allowed."""
 
     seconds: float
     limit: float
@@ -52,9 +56,7 @@ class Stall:
 
     @property
     def is_over(self) -> bool:
-        """Whether the attempt has made no step for longer than allowed, even without a proof that it is
-        stuck.
-        """
+        """Whether the standstill is longer than allowed even without a proof that the attempt is stuck."""
         return self.seconds > self.patience
 
 
@@ -97,9 +99,9 @@ def is_stall(still: Stall, watched: Watched, now: float) -> bool:
 def is_proven(watched: Watched) -> bool:
     """Return whether the reports prove that one process holds up the others.
 
-    There are three such cases. A signal or a debugger has stopped a process. Or some processes wait for
-    others, as trainer_kit reports, and one process is elsewhere, in a function that neither saves nor
-    compiles. Or all processes wait in collective operations, but not in the same operation.
+    There are three such cases. First, a signal or a debugger has stopped a process. Second, some processes
+    wait for others, as trainer_kit reports, while one process is in another function, which neither saves nor
+    compiles. Third, all processes wait in collective operations, but not in the same operation.
     """
     if any(each.is_stopped for each in watched.outside.values()):
         return True
@@ -134,7 +136,7 @@ def _limit(watched: Watched, stepping: Sequence[Signs], moved: float, now: float
     active = max((each.active for each in stepping), default=0.0)
     is_busy = now - active <= limit and active - moved > _AFTER_STEP_SECONDS
     if watched.deadline is None and is_busy:
-        # For example in an epoch that is the only step of this training.
+        # This applies, for example, to a training whose only step is an epoch.
         limit = max(limit, min(BUSY_SECONDS, active - moved + limit))
     return limit if has_begun and not is_aside else max(limit, ASIDE_SECONDS)
 
@@ -148,10 +150,10 @@ def silent(watched: Watched, now: float) -> set[int]:
 def missing(watched: Watched, quiet: Collection[int]) -> list[int]:
     """Return the processes for which the others probably wait; none if they are unknown.
 
-    They are the processes to which the first matching criterion of this list applies: the process is stopped,
-    as seen from outside; it no longer answers (`quiet`); it is behind in collective operations; it has made
-    the fewest steps; it does not wait for others; its main thread is in another function than most main
-    threads.
+    These criteria are tried in order, and the first one that distinguishes processes decides: the process is
+    stopped, as seen from outside; it no longer answers (`quiet`); it is behind in collective operations; it
+    has made the fewest steps; it does not wait for others; its main thread is in another function than most
+    main threads.
     """
     signs = watched.signs
     stopped = sorted(process for process, each in watched.outside.items() if each.is_stopped)
@@ -230,7 +232,7 @@ def explained(stall: Stall, watched: Watched, quiet: Collection[int]) -> Diagnos
 
 
 def _standing(watched: Watched, quiet: Collection[int], guilty: Collection[int]) -> str:
-    """Return the positions of the processes. The processes that did not arrive come first."""
+    """Return the positions of the processes. The processes for which others wait come first."""
     groups: dict[tuple[bool, str, str], list[int]] = {}
     for process in watched.signs.keys() | set(quiet) | watched.outside.keys():
         said, stack = _seen_of(watched, process, is_quiet=process in quiet)
@@ -272,7 +274,7 @@ def _plural(word: str) -> str:
 
 
 def slowness(watched: Watched) -> dict[int, float]:
-    """Return the time that each process works on a step, without waiting, divided by the median.
+    """Return the time that each process itself works on a step, divided by the median of all processes.
 
     Empty unless at least two training processes have reported the time of their steps.
     """
@@ -283,6 +285,6 @@ def slowness(watched: Watched) -> dict[int, float]:
     }
     if len(own) < 2:
         return {}
-    # This is the lower median, so that of two processes, the slow one is compared with the fast one.
+    # This is the lower median: if there are two processes, the slow one is compared with the fast one.
     usual = statistics.median_low(own.values())
     return {process: seconds / usual for process, seconds in own.items()} if usual > 0 else {}

@@ -44,7 +44,7 @@ class Stops:
     def outcome(self, group: GroupRef) -> Observation | None:
         """Return the group's last observation.
 
-        If the stop failed, this raises its error. Then the stop may be begun again.
+        If the stop failed, this raises its error, and the stop may begin again.
         """
         task = self._tasks[group]
         if task.cancelled() or task.exception() is not None:

@@ -1,8 +1,8 @@
 """Admits, launches, observes and settles jobs.
 
 Only the tracker moves jobs that are launching or running. It compares a stored job with its observed group,
-and takes one step at a time (decisions.py). Events only name the job to look at, and a periodic look at all
-jobs repairs missed events. A step that a crash has interrupted is simply taken again.
+and takes one step at a time (decisions.py). Events only say which job needs work. A periodic check of all
+jobs makes up for missed events. If a crash has interrupted a step, the step is simply taken again.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ _REPAIR_PAUSE = timedelta(seconds=1)
 
 
 class PeriodicTask(Enum):
-    """Periodic work that is not about one job."""
+    """Periodic work that does not concern a single job."""
 
     ADMIT = "admission"
     DUE = "deadlines"
@@ -121,7 +121,7 @@ class Tracker:
 
         `resolve` completes specs that are not resolved for this backend, and may raise LaunchFailed.
         `before_launch` is called before each launch, when the job is stored as live. With `access`, ranks
-        that stall and do not answer are looked at from outside.
+        that stall and do not answer are inspected from outside.
         """
         self._store = store
         self._backend = backend
@@ -140,8 +140,8 @@ class Tracker:
         self._before_launch = before_launch
         self._has_model: dict[GroupRef, bool | None] = {}
         self.looked_at = clock()
-        """The time of the last look at all jobs; before the first look, the time when the tracker was
-        created."""
+        """The time of the last check of all jobs; before the first one, the time of the tracker's creation.
+        """
         self._queue: WorkQueue[int | PeriodicTask] = WorkQueue(
             self._work, workers=options.workers, expected=(TrackerError,)
         )
@@ -151,7 +151,7 @@ class Tracker:
             reports, self._queue.add, clock, inspect_by(access) if access is not None else None
         )
         self._changes: Changes | None = None
-        """Changes by other writers, not by this tracker."""
+        """The tracker's subscription to changes by other writers."""
         self._tasks = asyncio.TaskGroup()
         self._seen = Sightings(
             backend, self._queue.add, lambda: self._queue.add_within(PeriodicTask.REPAIR, _REPAIR_PAUSE)
@@ -172,7 +172,7 @@ class Tracker:
 
     @property
     def queue_health(self) -> QueueHealth:
-        """Return the load of its work queue. Safe in any thread."""
+        """Return the load of the tracker's work queue. Safe in any thread."""
         return self._queue.health
 
     @property
@@ -182,7 +182,7 @@ class Tracker:
 
     @property
     def passes(self) -> int:
-        """Return how often the planner was asked."""
+        """Return how many passes the planner has made."""
         return self._admitting.passes
 
     async def run(self) -> None:
@@ -219,7 +219,7 @@ class Tracker:
             self._queue.add(job_id)
             return
         if state is JobState.QUEUED:
-            # Another replica may have submitted it with a deadline.
+            # Another replica may have submitted the job, with a deadline.
             self._queue.add_within(PeriodicTask.DUE, _DEADLINE_TOLERANCE)
         self._admitting.job_changed(job_id, state)
 
@@ -274,7 +274,7 @@ class Tracker:
         self._has_looked, self.looked_at = True, now
         if may_be_late:
             await self._queue_back_offs()
-        # After the look: jobs that became live or due during the first look were skipped.
+        # This comes after the look, since jobs that became live or due during the first look were skipped.
         live = [job.id for job in await self._store.live_jobs()]
         for job_id in {*live, *found}:
             self._queue.add(job_id)
@@ -406,7 +406,7 @@ class Tracker:
         owned = job.group if job is not None and job.state.is_live else None
         strays = [group for group in self._seen.of_job(job_id) if group != owned]
         if owned is not None and job is not None and job.ending is None and self._stops.has_begun(owned):
-            strays.append(owned)  # a stray with this name is older than the admission: launch once it is gone
+            strays.append(owned)  # a stray of this name is older than the admission: launch once it is gone
         for group in strays:
             if self._stops.has_ended(group):
                 self._stops.outcome(group)
@@ -461,6 +461,6 @@ class Tracker:
                 )
             for rank in after.ranks:
                 if rank.restarts > before.restarts_of(rank.rank):
-                    self.progress.forgive(after.group)  # the stall led to this restart, or ended with it
+                    self.progress.forgive(after.group)  # the stall led to this restart or ends with it
                     log.warning("job %d: rank %d: %s", after.id, rank.rank, rank.note)
         return saved

@@ -1,4 +1,4 @@
-"""Watches the progress of running attempts: finds those that have stalled, and the slow processes."""
+"""Watches the progress of running attempts. It finds stalled attempts and slow processes."""
 
 import asyncio
 import logging
@@ -37,14 +37,14 @@ _SHORTEST_PERIOD_SECONDS = 0.01
 _SHORTEST_SHOW_SECONDS = 2.0
 _MOST_STACKS = 8  # of slow processes; they are stored with the job
 _LONGEST_STACK = 2000
-_SHOWN_A_SECOND = 20  # processes; so a large group is written less often
+_SHOWN_A_SECOND = 20  # processes; therefore, a large group is written less often
 
 
 class ProgressWatch:
     """Watches attempts for the tracker, which alone stops groups.
 
-    The watch's knowledge ends with the tracker's term. The next tracker learns from new reports, so no
-    attempt is stopped because of old knowledge.
+    The watch's observations end with the tracker's term. The next tracker learns from new reports, so that no
+    attempt is stopped because of old observations.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ProgressWatch:
     ) -> None:
         """Call `on_stall` with the id of a job whose attempt has stalled.
 
-        `inspect` looks at ranks that do not answer.
+        `inspect` inspects ranks that do not answer.
         """
         self._reports = reports
         self._board: RankBoard = reports.ranks
@@ -70,9 +70,9 @@ class ProgressWatch:
         self._stalls: dict[Attempt, Diagnosis] = {}
         self._shown: dict[Attempt, float] = {}
         self.slow_processes = 0
-        """The number of processes that were slow at the last look."""
+        """The number of processes that were slow at the last check."""
         self.slow_machines: dict[str, int] = {}
-        """The machines that were slow for several jobs at the last look, with the number of jobs."""
+        """The machines that were slow for several jobs at the last check, with the number of jobs."""
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -90,7 +90,7 @@ class ProgressWatch:
                 inspection.cancel()
 
     def _until_next_look(self) -> float:
-        """Return the seconds until the next look. The look comes at once when a deadline has passed."""
+        """Return the seconds until the next check. The check comes at once when a deadline has passed."""
         now, period = self._board.clock(), _PERIOD_SECONDS
         for attempt, watched in self._board.watched():
             if watched.asked is not None and attempt not in self._stalls:
@@ -100,7 +100,7 @@ class ProgressWatch:
         return max(period, _SHORTEST_PERIOD_SECONDS)
 
     def look(self) -> None:
-        """Look at all attempts once."""
+        """Check all attempts once."""
         clock = self._board.clock
         if isinstance(clock, AwakeClock):
             clock.tick()
@@ -108,7 +108,7 @@ class ProgressWatch:
         for attempt, watched in self._board.watched():
             try:
                 self._look_at(attempt, watched, now)
-            except Exception:  # The watch of the other jobs must go on.
+            except Exception:  # The watch of the other jobs must continue.
                 log.exception("the progress of job %d cannot be watched", attempt[0])
             slow += sum(signs.slow_since is not None for signs in watched.signs.values())
         self.slow_processes = slow
@@ -164,7 +164,7 @@ class ProgressWatch:
             watched.asked = None
             self._go_on(attempt)
         elif asked is None or (stall.is_over and now - asked > stall.seconds - stall.patience):
-            self._go_on(attempt)  # answers that came before the end of the patience are old
+            self._go_on(attempt)  # answers older than the end of the patience do not count
             for signs in watched.signs.values():
                 signs.stacks, signs.collectives = "", ()
             watched.asked, watched.outside = now, {}
@@ -187,7 +187,7 @@ class ProgressWatch:
     def _were_inspected(self, attempt: Attempt, watched: Watched, quiet: set[int]) -> bool:
         """Return whether the silent processes have been inspected; if not, begin to inspect them.
 
-        A job that is held may be under a debugger, so its processes are left alone.
+        A job with the tag `held` may be under a debugger, so its processes are not inspected.
         """
         unseen = quiet | (watched.processes - watched.signs.keys())
         if not unseen or self._inspect is None or attempt in self._held:
@@ -200,7 +200,7 @@ class ProgressWatch:
     async def _look_from_outside(
         self, attempt: Attempt, watched: Watched, processes: set[int], inspect: Inspect
     ) -> None:
-        """Inspect the processes, then look at the attempt again."""
+        """Inspect the processes from outside, then check the attempt again."""
         each, group = watched.per_rank, self._groups[attempt]
         found = await inspect(group, {process // each for process in processes})
         watched.outside = {
@@ -214,7 +214,8 @@ class ProgressWatch:
     def _has_answers(self, watched: Watched, now: float) -> bool:
         """Return whether all processes have sent their stacks, or have had enough time for it.
 
-        A process that had stopped reporting before it was asked will not answer, so only the others count.
+        A process that had stopped reporting before it was asked will not answer, so only the other processes
+        count.
         """
         assert watched.asked is not None
         pause = max(watched.pause, self._board.processes_pause)
@@ -226,7 +227,7 @@ class ProgressWatch:
     def _note_slow(self, attempt: Attempt, watched: Watched, factors: Mapping[int, float]) -> None:
         for process, signs in watched.signs.items():
             factor = factors.get(process, 0.0)
-            signs.slowness = factor or signs.slowness  # after its last step, it counts as before
+            signs.slowness = factor or signs.slowness  # after its last step, the process keeps its slowness
             if signs.slow_since is None and factor >= SLOW:
                 signs.slow_since = self._now()
                 log.warning(

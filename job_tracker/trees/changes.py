@@ -1,4 +1,4 @@
-"""The uncommitted changes of programs: each is the only file of a tree of its own."""
+"""The uncommitted changes of programs. The changes of a program are the only file of a tree of their own."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,7 +15,7 @@ _PIECE = 256 * 1024
 
 
 def check(manifest: Manifest) -> None:
-    """Raise InvalidField unless this is a tree of changes."""
+    """Raise InvalidField unless the manifest is of a tree of changes."""
     if [file.path for file in manifest.files] != [FILE] or manifest.files[0].size > MOST_BYTES:
         raise InvalidField(
             "program.changes.tree",
@@ -33,7 +33,7 @@ class RecordedChanges:
     async def read(self, job: Job) -> AsyncGenerator[bytes, None]:
         """Yield the text of a job's changes in pieces.
 
-        Raises UnknownReference if none were recorded, or they were removed, and StorageUnavailable.
+        Raises StorageUnavailable, and UnknownReference if no changes were recorded or they were removed.
         """
         program = job.spec.program
         if program is None or program.changes is None:

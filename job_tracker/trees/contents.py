@@ -1,4 +1,7 @@
-"""Reads the files of a tree for all that run programs. Each content is checked against its hash again."""
+"""Reads the files of a tree for the backends that run programs.
+
+Each content is checked against its hash again.
+"""
 
 import asyncio
 import errno
@@ -61,12 +64,12 @@ class TreeContents:
 
 
 def archived(contents: TreeContents, folder: str, shared: Sequence[str] = ()) -> Iterator[bytes]:
-    """Yield a tar archive of the tree with all files below `folder`, which every user may change.
+    """Yield a tar archive of the tree with all files below `folder`. Every user may change these files.
 
     `shared` are empty folders beside `folder`, in which each user may create files and remove its own.
-    Folders that contain `folder` belong to the engine's machine or image, and may be changed by root only.
-    An engine unpacks the archive as root, before the user of the program is known. Only the program sees the
-    place, so the modes need not protect the files.
+    Folders that contain `folder` belong to the engine's machine or image, and may be changed by root only. An
+    engine unpacks the archive as root, before the user of the program is known. Only the program can access
+    the files there, so the modes need not protect them.
     """
     made = set()
     for file in contents.manifest.files:
@@ -113,7 +116,7 @@ async def read_in_threads(pieces: Generator[bytes, None, None]) -> AsyncGenerato
 
 
 def _folders_of(path: str) -> Iterator[str]:
-    """Yield the folders on the way to a file, the outermost first."""
+    """Yield the folders that contain a file, the outermost first."""
     names = path.split("/")
     for count in range(1, len(names)):
         yield "/".join(names[:count])

@@ -1,13 +1,13 @@
-"""The manifest of a tree: path, mode, size and SHA-256 of each file. Read as hostile input.
+"""The manifest of a tree: path, mode, size and SHA-256 of each file. It is read as hostile input.
 
-The text of a manifest is canonical, so its SHA-256 names the tree. It is UTF-8, a line for each file, ordered
-by the bytes of the path: `MODE SIZE SHA256 PATH`. The mode is 644 or 755, the size has no leading zeros, and
-the SHA-256 is 64 lower-case hexadecimal digits. For example:
+The text of a manifest is canonical, so its SHA-256 names the tree. The text is UTF-8 and has a line for each
+file: `MODE SIZE SHA256 PATH`. The lines are ordered by the bytes of the path. The mode is 644 or 755, the
+size has no leading zeros, and the SHA-256 is 64 lower-case hexadecimal digits. For example:
 
     644 11 b94d27b9934d3e08a52e52d7da7dabfac484efe37a5380ee9088f7ace2efcde9 data/greeting.txt
 
-Folders have no lines of their own, so empty folders are not part of a tree. Links and devices cannot be
-written down at all.
+Folders have no lines of their own, so empty folders are not part of a tree. A manifest cannot describe links
+and devices at all.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from job_tracker.domain.errors import InvalidField
 FIELD = "manifest"
 """The name of the manifest in messages."""
 LONGEST_PATH = 1024
-"""Bytes."""
+"""The largest number of bytes of a path."""
 MOST_LEVELS = 32
 _LONGEST_NAME = 255  # bytes, as in every common file system
 _NAMED = 5
@@ -123,14 +123,14 @@ def _check_order(files: Sequence[File]) -> None:
 
 
 def _check_names(files: Iterable[File]) -> None:
-    """Check each path, and that no two of them conflict."""
+    """Check each path, and check that no two paths conflict."""
     folders: set[str] = set()
     folded: dict[str, str] = {}
     for file in files:
         _check_path(file.path)
         for folder in _folders_of(file.path):
             if folder in folders:
-                break  # the folders above it were added with it
+                break  # the folders above this one were added with it
             folders.add(folder)
             _check_distinct(folder, folded)
         _check_distinct(file.path, folded)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _AT_ONCE, _OF_ONE_CALLER = 8, 6
 _READ_AHEAD = 8
-"""Messages that wait while earlier ones are written."""
+"""The number of messages that wait while earlier messages are written."""
 _PATIENCE_SECONDS = 60.0
 _MOST_SECONDS = 600.0
 _SHARE_SECONDS = 10.0
@@ -44,18 +44,18 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Parts of the contents of a tree, whose name is in the first of them only."""
+    """Parts of the contents of a tree. Only the first message of an upload has the tree's name."""
 
     tree: str
     pieces: tuple[Piece, ...]
 
 
 class UploadTooLong(LimitExceeded):
-    """An upload takes very long. It is ended, so that the caller proves again that it may upload."""
+    """An upload takes too long. It is ended, so that the caller has to prove again that it may upload."""
 
 
 class Programs:
-    """Receives uploaded trees for the default project of each caller, whose jobs use them.
+    """Receives uploaded trees for the default project of each caller. The jobs of the project use them.
 
     Every operation raises Forbidden if the caller's role does not allow it or the service runs no uploaded
     programs, UnknownProject if there is no such project, LimitExceeded and StorageUnavailable.
@@ -75,9 +75,9 @@ class Programs:
     ) -> None:
         """`refusal` is the reason why the service runs no uploaded programs.
 
-        Empty: it runs them. An upload ends if no message comes for `patience` seconds, or after
-        `most_seconds`. If another upload waits for its turn, it ends after `share_seconds`. `note` gets an
-        event of each denial.
+        Empty: the service runs them. An upload ends if no message comes for `patience` seconds, or after
+        `most_seconds`. If another upload waits for its turn, the upload ends after `share_seconds`. `note`
+        gets an event of each denial.
         """
         self._store = store
         self._refusal = refusal
@@ -111,7 +111,10 @@ class Programs:
             return await asyncio.to_thread(trees.put, tree, bytes(text))
 
     async def upload_files(self, caller: Caller, messages: AsyncIterator[Pieces]) -> TreeStatus:
-        """Take contents of one tree, and return what is still missing. See Upload for its errors."""
+        """Store contents of one tree, and return which contents are still missing.
+
+        For the errors, see Upload.
+        """
         self._check(caller, "upload_files")
         async with self._uploads.turn(caller):
             first = await self._next(messages)
@@ -151,7 +154,9 @@ class Programs:
                 )
 
     async def use_changes(self, project: str, tree: str) -> None:
-        """Use a tree of changes for a job, if it is complete. Raises InvalidField for another kind of tree.
+        """Use a tree of changes for a job, if the tree is complete.
+
+        Raises InvalidField for another kind of tree.
 
         A job does not need the text of its changes, so it may run again after the text was removed.
         """
@@ -190,8 +195,8 @@ class Programs:
 class _Uploads:
     """The turns of uploads. A turn ends after a time, or sooner if it keeps others waiting for too long.
 
-    So callers that fill all turns with slow uploads do not keep others out. An upload that was ended
-    continues with another call, which waits for its turn.
+    So callers that fill all turns with slow uploads do not keep others out. To continue an upload that was
+    ended, the caller makes another call, which waits for its turn.
     """
 
     def __init__(self, most_seconds: float, share_seconds: float) -> None:
@@ -207,7 +212,7 @@ class _Uploads:
         who, loop = caller.key, asyncio.get_running_loop()
         if not self._is_looking:
             self._is_looking = True
-            loop.call_soon(self._look, loop, context=Context())  # without the log context of this call
+            loop.call_soon(self._look, loop, context=Context())  # run without the log context of this call
         await self._turns.take(who)
         start = loop.time()
         try:
@@ -229,7 +234,7 @@ class _Uploads:
             self._turns.give(who)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End uploads that have kept others waiting for too long. Repeats while calls wait."""
+        """End uploads that have kept others waiting for too long. This is repeated while calls wait."""
         wanted = self._turns.wanted()
         self._is_looking = bool(wanted)
         if not wanted:
@@ -245,7 +250,7 @@ class _Uploads:
 
 
 class _Writing:
-    """Writes pieces in a thread, in order, while the next ones arrive."""
+    """Writes pieces in a thread, in order, while the next pieces arrive."""
 
     def __init__(self, upload: Upload) -> None:
         self._upload = upload
@@ -254,7 +259,7 @@ class _Writing:
         self._task: asyncio.Task[None] | None = None
 
     async def add(self, pieces: Iterable[Piece]) -> None:
-        """Write the pieces soon. Raises the errors of earlier ones."""
+        """Write the pieces soon. Raises the errors of earlier pieces."""
         self._waiting += pieces
         self._messages += 1
         if self._task is None or self._task.done() or self._messages >= _READ_AHEAD:

@@ -1,4 +1,4 @@
-"""Trees on disk, by project: a project cannot learn which files another one has.
+"""Trees on disk, by project: a project cannot learn which files another project has.
 
 PROJECT/trees/<tree>             the manifest; its time is that of its last use
 PROJECT/blobs/<SHA-256>          the content of a file, complete and synced to disk
@@ -49,7 +49,7 @@ class Missing:
     sha256: str
     size: int
     received: int
-    """The bytes that have arrived. The upload continues after them."""
+    """The number of bytes that have arrived. The upload continues after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class TreeStatus:
 
     tree: str
     is_known: bool
-    """Whether the manifest is here."""
+    """Whether the manifest is stored."""
     missing: tuple[Missing, ...] = ()
 
     @property
@@ -114,7 +114,7 @@ class ProjectTrees:
             return self._found(tree)
 
     def put(self, tree: str, text: bytes) -> TreeStatus:
-        """Keep the manifest of a tree, and return what is missing. May be repeated.
+        """Store the manifest of a tree, and return which contents are missing. May be repeated.
 
         Raises InvalidField if the manifest is not allowed or is of another tree, and LimitExceeded if there
         is no room for the missing contents.
@@ -146,7 +146,7 @@ class ProjectTrees:
         )
 
     def manifest(self, tree: str) -> Manifest:
-        """Read a manifest. Raises UnknownReference if it is not here, and TreeDamaged."""
+        """Read a manifest. Raises UnknownReference if it is not stored, and TreeDamaged."""
         try:
             with self._access():
                 text = (self._trees / tree).read(_ANY_TREE.max_manifest)
@@ -163,8 +163,8 @@ class ProjectTrees:
     def unpack(self, tree: str, target: Place) -> None:
         """Write the files of a tree into a new folder, which the caller removes if this fails.
 
-        Raises TreeDamaged if a content is missing or has been changed, and OSError, at once if there is no
-        room for all files.
+        Raises TreeDamaged if a content is missing or has been changed, and OSError. If the disk has no room
+        for all files, this raises OSError at once.
         """
         target.make_folder(parents=False)
         with self.reading(tree) as contents:
@@ -227,8 +227,8 @@ class ProjectTrees:
     def remove_unused(self, before: float, used: Collection[str]) -> list[str]:
         """Remove the trees that were last used before this time, except for `used`, and return them.
 
-        Contents that no tree needs any longer are removed, too, and remains of uploads that were not
-        continued for a day. May be repeated after a crash: a tree is gone before its contents are.
+        Contents that no tree needs any longer, and the remains of uploads that were not continued for a day,
+        are removed, too. May be repeated after a crash, since a tree is removed before its contents.
         """
         with self._access(), self._locked(exclusive=True):
             removed = [tree for tree, used_at in self._uses() if used_at < before and tree not in used]
@@ -236,7 +236,7 @@ class ProjectTrees:
                 (self._trees / tree).unlink()
             needed: set[str] = set()
             for tree, _ in self._uses():
-                with suppress(TreeDamaged):  # no job can use it any longer
+                with suppress(TreeDamaged):  # no job can use a damaged tree any longer
                     needed.update(self.manifest(tree).sizes)
             for name in _names(self.blobs):
                 if name not in needed:
@@ -247,7 +247,7 @@ class ProjectTrees:
             return removed
 
     def _remove_partial(self, name: str) -> None:
-        """Remove the remains of an upload, unless another one continues it now."""
+        """Remove the remains of an upload, unless another upload continues it now."""
         with (self.incoming / name).open() as file, suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             (self.incoming / name).unlink()
@@ -279,7 +279,7 @@ class ProjectTrees:
             return tuple(
                 Missing(sha256, size, min(size, _size(incoming, sha256) or 0))
                 for sha256, size in manifest.sizes.items()
-                # A content of another size is not the one that the manifest claims.
+                # A content of another size is not the content that the manifest names.
                 if _size(blobs, sha256) != size
             )
         finally:
@@ -287,7 +287,7 @@ class ProjectTrees:
             os.close(incoming)
 
     def _check_sizes(self, manifest: Manifest) -> None:
-        """Raise InvalidField for a content that is here and has another size than the manifest says."""
+        """Raise InvalidField if a stored content has another size than the manifest says."""
         blobs = self.blobs.open_folder()
         try:
             for sha256, size in manifest.sizes.items():
@@ -301,7 +301,8 @@ class ProjectTrees:
     def check_room(self, missing: Iterable[Missing]) -> None:
         """Raise LimitExceeded if there is no room for the contents.
 
-        An upload begins with this, too: other trees may have come since the manifest was accepted.
+        An upload also begins with this check, since other trees may have come since the manifest was
+        accepted.
         """
         with self._access():
             self._check_room(missing)
@@ -357,7 +358,7 @@ class ProjectTrees:
 
 @contextmanager
 def explained_faults(path: Path) -> Iterator[None]:
-    """Raise LimitExceeded for a full disk in the block, and StorageUnavailable for other faults of it."""
+    """Turn the error of a full disk into LimitExceeded, and other faults into StorageUnavailable."""
     try:
         yield
     except FileNotFoundError:

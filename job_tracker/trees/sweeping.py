@@ -41,7 +41,7 @@ class TreeSweeper:
         await repeat(self.sweep, backoff, period=_PERIOD_SECONDS, failure=failure, expected=TrackerError)
 
     async def sweep(self) -> None:
-        """Remove what is unused now. Raises StoreUnavailable and StorageUnavailable."""
+        """Remove the trees that are unused now. Raises StoreUnavailable and StorageUnavailable."""
         before = time.time() - self._keep
         projects = await asyncio.to_thread(self._trees.projects)
         aged = {

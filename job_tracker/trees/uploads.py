@@ -1,8 +1,9 @@
 """One upload: pieces of the contents that a tree needs, in order within each content.
 
-A content is written below `incoming` under its SHA-256, and its size there is the position at which another
-upload continues. When it is complete and its SHA-256 is right, it is synced to disk and moved to `blobs`. Two
-uploads of the same content do not disturb each other: the second one writes a file of its own.
+A content is written to a file below `incoming`, whose name is the SHA-256. The size of this file is the
+position at which another upload continues. When the content is complete and its SHA-256 is right, the file is
+synced to disk and moved to `blobs`. Two uploads of the same content do not disturb each other: the second one
+writes a file of its own.
 """
 
 import fcntl
@@ -25,7 +26,7 @@ from job_tracker.trees.store import ProjectTrees, TreeStatus, explained_faults
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = 1 << 20
 _WAITING = 64
-"""The number of complete contents that are synced while the next ones are written."""
+"""The number of complete contents that are synced while the next contents are written."""
 _SYNCS = 8
 """The number of threads that sync."""
 
@@ -48,7 +49,10 @@ class Upload:
     """The upload of contents of one tree. Its calls access the disk: make them in a thread."""
 
     def __init__(self, trees: ProjectTrees, tree: str) -> None:
-        """Raises UnknownReference if the tree has no manifest, and LimitExceeded if there is no room."""
+        """Begin an upload.
+
+        Raises UnknownReference if the tree has no manifest, and LimitExceeded if there is no room.
+        """
         self._trees = trees
         self._tree = tree
         status = trees.find(tree)
@@ -67,10 +71,10 @@ class Upload:
         self._syncs = ThreadPoolExecutor(_SYNCS, thread_name_prefix="sync of uploaded files")
 
     def write(self, sha256: str, offset: int, content: bytes) -> None:
-        """Add a piece. Pieces of contents that are already here are dropped.
+        """Add a piece. Pieces of contents that are already stored are dropped.
 
-        Raises InvalidField for a piece that does not belong to the tree or does not follow the one before it,
-        and for a complete content with another SHA-256; LimitExceeded if the disk is full.
+        Raises InvalidField if a piece does not belong to the tree or does not follow the piece before it, and
+        if a complete content has another SHA-256. Raises LimitExceeded if the disk is full.
         """
         if sha256 not in self._of_tree:
             raise InvalidField("pieces.sha256", "it is not the SHA-256 of a file of the tree")
@@ -100,7 +104,7 @@ class Upload:
                 self._move(_WAITING)
 
     def finish(self) -> TreeStatus:
-        """Keep everything that has arrived, durably, and return what is still missing."""
+        """Keep all that has arrived durably, and return which contents are still missing."""
         with self._in_use, self._faults():
             self._move(0)
             # This also covers contents that another upload has just moved there.
@@ -154,7 +158,10 @@ class Upload:
         return os.open(name, _FLAGS | os.O_EXCL, 0o600, dir_fd=self._incoming)
 
     def _own(self, file: int, name: str) -> bool:
-        """Lock the file. Return False if another upload has it, or has moved or removed it meanwhile."""
+        """Lock the file.
+
+        Return False if another upload has locked it, or has moved or removed it in the meantime.
+        """
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             there = os.stat(name, dir_fd=self._incoming, follow_symlinks=False)
@@ -193,7 +200,7 @@ class Upload:
             if not each.sync.done() and len(self._complete) <= waiting:
                 return
             each.sync.result()
-            with suppress(FileNotFoundError):  # its tree expired, and a sweep has removed it
+            with suppress(FileNotFoundError):  # the tree expired, and a sweep has removed the content
                 os.rename(each.name, each.sha256, src_dir_fd=self._incoming, dst_dir_fd=self._blobs)
             self._close(each)
             self._complete.popleft()
@@ -212,12 +219,15 @@ class Upload:
 
     def _close(self, each: _Incoming) -> None:
         if each.sync is not None:
-            wait([each.sync])  # otherwise it might sync another file with the same descriptor
+            wait([each.sync])  # otherwise the sync might reach another file with the same descriptor
         os.close(each.file)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Explain faults of the disk. If it is full, the incomplete contents give their space back."""
+        """Explain faults of the disk in the block.
+
+        If the disk is full, the incomplete contents are removed.
+        """
         try:
             with explained_faults(self._trees.incoming.path):
                 yield

@@ -92,7 +92,7 @@ class DockerBackend:
             known = self._groups.get(planned.group)
             if known is not None and known.ending is not None:
                 if any(each.submission == planned.submission for each in known.containers.values()):
-                    raise LaunchFailed(removed(MASTER_RANK))  # it has ended, but the store has lost its end
+                    raise LaunchFailed(removed(MASTER_RANK))  # it ended, but the store has lost this
                 await self._stopper.stop(planned.group, timedelta(0), keep_logs=False)
                 await self._stopper.clear(planned.group)
             group = self._groups.begin(planned.group, planned.instances)

@@ -1,8 +1,9 @@
 """A cache of the service's containers: a list, then the events of the engine.
 
 The cache may lag behind the engine, and may lag longer after a lost connection. The state of a container
-never goes back: see ContainerGroup.take. With each connection, and once a minute, a new list makes up for
-missed events. Only containers that have ended are inspected, and only once, since lists have no exit codes.
+never goes back: see ContainerGroup.take. The cache lists all containers at each connection and once a minute,
+which makes up for missed events. Only containers that have ended are inspected, and only once, since lists
+have no exit codes.
 """
 
 import asyncio
@@ -145,8 +146,8 @@ class ContainerCache:
     async def _watch(self) -> None:
         """List all containers, then follow their events for a while.
 
-        The events begin some seconds before the list, so none is missed. An event that comes twice is
-        harmless.
+        The events begin some seconds before the list, so that none is missed. It is harmless if an event
+        comes twice.
         """
         since = int(time.time()) - _OVERLAP_SECONDS
         await self.refresh()
@@ -181,8 +182,8 @@ class ContainerCache:
         if group is None or group.ending is not None:
             return
         if at < self._listed_at or not any(each.created_at <= at for each in group.containers.values()):
-            return  # the list has it, or it belongs to an earlier group of this name
+            return  # the list has this event, or the event belongs to an earlier group of this name
         endings = await self._endings.list()
-        # The ending counts even if it was removed with the group in the meantime.
+        # The ending counts even if it was removed together with the group in the meantime.
         is_there = any(each.group == group.ref for each in endings)
         self._groups.end(endings if is_there else [*endings, Ending(group.ref)])

@@ -1,4 +1,4 @@
-"""The client of the Docker engine: JSON in and out, a time-out for each call, and our own errors.
+"""The client of the Docker engine, with JSON, a time-out for each call, and errors of this project.
 
 aiohttp makes the calls. The Docker library only reads the environment as the docker command does: the address
 of the engine, its certificates, and logins to registries.
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 Json = Mapping[str, Any]
 Query = Mapping[str, str]
 
-_OLDEST_API = (1, 41)  # the version of Engine 20.10, the first that knows host-gateway
+_OLDEST_API = (1, 41)  # the API of Engine 20.10, the first with host-gateway
 _PULL_SILENCE = 300.0
 _MOST_CALLS = 16  # calls in flight at once; streams do not count
 _MOST_ARCHIVES = 4  # archives sent at once, each with a few MiB in memory
 _FIRST_ERROR, _SERVER_ERROR = 400, 500
 _UNIX = "http+unix://"
 _FRAME_HEAD = 8
-# The events that the cache needs. There are many others: each `docker exec` makes two.
+# The events that the cache needs. There are many other events: each `docker exec` causes two.
 _EVENTS = ["create", "start", "die", "destroy", "pause", "unpause"]
 
 
@@ -43,7 +43,7 @@ class DockerClient:
     """Calls to one engine. The first call connects. Calls raise EngineError."""
 
     def __init__(self, base_url: str | None, *, call_seconds: int = 30) -> None:
-        """Without a URL, use the engine that the docker command would. A call may take `call_seconds`."""
+        """Without a URL, use the engine that the docker command would use. A call may take `call_seconds`."""
         self._url = base_url
         self._place = base_url or os.environ.get("DOCKER_HOST") or "the engine of this machine"
         self._seconds = call_seconds
@@ -85,7 +85,7 @@ class DockerClient:
         """Unpack a tar archive into a folder of a container that was not started.
 
         A read-only container takes files only in its volumes. Raises Unreachable if the engine is silent for
-        some minutes. Errors of the archive are raised as they are.
+        some minutes. Errors while reading the archive are not translated.
         """
         path = f"/v{await self._api_version()}/containers/{container}/archive"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._seconds, sock_read=_PULL_SILENCE)
@@ -190,7 +190,10 @@ class DockerClient:
         return True
 
     async def pull(self, image: str) -> None:
-        """Pull the image, with the login of this account if it has one. Raises Refused if that fails."""
+        """Pull the image, with this account's login to the registry if there is one.
+
+        Raises Refused if the pull fails.
+        """
         repository, tag = parse_repository_tag(image)
         with _translated():
             headers = await asyncio.to_thread(_login, repository)
@@ -263,7 +266,7 @@ class DockerClient:
     async def _call(
         self, method: str, path: str, query: Query | None = None, body: Json | None = None
     ) -> Any:
-        """Make a call, and return the JSON of the answer; None if it has none."""
+        """Make a call, and return the JSON of the answer; None if the answer has no content."""
         data = await self._read(method, f"/v{await self._api_version()}{path}", query, body)
         return _parsed(data) if data else None
 
@@ -311,7 +314,9 @@ class DockerClient:
 
 
 def _session(url: str | None) -> aiohttp.ClientSession:
-    """Open a session with the engine at the URL. Without a URL, the environment names the engine.
+    """Open a session with the engine at the URL.
+
+    Without a URL, the environment variables of the docker command name the engine.
 
     The number of connections is not limited: each log that is followed takes one.
     """
@@ -347,7 +352,7 @@ def _with(labels: Sequence[str]) -> Query:
 
 
 def _frames(data: bytes) -> tuple[list[bytes], bytes]:
-    """Split a piece of a log into frames. Return their contents, and the rest of the piece.
+    """Split a piece of a log into frames. Return their contents, and the incomplete frame at the end.
 
     A frame begins with 8 bytes, of which the last four are the length of its content.
     """
@@ -363,7 +368,7 @@ def _frames(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 async def _objects(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Json, None]:
-    """Parse the JSON objects of a stream. Each is on a line."""
+    """Parse the JSON objects of a stream. Each object is on a line of its own."""
     rest = b""
     async with aclosing(pieces):
         async for piece in pieces:

@@ -25,7 +25,10 @@ _NEVER = "0001-01-01"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """A container. `status` is that of the engine. The fields about its end are set once it has ended."""
+    """A container.
+
+    `status` is the engine's status. The fields about the container's end are set once it has ended.
+    """
 
     id: str
     name: str
@@ -42,27 +45,27 @@ class Container:
 
     @property
     def has_started(self) -> bool:
-        """Return whether its program runs or has run."""
+        """Return whether the container's program runs or has run."""
         return self.status != "created" and (not self.has_ended or self.ended_at is not None)
 
     @property
     def has_ended(self) -> bool:
-        """Return whether it has ended. The service never starts a container twice."""
+        """Return whether the container has ended. The service never starts a container twice."""
         return self.status in _ENDED
 
     @property
     def progress(self) -> int:
-        """Return a number that only grows during the container's life."""
+        """Return a number that never decreases during the container's life."""
         return 2 if self.has_ended else int(self.status != "created")
 
     @property
     def group(self) -> GroupRef | None:
-        """Its group, or None if its labels are not those of the service."""
+        """The container's group; None if the labels are not labels of the service."""
         return group_named(self.labels, self.labels)
 
     @property
     def rank(self) -> int | None:
-        """Its rank, or None if its labels or its name are not those of the service."""
+        """The container's rank; None if the labels or the name were not given by the service."""
         group, rank = self.group, number(self.labels.get(RANK))
         if group is None or rank is None:
             return None
@@ -94,7 +97,7 @@ class Container:
 
 
 def listed(entry: Mapping[str, Any]) -> Container:
-    """Parse an entry of a list of containers. It has no exit code."""
+    """Parse an entry of a list of containers. Such an entry has no exit code."""
     return Container(
         id=entry["Id"],
         name=_name(*(entry.get("Names") or ("",))),
@@ -132,7 +135,7 @@ def _name(*names: str) -> str:
 
 def _program(image: str | None, digest: str | None, labels: Mapping[str, str] | None) -> str:
     if base := (labels or {}).get(BASE_IMAGE):
-        return base  # the image upon which the files of an uploaded program are
+        return base  # the image to which the files of an uploaded program were added
     return f"{image} ({digest})" if digest else image or ""
 
 

@@ -1,4 +1,4 @@
-"""Errors of the engine. By default, a call may be repeated later."""
+"""Errors of the engine. Unless an error's class says otherwise, the call may be repeated later."""
 
 from job_tracker.domain.errors import BackendUnavailable
 

@@ -1,4 +1,4 @@
-"""Volumes with the Python environments of requirements files: one for each project, on the engine.
+"""Volumes with the Python environments of requirements files: one volume for each project, on the engine.
 
 The engine creates a volume together with the first container that mounts it, and gives it the owner and the
 mode of the folder in the image. The instances make the environments in the volume, and remove old ones

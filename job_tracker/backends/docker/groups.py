@@ -11,14 +11,14 @@ from job_tracker.backends.docker.status import observe_rank
 from job_tracker.backends.shared.live_groups import LiveGroup, LiveGroups
 from job_tracker.domain.group import MASTER_RANK, GroupRef, Phase
 
-# Seconds until a missing container counts as removed: another replica may be launching the group, or may have
-# crashed during its launch.
+# Seconds until a missing container counts as removed. Before that, another replica may be launching the
+# group, or may have crashed during the launch.
 _LAUNCH_SECONDS = 30.0
 
 
 @dataclass(slots=True)
 class ContainerGroup(LiveGroup):
-    """See LiveGroup. `containers` are as last seen, including those that are gone."""
+    """See LiveGroup. `containers` has the last seen state of all containers, even of gone containers."""
 
     containers: dict[int, Container] = field(default_factory=dict)
     ending: Ending | None = None
@@ -43,7 +43,7 @@ class ContainerGroup(LiveGroup):
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the observation may change just because time passes."""
+        """Return whether the observation may change without an event, just because time passes."""
         return not self.launching and self.ending is None and len(self.containers) < self.instances
 
     def restarts_of(self, rank: int) -> int:
@@ -60,7 +60,7 @@ class ContainerGroup(LiveGroup):
             if rank in self.gone or known.progress > container.progress or known == container:
                 return False
             if known.has_ended:
-                return False  # it is being removed, which does not change its end
+                return False  # the container is being removed, which does not change how it ended
         else:
             self._ended.pop(rank, None)
         self.containers[rank] = container
@@ -139,7 +139,7 @@ class Groups(LiveGroups[ContainerGroup]):
             group.forget(rank, container)
 
     def end(self, endings: Iterable[Ending]) -> None:
-        """Record all written endings, including those of groups that are not known yet."""
+        """Record all written endings, including the endings of groups that are not known yet."""
         self._endings = {ending.group: ending for ending in endings}
         for ref, ending in self._endings.items():
             group = self._groups.get(ref)
@@ -157,11 +157,11 @@ class Groups(LiveGroups[ContainerGroup]):
         return seen
 
     def observe_all(self) -> Mapping[GroupRef, Observation]:
-        """Observe every group that has or had a container, except those that are only kept."""
+        """Observe every group that has or had a container, except for groups that are only kept."""
         return {group.ref: self.observe(group) for group in self if group.containers and not group.is_kept}
 
     def _touch(self, group: ContainerGroup) -> None:
         self.observe(group)
         self.touched.publish(group.ref, None)
         if group.ending is not None and not group.living and not group.held:
-            self.drop(group.ref)  # another replica, or an earlier service, has stopped it
+            self.drop(group.ref)  # another replica, or an earlier service, has stopped the group

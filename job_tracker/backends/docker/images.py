@@ -13,7 +13,10 @@ _PATIENCE = 5.0
 
 
 class Images:
-    """Pulls images. Callers that need the same image share one pull. It continues if they are cancelled."""
+    """Pulls images.
+
+    Callers that need the same image share one pull. The pull continues if the callers are cancelled.
+    """
 
     def __init__(self, client: DockerClient) -> None:
         self._client = client
@@ -22,8 +25,9 @@ class Images:
     async def ensure(self, image: str, pull: Pull) -> None:
         """Ensure that the engine has the image. `pull` says when to pull it.
 
-        Raises LaunchFailed if that fails. Raises BackendUnavailable if the pull takes more than a few
-        seconds. The pull then goes on, the launch is repeated, and the job can be cancelled in the meantime.
+        Raises LaunchFailed if the pull fails. Raises BackendUnavailable if the pull takes more than a few
+        seconds. In this case the pull continues and the caller repeats the launch, so that the job can be
+        cancelled in the meantime.
         """
         running = self._pulls.get(image)
         if running is None:

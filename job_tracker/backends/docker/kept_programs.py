@@ -1,8 +1,8 @@
-"""Keeps the files of uploaded programs on the engine: each tree once, as a layer upon the program image.
+"""Keeps the files of uploaded programs on the engine: each tree once, as a layer on top of the program image.
 
 Containers cannot change the image from which they are made, and an image is never incomplete. The engine
 copies the folder HOME of the image into the volume of each new container. So a tree is sent to the engine
-once, and each rank starts with its own copy. The engine removes no image that a container uses.
+once, and each rank starts with its own copy. The engine does not remove an image that a container uses.
 
 The time at which an image was last tagged is the time of its last use.
 """
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 
 _REPOSITORY = "training-service-program"
 _FILLING = "training-service-filling-"
-"""The names of containers that become images begin with this. They are never started."""
+"""The prefix of the names of containers from which images are made. These containers are never started."""
 _LAYOUT = "2"
-"""Changes with the layout of the image's folders, so that images of earlier versions are not used."""
+"""The version of the layout of the image's folders. Images with another layout are not used."""
 _SWEEP_SECONDS = 600.0
 _IN_USE_SECONDS = 3600.0
 """An image that was used within these seconds stays, since containers may be about to be made from it."""
@@ -47,7 +47,10 @@ class KeptPrograms:
     def __init__(
         self, client: DockerClient, trees: TreeStore | None, *, instance: str, keep: timedelta, most: int
     ) -> None:
-        """Images that were not used for `keep` are removed, and the oldest beyond `most`."""
+        """Images not used for `keep` are removed.
+
+        If there are more than `most`, so are the least recently used.
+        """
         self._client = client
         self._trees = trees
         self._instance = instance
@@ -57,7 +60,7 @@ class KeptPrograms:
         self._swept_at = 0.0
 
     async def ensure(self, image: str, project: str, tree: str) -> str:
-        """Return the name of an image that has the files of a tree upon `image`. The call may be repeated.
+        """Return the name of an image that adds the files of a tree to `image`. The call may be repeated.
 
         Raises LaunchFailed if the files are damaged, and BackendUnavailable if a retry may help.
         """
@@ -65,7 +68,7 @@ class KeptPrograms:
         parts = (_LAYOUT, self._instance, base, project, tree)
         key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
         name = f"{_REPOSITORY}:{key}"
-        async with self._making.setdefault(key, asyncio.Lock()):  # it is gone with its last user
+        async with self._making.setdefault(key, asyncio.Lock()):  # the lock is gone when its last user is
             try:
                 await self._client.tag(name, _REPOSITORY, key)
             except NotFound:
@@ -106,8 +109,8 @@ class KeptPrograms:
         labels = {MANAGED_BY: MANAGER, INSTANCE: self._instance, PROGRAM_IMAGE: key, BASE_IMAGE: shown}
         name = f"{_FILLING}{key}-{token_hex(4)}"
         try:
-            # The container was left by a service that was killed. If a replica is just filling it, this
-            # replica begins again.
+            # A service that was killed may have left a container. If another replica is filling the container
+            # at this moment, that replica starts again.
             await self._remove_fillings([*ours(self._instance), f"{PROGRAM_IMAGE}={key}"], before=math.inf)
             # A program image may have no command of its own. Without a command, no container is created.
             container = await self._client.create_container(
@@ -141,7 +144,7 @@ class KeptPrograms:
 
 
 def has_files(labels: Mapping[str, str]) -> bool:
-    """Return whether a container was made from an image with the files of its program."""
+    """Return whether a container with these labels was made from an image with the files of its program."""
     return PROGRAM_IMAGE in labels
 
 

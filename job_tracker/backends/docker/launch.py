@@ -1,14 +1,14 @@
-"""Creates and starts the containers of a plan, or adopts those that exist.
+"""Creates and starts the containers of a plan, or adopts existing containers.
 
-The replica that creates the master carries out the launch. Another replica that finds the master, or this
-one after a restart, waits two seconds for it to start, and then continues the launch. Without the wait, it
-could start a container that has already ended, and so run it twice.
+The replica that creates the master carries out the launch. If another replica finds the master, or this
+replica does after a restart, it waits two seconds for the master to start, and then continues the launch.
+Without the wait, it could start a container that has already ended, which would run twice.
 
 All containers are created before the first is started. So a failed launch has run nothing. If a started group
 lacks a container, that container was removed, and it is not created again. The network is created after the
 containers, so that a network without containers can be removed.
 
-The containers of an uploaded program are created from an image that has its files: see program_images.py.
+The containers of an uploaded program are created from an image that has its files: see kept_programs.py.
 """
 
 import logging
@@ -82,7 +82,7 @@ class Launcher:
             await self._groups.wait(group, partial(_has_started, MASTER_RANK), _TAKE_OVER_SECONDS)
         ranks = [rank for rank in range(1, plan.instances) if rank not in lost]
         others = [self._claim(plan, rank, image) for rank in ranks]
-        # Wait for all even if one fails, so that no container is created after the return.
+        # Wait for all creations even if one fails, so that no container is created after the return.
         workers = await gathered(others)
         if plan.program is not None:
             claimed = dict(zip((MASTER_RANK, *ranks), ((master, is_new), *workers), strict=True))
@@ -90,7 +90,7 @@ class Launcher:
             (master, is_new), *workers = claimed.values()
         if plan.network is not None:
             await self._have_network(plan, plan.network)
-        # The master first: the network knows the name of a container only while it runs.
+        # The master starts first: the network knows the name of a container only while the container runs.
         await self._start(master)
         await gathered(
             self._start_claimed(group, rank, worker, is_new)
@@ -98,7 +98,7 @@ class Launcher:
         )
 
     async def _claim(self, plan: DockerPlan, rank: int, image: str) -> tuple[Container, bool]:
-        """Create or adopt the container of the rank. Return it, and whether it is new."""
+        """Create or adopt the container of the rank. Return the container, and whether it is new."""
         wanted = plan.containers[rank]
 
         async def create_or_adopt() -> tuple[Container, bool]:
@@ -126,7 +126,7 @@ class Launcher:
     async def _adopt(self, wanted: ContainerPlan, plan: DockerPlan) -> Container:
         """Return the container with the wanted name.
 
-        Raises NotYet while an old one is being removed.
+        Raises NotYet while an old container of this name is being removed.
         """
         found = await self._cache.look(wanted.name)
         not_yet = NotYet(f"an earlier {wanted.name} is still being removed")
@@ -157,7 +157,10 @@ class Launcher:
     async def _with_files(
         self, plan: DockerPlan, image: str, claimed: Mapping[int, tuple[Container, bool]]
     ) -> dict[int, tuple[Container, bool]]:
-        """Replace containers without files, which an earlier version has left. Return all of them."""
+        """Replace containers without files, which an earlier version has left.
+
+        Return all containers of the group.
+        """
         whole = dict(claimed)
         for rank, (container, _) in claimed.items():
             if not container.has_started and not has_files(container.labels):
@@ -215,7 +218,7 @@ class Launcher:
         try:
             await self._client.start(container.id)
         except NotFound as error:
-            # The container was removed, which the cache will see; or its network was removed.
+            # The container was removed, which the cache will notice, or its network was removed.
             if await self._cache.look(container.id) is not None:
                 raise BackendUnavailable(f"{container.name} has lost its network: {error.message}") from error
         except EngineError as error:
@@ -226,7 +229,7 @@ class Launcher:
 def _is_whole(group: ContainerGroup, plan: DockerPlan) -> bool:
     """Return whether every container of the attempt has been started, as far as the cache knows.
 
-    It does not matter whether they were created with another configuration, since they are running.
+    Containers that were created with another configuration count, too, since they are running.
     """
     known = group.living
     return len(known) == plan.instances and all(

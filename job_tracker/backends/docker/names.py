@@ -1,4 +1,4 @@
-"""Names of a group's network and ending, and the labels by which its objects are found. Pure."""
+"""Names of a group's network and ending, and the labels by which the group's objects are found. Pure."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ def ending_name(group: str) -> str:
 
 
 def group_of_ending(volume: str) -> str | None:
-    """Return the name of the group whose ending this volume marks; None if it marks none."""
+    """Return the name of the group whose ending this volume marks; None if the volume is not an ending."""
     return volume.removesuffix(ENDING) if volume.endswith(ENDING) else None
 
 

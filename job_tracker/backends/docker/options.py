@@ -67,7 +67,7 @@ class ContainerVolume(Config):
 
 
 class ContainerOptions(Config):
-    """Options of containers. The configuration sets them for all algorithms and for each one."""
+    """Options of containers. The configuration sets them for all algorithms, and for single algorithms."""
 
     resources: Annotated[Resources, AfterValidator(_container_resources)] = Field(
         default={}, description="Limits of each instance by name: cpu, memory, nvidia.com/gpu."
@@ -128,7 +128,7 @@ class ContainerOptions(Config):
     def identity(self) -> "ContainerOptions":
         """The options about the user of containers.
 
-        The operator's changes of them also apply to queued jobs.
+        If the operator changes these options, the changes also apply to queued jobs.
         """
         return ContainerOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 

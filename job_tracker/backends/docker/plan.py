@@ -1,4 +1,7 @@
-"""The plan of a group: the requests that create its containers. Pure, so that tests compare it whole."""
+"""The plan of a group: the requests that create its containers.
+
+Pure, so that tests can compare whole plans.
+"""
 
 import hashlib
 import json
@@ -45,9 +48,9 @@ class ContainerPlan:
     name: str
     request: Mapping[str, Any]
     inherit: tuple[str, ...]
-    """Variables from the environment of the service."""
+    """The names of variables that are copied from the environment of the service."""
     secret_files: Mapping[str, str]
-    """Paths of files with the values of variables."""
+    """The paths of files with the values of variables, by variable."""
     restarts: int = 0
     """The number of restarts of its rank up to this container."""
 

@@ -1,4 +1,4 @@
-"""The plugin of the Docker backend. It imports the client only when it is opened."""
+"""The plugin of the Docker backend. The client library is imported only when the backend is opened."""
 
 from typing import ClassVar
 

@@ -9,7 +9,7 @@ from job_tracker.catalog.syntax import CPU, amount
 
 _NANO = 10**9
 _LOG_FILES = 2
-# Unlike the default, files here are executable: just-in-time compilers load their kernels from here.
+# Files in this folder are executable, unlike by default: just-in-time compilers load their kernels from it.
 _SCRATCH = "rw,exec,nosuid,nodev,mode=1777"
 
 
@@ -34,7 +34,7 @@ def container(
     copy files only into a volume, so the container has an anonymous volume, which is removed with it.
 
     `environments` is the mount with the Python environments of the project. On the group's network, other
-    containers find this container by its name. A container that `is_alone` has no such network.
+    containers find this container by its name. If the container `is_alone`, its group has no network.
     """
     scratch = (TEMPORARY,) if has_program else (HOME, TEMPORARY)
     program: list[dict[str, Any]] = [{"Type": "volume", "Target": HOME}] if has_program else []
@@ -43,17 +43,17 @@ def container(
     return {
         "Hostname": name,
         "Image": image,
-        # Replaces the entry point and the arguments of the image, as in pods.
+        # As in pods, the command replaces the entry point and the arguments of the image.
         **({"Entrypoint": list(command)} if command else {}),
         **_present("User", str(options.run_as_user or "")),
         **_present("WorkingDir", WORK if has_program else options.working_directory),
         "Env": [f"{variable}={value}" for variable, value in environment.items()],
         "Labels": {**options.labels, **labels},
         "HostConfig": {
-            "Init": True,  # As process 1, a program ignores signals for which it has no handler.
+            "Init": True,  # a program that runs as process 1 ignores signals for which it has no handler
             "NetworkMode": network,
             **_present("ExtraHosts", [f"{host}:{address}" for host, address in extra_hosts.items()]),
-            "RestartPolicy": {"Name": "no"},  # the others would wait for a restarted rank in a collective
+            "RestartPolicy": {"Name": "no"},  # others would wait for a restarted rank for ever
             "CapDrop": ["ALL"],
             "SecurityOpt": ["no-new-privileges"],
             "ReadonlyRootfs": True,

@@ -1,4 +1,4 @@
-"""Values of secret variables. They are read for each container, and stored nowhere."""
+"""Values of secret variables. They are read for each container, and are not stored."""
 
 import os
 from collections.abc import Mapping

@@ -43,7 +43,7 @@ def observe_rank(
     if container is None or container.status in _TAKEN_AWAY:
         return _missing(rank, container, launching=launching, stopping=stopping)
     if not container.has_ended:
-        # A status that is unknown to this version may change into a known one.
+        # A status that this version does not know may change into a known status.
         unknown = _Life(Phase.PENDING, f"The engine calls its container {container.status!r}")
         life = _LIVING.get(container.status, unknown)
         return RankObservation(RankStatus(rank, life.phase, note=life.note))

@@ -72,7 +72,8 @@ class Stopper:
         """Remove containers that need not be kept any longer, and the remains of interrupted stops.
 
         Containers of `forgotten` groups are removed at once. Networks and endings are listed before
-        containers. Otherwise, those of a group that is being launched would seem to be remains.
+        containers. Otherwise, the network of a group that is being launched would look like the remains of a
+        stop.
         """
         networks = await self._client.networks(ours(self._instance))
         endings = await self._endings.list()
@@ -115,7 +116,7 @@ class Stopper:
         await self._remove(container)
 
     async def close(self) -> None:
-        """Interrupt the stops that are in progress. Their groups stay as they are."""
+        """Interrupt the stops that are in progress. The groups stay as they are."""
         await self._stops.close()
 
     async def _stop(
@@ -145,7 +146,7 @@ class Stopper:
 
     async def _announce(self, group: ContainerGroup, keep_until: datetime | None) -> Ending:
         """Write the ending, so that no replica diagnoses the stop as a failure."""
-        self._groups.observe(group)  # ranks that have ended by now keep their ends
+        self._groups.observe(group)  # records the ends of ranks that have ended by now
         ended = frozenset(rank for rank, each in group.living.items() if each.has_ended and each.has_started)
         algorithm = next((each.labels[ALGORITHM] for each in group.containers.values()), None)
         ending = group.ending or Ending(group.ref, ended, keep_until)
@@ -155,7 +156,10 @@ class Stopper:
         return ending
 
     async def _end_containers(self, group: ContainerGroup, grace: float) -> None:
-        """Send SIGTERM to every container, and SIGKILL to those that have not ended after the grace."""
+        """Send SIGTERM to every container.
+
+        After the grace, send SIGKILL to containers that have not ended.
+        """
         for signal, seconds in (("SIGTERM", grace), ("SIGKILL", _KILLED_SECONDS)):
             await gathered(self._signal(each, signal) for each in group.running.values())
             if await self._groups.wait(group, _has_ended, seconds):

@@ -1,4 +1,4 @@
-"""Finds the API server's address and our credentials: in a kubeconfig, or in our own pod."""
+"""Finds the API server's address and the credentials for it: in a kubeconfig, or in the service's own pod."""
 
 import os
 from collections.abc import Awaitable, Callable
@@ -75,14 +75,17 @@ async def find_credentials(access: Access) -> Credentials:
     async def refresh() -> None:
         try:
             await loader.load_and_set(configuration)
-        except Exception as error:  # as above; a token file may just be being replaced
+        except Exception as error:  # as above, for example while a token file is being replaced
             raise BackendUnavailable(f"kubernetes: {access}: {_one_line(error)}") from error
 
     return Credentials(configuration, refresh)
 
 
 def _settle_proxy(configuration: Configuration) -> None:
-    """Read the proxy from the environment once. The library would read it, and ~/.netrc, for each call."""
+    """Read the proxy from the environment once.
+
+    The library would read the environment, and ~/.netrc, for each call.
+    """
     server = urlsplit(configuration.host)
     if configuration.proxy is None and not proxy_bypass(server.hostname or ""):
         configuration.proxy = getproxies().get(server.scheme)

@@ -1,4 +1,4 @@
-"""Errors of the API server. The default is BackendUnavailable: try again later."""
+"""Errors of the API server. By default, they are BackendUnavailable: the call may be repeated later."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ class Unreachable(ApiError):
 
 
 class WebhookAway(Unreachable):
-    """A webhook that has to agree to the call does not answer."""
+    """The webhook that has to approve the call does not answer."""
 
 
 class Unauthorized(ApiError):
@@ -49,7 +49,7 @@ class Conflict(ApiError):
 
 
 class AlreadyExists(Conflict):
-    """The name is taken, perhaps by an earlier try whose answer was lost."""
+    """The name is taken. An earlier try whose answer was lost may have created the object."""
 
 
 class Gone(ApiError):

@@ -118,7 +118,10 @@ class KubernetesBackend:
         return self._cache.silent_seconds
 
     async def connect(self) -> None:
-        """Check that the cluster accepts us. Raises BackendRefused for a refusal or a bad kubeconfig."""
+        """Check that the cluster accepts the service.
+
+        Raises BackendRefused for a refusal or a bad kubeconfig.
+        """
         try:
             await self.client.connect()
             if self.inventory is not None:
@@ -217,6 +220,6 @@ class KubernetesBackend:
         return plan(job, self._settings, self._extra_environment(job), self._stop_grace, self._marks)
 
     async def _look(self) -> Mapping[GroupRef, Observation]:
-        await self._services.sync()  # done first: a missing Service changes the diagnosis of a failure
+        await self._services.sync()  # this comes first: a missing Service changes the diagnosis of a failure
         await self._cache.sync()
         return self._groups.observe_all()

@@ -1,8 +1,8 @@
-"""A local view of our pods: a list from the API server, then a watch that continues from it.
+"""A local view of the service's pods: a list from the API server, then a watch that continues from the list.
 
-The view may lag behind the cluster, and far behind after a lost connection. The view never goes backwards:
-an object is replaced only by a later version of the same object. So the answer to a write can be added at
-once, and the watch may deliver it again. A new list follows each failure, and runs periodically, too. It
+The view may lag behind the cluster, especially after a lost connection. The view never goes backwards: an
+object is replaced only by a later version of the same object. So the answer to a write can be added at once,
+and the watch may deliver it again. All objects are listed again after each failure and periodically. The list
 makes up for all missed changes. The work for one event does not depend on the number of pods.
 """
 
@@ -48,10 +48,11 @@ class WatchTiming:
 
 
 class PodCache:
-    """The pods that match a label selector, or objects of another `resource`.
+    """The pods that match a label selector, or the objects of another `resource` that match it.
 
-    Objects are kept `reduced`. `fields` is a field selector of Kubernetes. `on_change` is called with changed
-    objects, each with a flag that is true if the object is gone.
+    The function `reduced` removes unused fields from objects before they are kept. `fields` is a field
+    selector of Kubernetes. `on_change` is called with changed objects, each with a flag that is true if the
+    object is gone.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class PodCache:
         self._on_change = on_change
         self._timing = timing or WatchTiming()
         self._pods: dict[tuple[str, str], Manifest] = {}
-        self._dead: dict[str, None] = {}  # uids of deleted pods, so that a late answer does not restore one
+        self._dead: dict[str, None] = {}  # uids of deleted pods, so that a late answer does not restore a pod
         self._syncing = asyncio.Lock()
         self._catching_up = asyncio.Lock()
         self._caught_up_at = 0.0
@@ -199,7 +200,7 @@ class PodCache:
 
 
 def slim(pod: Manifest) -> Manifest:
-    """Reduce a pod to the fields in use. A complete pod takes 40 kB, and there are many."""
+    """Reduce a pod to the fields in use. A complete pod takes 40 kB, and there are many pods."""
     metadata = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
     spec = {key: value for key, value in (pod.get("spec") or {}).items() if key in _OF_SPEC}
     if containers := spec.get("containers"):

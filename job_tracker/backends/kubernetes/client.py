@@ -37,7 +37,7 @@ from job_tracker.domain.observers import RequestObserver, ignore_request
 Resource = Literal["pods", "services", "secrets", "events", "nodes"] | PodGroupResource | KueueResource
 
 _APIS: dict[str, str] = {**API_OF, **KUEUE_APIS}
-"""The paths of the APIs of resources that are not in the core."""
+"""The API paths of resources outside the core API."""
 
 _LOG_STREAMS = 1024
 _WATCHES = 4  # more connections than are used, so that logs never block a watch
@@ -65,9 +65,9 @@ class Listing:
 
 
 class KubernetesClient:
-    """Calls to one namespace of one cluster, or without one to all. The first call connects.
+    """Calls to one namespace of a cluster, or to all namespaces if none is given. The first call connects.
 
-    Calls raise ApiError. Unreachable is raised only after several tries, other errors at once.
+    Calls raise ApiError. Unreachable is raised only after several tries; other errors are raised at once.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class KubernetesClient:
         patience: Patience | None = None,
         on_request: RequestObserver = ignore_request,
     ) -> None:
-        """Limit the calls in flight to `calls`, and those of `giving_way` to a quarter of that.
+        """Limit the calls in flight to `calls`, and the calls inside `giving_way` to a quarter of it.
 
         At most `streams` logs are read at once. Watches do not count towards either limit.
         """
@@ -96,9 +96,9 @@ class KubernetesClient:
 
     @contextmanager
     def giving_way(self) -> Iterator[None]:
-        """Leave most of the calls in flight to others, for work that comes in bulk, such as stops.
+        """Leave most of the allowed calls to other work. This is for work in bulk, such as stops.
 
-        This applies to the current task and to tasks that it starts inside the block.
+        The limit applies to the current task and to tasks that it starts inside the block.
         """
         token = _gives_way.set(True)
         try:
@@ -107,7 +107,7 @@ class KubernetesClient:
             _gives_way.reset(token)
 
     async def connect(self) -> None:
-        """Check once that the cluster accepts us.
+        """Check once that the cluster accepts the service.
 
         Raises BackendRefused if it does not; an unreachable cluster is accepted.
         """
@@ -116,8 +116,8 @@ class KubernetesClient:
     async def create(self, resource: Resource, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         """Create the object, and return it as stored.
 
-        Raises AlreadyExists, even if an earlier try of this call created the object and the answer was lost.
-        The caller has to read the object to find out.
+        Raises AlreadyExists if the name is taken. An earlier try of this call may have created the object and
+        lost the answer, so the caller has to read the object to find out.
         """
         name = manifest["metadata"]["name"]
 
@@ -157,21 +157,24 @@ class KubernetesClient:
             query["continue"] = page["continue"]
 
     async def change(self, resource: Resource, name: str, uid: str, metadata: Mapping[str, Any]) -> Manifest:
-        """Merge `metadata` into the object's (JSON merge patch). Raises Conflict if the uid differs."""
+        """Merge `metadata` into the object's metadata (JSON merge patch).
+
+        Raises Conflict if the uid differs.
+        """
         return await self._call("PATCH", resource, name, body={"metadata": {"uid": uid, **metadata}})
 
     async def record(self, event: Manifest) -> None:
         """Create an Event.
 
-        Its name identifies its content, so AlreadyExists means that it is already recorded.
+        The Event's name identifies its content, so AlreadyExists means that the Event is already recorded.
         """
         await self._call("POST", "events", body=event)
 
     async def delete(self, resource: Resource, name: str, uid: str, grace: int | None = None) -> None:
         """Delete the object and its dependents. An object that is gone, or has another uid, is ignored.
 
-        A pod remains until it has ended, for `grace` seconds at most. Use 0 only for pods that have ended
-        and for lost nodes: it removes the pod without waiting for its processes.
+        A pod remains until it has ended, for `grace` seconds at most. Use 0 only for pods that have ended and
+        for lost nodes: with 0, the pod is removed without waiting for its processes.
         """
         body: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
         if grace is not None:
@@ -225,7 +228,8 @@ class KubernetesClient:
     async def execute(self, pod: str, container: str, command: Sequence[str]) -> AsyncGenerator[bytes, None]:
         """Run a command in a running container, as its user, and read what it prints to standard output.
 
-        Raises Forbidden without the right to, and Invalid if the container does not run or lacks the command.
+        Raises Forbidden if the service lacks the right to do so, and Invalid if the container does not run or
+        lacks the command.
         """
         query = [("container", container), ("stdout", "true"), *(("command", each) for each in command)]
         async with aclosing(self._connection.output(self._path("pods", pod) + "/exec", query)) as pieces:

@@ -17,10 +17,10 @@ _MOST_OF_MESSAGE = 4 << 20
 async def command_output(
     rest: Any, url: str, headers: Mapping[str, str], seconds: float
 ) -> AsyncGenerator[bytes, None]:
-    """Run the command of the URL, and read its output in pieces, with at most `seconds` between two.
+    """Run the command of the URL, and read its output in pieces. The next piece must come within `seconds`.
 
-    `rest` has the connections of the client library. Raises ApiError: Forbidden without the right, and
-    Invalid if the container does not run, or lacks the command.
+    `rest` has the connections of the client library. Raises ApiError: Forbidden if the service lacks the
+    right, and Invalid if the container does not run or lacks the command.
     """
     if rest.pool_manager is None:
         rest.pool_manager = rest._create_pool_manager()
@@ -28,7 +28,7 @@ async def command_output(
     try:
         async with session.ws_connect(
             url,
-            headers={**headers, "Accept": "*/*"},  # the answer is no object
+            headers={**headers, "Accept": "*/*"},  # the answer is not JSON
             protocols=(_PROTOCOL,),
             proxy=rest.proxy,
             timeout=aiohttp.ClientWSTimeout(ws_receive=seconds, ws_close=1.0),
@@ -47,6 +47,6 @@ async def command_output(
 
 
 def _check(status: Mapping[str, Any]) -> None:
-    """Raise Invalid if the command could not be started. Its exit code does not count."""
+    """Raise Invalid if the command could not be started. The command's exit code is ignored."""
     if status.get("status") != "Success" and status.get("reason") != "NonZeroExitCode":
         raise Invalid(400, str(status.get("reason") or "Failure"), str(status.get("message") or "")[:500])

@@ -1,7 +1,8 @@
-"""The connection to the API server: credentials, calls that are measured, and our own exceptions.
+"""The connection to the API server, with credentials, measured calls, and exceptions of this project.
 
-Only this file, access.py and command_output.py import the client libraries, so they can be replaced. Models
-are not used: decoding a pod into one takes a hundred times longer than decoding its JSON.
+Only this file, access.py and command_output.py import the client libraries, so they can be replaced. The
+models of the library are not used: decoding a pod into a model takes a hundred times longer than decoding its
+JSON.
 """
 
 import asyncio
@@ -50,10 +51,10 @@ class _Outcome:
 
 
 class Connection:
-    """Sends requests to one API server. The first one connects.
+    """Sends requests to one API server. The first request connects.
 
-    Requests raise ApiError: an error answer, or Unreachable without an answer. A request is sent a second
-    time only after credentials have expired.
+    Requests raise ApiError for an error answer, and its subclass Unreachable if there is no answer. A request
+    is sent a second time only after credentials have expired.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Connection:
         self._api: ApiClient | None = None
 
     async def check(self, path: str, request: str) -> None:
-        """Check that the cluster accepts us, by a list of the resource at `path`; see `answer` for `request`.
+        """Check that the cluster accepts the service, by listing the resource at `path`.
 
         Raises BackendRefused if it does not; an unreachable cluster is accepted.
         """
@@ -102,7 +103,7 @@ class Connection:
     async def answer(
         self, request: str, method: str, path: str, query: Query = (), body: Manifest | None = None
     ) -> bytes:
-        """Return the body of the answer. The request is measured as `request`."""
+        """Return the body of the answer. The duration is measured under the name `request`."""
         timeout = aiohttp.ClientTimeout(total=self._try_seconds)
         with _translated(), self._measured(request) as outcome:
             response = await self._send(method, path, query, body, timeout)
@@ -114,10 +115,10 @@ class Connection:
         return data
 
     async def open(self, request: str, path: str, query: Query, silence: float) -> aiohttp.ClientResponse:
-        """Begin a stream, to be read by `pieces`.
+        """Open a stream, which `pieces` then reads.
 
-        The time until the stream begins is measured as `request`. Raises Unreachable if nothing arrives for
-        `silence` seconds.
+        The time until the stream begins is measured under the name `request`. Raises Unreachable if nothing
+        arrives for `silence` seconds.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._try_seconds, sock_read=silence)
         with _translated(), self._measured(request) as outcome:

@@ -12,7 +12,7 @@ from job_tracker.domain.diagnosis import Category, Diagnosis
 from job_tracker.domain.eviction import EvictionReason
 
 LONGEST_MESSAGE = 2048
-"""Bytes of the end of a log that the kubelet keeps (terminationMessagePolicy FallbackToLogsOnError)."""
+"""The bytes of the end of a log that the kubelet keeps (terminationMessagePolicy FallbackToLogsOnError)."""
 _SUBMIT_AGAIN = "The job is not at fault; submit it again."
 
 
@@ -25,10 +25,12 @@ class Row:
     resolution: str
     retryable: bool = False
     may_recover: bool = True
-    """True if the problem may disappear by itself. The rank then gets some time."""
+    """True if the problem may disappear by itself. If so, the rank gets some time to recover."""
     eviction: EvictionReason | None = None
-    """The reason of an eviction, if the processes of the pod get notice and time to end. Such an end is not
-    a failure."""
+    """The reason of an eviction, if the pod's processes get a notice and time to end; otherwise None.
+
+    The end of an evicted pod is not a failure.
+    """
 
     def about(self, rank: int, detail: str = "", container: str = "") -> Diagnosis:
         """Return the diagnosis for a rank."""
@@ -86,7 +88,8 @@ WAITING: Mapping[str, Row] = {
 }
 # Reasons of containers that are starting normally.
 ON_ITS_WAY = frozenset({"ContainerCreating", "PodInitializing"})
-# The start of a kubelet's message about a Secret or ConfigMap that it has not read yet. It soon tries again.
+# The start of a kubelet's message about a Secret or ConfigMap that it has not read yet. The kubelet soon
+# tries again.
 NOT_READ_YET = "failed to sync "
 
 NODE_LOST = Row(
@@ -253,7 +256,7 @@ DISRUPTION: Mapping[str, Row] = {
     "DeletionByTaintManager": _TAINTED,  # often: not ready or unreachable for longer than tolerated
     "DeletionByPodGC": NODE_LOST,  # the node is gone
     "EvictionByEvictionAPI": _DRAINED,
-    "TerminationByKubelet": _EVICTED,  # the pod's own reason is more precise and is checked first
+    "TerminationByKubelet": _EVICTED,  # the pod's own reason is more precise, so it is checked first
 }
 DISRUPTED = Row(
     Category.KILLED,

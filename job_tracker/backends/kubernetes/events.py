@@ -1,8 +1,8 @@
 """Reports the progress of jobs as Events on the master pod, for `kubectl describe pod`.
 
-Events are for people only. The service never waits for them and works without them; they are dropped when
-too many are queued. The name of an Event identifies its content, so a repetition after a restart creates
-no duplicate.
+Events are for people only. The service never waits for them and works without them; Events are dropped if too
+many are queued. The name of an Event identifies its content, so that a repetition after a restart creates no
+duplicate.
 """
 
 import asyncio
@@ -48,8 +48,7 @@ class JobEvent:
 def job_event(before: Job, after: Job) -> JobEvent | None:
     """Return the Event about the latest change of the group of the job's current attempt.
 
-    None: the change is not worth an Event. An end is reported when it is decided, since the pods still exist
-    then.
+    None: the change is not worth an Event. An end is reported when it is decided, while the pods still exist.
     """
     if after.state is JobState.LAUNCHING and before.state is not after.state:
         return JobEvent("Launching", f"Launching {_instances(after)}, {_attempt(after)}.")
@@ -57,7 +56,7 @@ def job_event(before: Job, after: Job) -> JobEvent | None:
         return JobEvent("Running", f"The master is running, {_attempt(after)}.")
     if before.state.is_live and after.state is JobState.CANCELLED:
         return JobEvent("Cancelled", "The job was cancelled on request.")
-    # A job that was to be queued again may have ended by itself before.
+    # The job may have ended by itself before it could be queued again.
     is_new = before.ending is None or (bool(before.interrupted) and not after.interrupted)
     if after.state.is_live and after.ending is not None and is_new:
         return _decided(after, after.ending)
@@ -117,7 +116,7 @@ class EventRecorder:
         if event := job_event(before, after):
             news.append((event, self._clock()))
         if news and master is None and after.state.is_live and after.ending is None:
-            # The launch is saved before the pod exists. The job is saved again once the pod does.
+            # The launch is saved before the pod exists. The job is saved again once the pod exists.
             self._waiting[after.group] = news
         else:
             for event, at in news:

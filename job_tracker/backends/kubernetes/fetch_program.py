@@ -1,12 +1,15 @@
-"""Fetches the files of an uploaded program into a pod. Its text is an argument of an init container.
+"""Fetches the files of an uploaded program into a pod.
+
+The text of this file is an argument of an init container.
 
 usage: python3 -c TEXT FOLDER TREE [CACHE PROJECT MAX_BYTES]
 
-Contents of files are kept in CACHE/PROJECT, named by their hash. They are used only after the service has
-accepted the attempt's token, and are hashed as they are copied. A cache that fails is not used.
+Contents of files are kept in CACHE/PROJECT, named by their hashes. They are used only after the service has
+accepted the attempt's token, and their hashes are checked during the copy. If the cache fails, the program
+continues without it.
 
-It runs with the Python and the grpcio of an image, and with nothing else of this project. The line that it
-prints explains a failure, and is a part of the diagnosis.
+This program uses only Python and grpcio, which the image has, and no other module of this project. If the
+fetch fails, it prints a line that explains the failure and becomes part of the diagnosis.
 """
 
 import contextlib
@@ -32,17 +35,17 @@ _MOST_SECONDS = 600.0  # of one try
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 _PIECE = 1 << 20
 _TIDY_SECONDS = 3600.0
-"""The cache is tidied at most this often, and last uses are no more exact."""
+"""The shortest time between two runs of `Cache.tidy`. The times of last use have the same resolution."""
 _MOST_OF_VOLUME = 0.9
 _FINAL = ("FAILED_PRECONDITION", "INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED")
 
 
 class Broken(Exception):
-    """The stream ended early, or its content is not what the hashes say. A further try may help."""
+    """The stream ended early, or its content does not match the hashes. Another try may help."""
 
 
 def main(folder: str, tree: str, cache: str = "", project: str = "", max_bytes: str = "0") -> int:
-    """Fetch the tree into `folder`, which is whole once it exists. Return the exit code."""
+    """Fetch the tree into `folder`, which exists only once it is complete. Return the exit code."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))  # process 1 would ignore it
     try:
         import grpc
@@ -81,7 +84,7 @@ def _say(problem: str) -> None:
 class Cache:
     """Contents of files in a folder of the project, on a volume that other pods use at the same time.
 
-    After an OSError, such as of a full volume, it is not used by this pod any more.
+    After an OSError, such as that of a full volume, this pod does not use the cache any more.
     """
 
     def __init__(self, root: Path, project: str, max_bytes: int) -> None:
@@ -89,7 +92,10 @@ class Cache:
         self._works = True
 
     def copy(self, sha256: str, size: int, place: Path) -> bool:
-        """Write a content to `place`. Return False if it is not kept. Raises OSError of `place` only."""
+        """Write the content with this hash to `place`.
+
+        Return False if the cache does not have it. Raises OSError only for faults of `place`.
+        """
         kept = self._folder / sha256
         digest, left = hashlib.sha256(), size
         with place.open("xb") as file:
@@ -109,7 +115,7 @@ class Cache:
         return False
 
     def keep(self, sha256: str, place: Path) -> None:
-        """Keep the content of a file, which has this hash."""
+        """Add the content of the file `place`, which has this hash, to the cache."""
         kept = self._folder / sha256
         part = self._folder / f".{sha256}.{os.urandom(8).hex()}"
         with self._guarded():
@@ -123,7 +129,7 @@ class Cache:
                 part.unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        """Remove the least recently used contents, if those of all projects have too many bytes."""
+        """Remove the least recently used contents if the cache of all projects has too many bytes."""
         with self._guarded():
             stamp = self._root / ".tidied"
             if not self._works or (stamp.exists() and time.time() - stamp.stat().st_mtime < _TIDY_SECONDS):
@@ -151,7 +157,7 @@ class Cache:
             file = os.open(kept, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 if time.time() - os.fstat(file).st_mtime > _TIDY_SECONDS:
-                    with contextlib.suppress(OSError):  # a volume that is read only can still be read
+                    with contextlib.suppress(OSError):  # a read-only volume can still be read
                         os.utime(file)
                 while piece := os.read(file, _PIECE):
                     yield piece
@@ -197,7 +203,7 @@ def _channel(grpc: Any, address: str) -> Any:
 
 
 class _Stream:
-    """The content of all messages."""
+    """A stream of messages, read as one sequence of bytes."""
 
     def __init__(self, messages: Iterator[bytes]) -> None:
         self._messages = messages
@@ -237,7 +243,10 @@ def _content(message: bytes) -> memoryview:
 
 
 def _files(stream: _Stream, folder: Path, tree: str) -> Iterator[tuple[int, str, Path]]:
-    """Yield the size, the hash and the place of each file, whose folder exists. Set its mode afterwards."""
+    """Make the folder of each file, and yield the file's size, hash and place.
+
+    When the caller has written the file, set its mode.
+    """
     manifest = stream.manifest()
     if hashlib.sha256(manifest).hexdigest() != tree:
         raise Broken("it sent the manifest of another tree")
@@ -250,7 +259,7 @@ def _files(stream: _Stream, folder: Path, tree: str) -> Iterator[tuple[int, str,
 
 
 def _copied(stream: _Stream, folder: Path, tree: str, cache: Cache) -> bool:
-    """Write the tree from the cache. Return False if it does not have all files."""
+    """Write the tree from the cache. Return False if the cache does not have all files."""
     return all(cache.copy(sha256, size, place) for size, sha256, place in _files(stream, folder, tree))
 
 

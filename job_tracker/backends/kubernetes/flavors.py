@@ -1,4 +1,4 @@
-"""Kinds of nodes: the labels of their nodes, and the tolerations that pods need to run there."""
+"""Kinds of nodes: the labels of the nodes, and the tolerations that pods need to run on them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -43,7 +43,7 @@ class NodeFlavor(Config):
         return all(labels.get(key) == value for key, value in self.node_selector.items())
 
     def tolerates(self, taints: list[Mapping[str, Any]]) -> bool:
-        """Return whether its pods may start on a node with these taints."""
+        """Return whether pods of this flavor may start on a node with these taints."""
         return all(
             taint.get("effect") not in _KEEP_PODS_AWAY
             or any(_tolerates(each, taint) for each in self.tolerations)

@@ -1,7 +1,7 @@
 """Marks pods for the cluster's own gang scheduler, so that it starts a group's pods together. Pure.
 
-Such a scheduler starts all pods of a group or none. Without the marks, it could start half of an admitted
-group while the other half waits.
+Such a scheduler starts all pods of a group, or none of them. Without the marks, it could start half of an
+admitted group while the other half waits.
 """
 
 from collections.abc import Mapping

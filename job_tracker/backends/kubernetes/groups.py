@@ -30,10 +30,11 @@ Change = tuple[Manifest, bool]
 STOPPING = "training-service/stopping"
 """Annotation of a master whose group is being stopped. It is written before any pod is deleted."""
 
-# A group with missing pods may be in the middle of a launch, by another replica or by a service that was
-# killed. This is how long its pods may take to appear.
+# The time that the pods of a group may take to appear. A group with missing pods may be in the middle of a
+# launch, by another replica or by a service that was killed.
 _LAUNCH_TIME = timedelta(seconds=30)
-# For this long after the Service is back, resolvers may still have cached that its name is missing.
+# The time for which resolvers may still have cached that the Service's name is missing, after the Service is
+# back.
 _RESOLVER_TIME = timedelta(seconds=30)
 
 
@@ -59,16 +60,19 @@ class Outage:
 
 @dataclass(slots=True)
 class PodGroup(LiveGroup):
-    """See LiveGroup. `pods` has the last known state of all pods, even of those that are gone."""
+    """See LiveGroup. `pods` has the last known state of all pods, even of gone pods."""
 
     pods: dict[int, Manifest] = field(default_factory=dict)
     stopping: bool = False
     outage: Outage | None = None
     """The latest outage of the group's Service."""
     log_ends: dict[str, str] = field(default_factory=dict)
-    """The ends of the logs of failed pods, by uid. Empty texts: they could not be read."""
+    """The ends of the logs of failed pods, by uid. An empty text: the log could not be read."""
     wanted: dict[int, Manifest] = field(default_factory=dict)
-    """The failed pods whose logs are to be read, since the kubelet has kept only a part of the end."""
+    """The failed pods, by rank, whose logs are to be read.
+
+    The kubelet has kept only a part of the logs' ends.
+    """
     gate_note: str = ""
     """Kueue's message about the group while it waits."""
     gate_read_at: float = float("-inf")
@@ -99,8 +103,8 @@ class PodGroup(LiveGroup):
         """Return the state of every rank; with `changed_only`, only changed pods are evaluated again.
 
         With `reads_logs`, a failed rank counts as running until the end of its log is read (`has_read`).
-        Other ranks that fail in the meantime count as running, too, since the failure with the longer log
-        may be the cause.
+        Other ranks that fail in the meantime count as running, too, since the failure whose log is still
+        being read may be the cause.
 
         The result of a rank that has ended is final, even if its pod changes or is deleted.
         """
@@ -130,7 +134,10 @@ class PodGroup(LiveGroup):
         return not self.stopping and any(is_gated(pod) for pod in self.living.values())
 
     def _shown(self, rank: int) -> RankObservation:
-        """Return the observation of a rank. A failure that was not shown before is shown as running."""
+        """Return the observation of a rank.
+
+        If its failure was not reported before, the rank is still reported as running.
+        """
         seen = self._seen[rank]
         was = self.last.ranks[rank].status.phase if self.last else None
         if seen.status.phase is not Phase.FAILED or was is Phase.FAILED:
@@ -206,7 +213,7 @@ class PodGroup(LiveGroup):
         return seen.status.phase is Phase.STOPPED and seen.status.exit_code is None and rank not in self.gone
 
     def _is_young(self, now: datetime) -> bool:
-        # One pod is enough, since all are created at about the same time.
+        # The time of one pod is enough, since all pods are created at about the same time.
         made = next((pod["metadata"].get("creationTimestamp") for pod in self.pods.values()), None)
         return made is not None and now - datetime.fromisoformat(made) < _LAUNCH_TIME
 
@@ -252,17 +259,22 @@ class Groups(LiveGroups[PodGroup]):
         self.on_found: Callable[[PodGroup], None] = lambda _: None
         """Called with each new group, after its first pod was seen and before the group is observed."""
         self.read_log: Callable[[PodGroup, int, Manifest], None] | None = None
-        """Called with each failed pod whose log is to be read. It has to call `log_was_read` later."""
+        """Called with each failed pod whose log is to be read.
+
+        The called function has to call `log_was_read` later.
+        """
         self.read_gate: Callable[[PodGroup], None] | None = None
-        """Called with groups that wait for Kueue, each time that they are observed. It may call
-        `gate_was_read` later."""
+        """Called with groups that wait for Kueue, each time that they are observed.
+
+        The called function may call `gate_was_read` later.
+        """
         self._settings = settings or KubernetesSettings()
         self._clock = clock
 
     def take(self, changes: Iterable[Change]) -> None:
         """Update groups with the current state of pods. Called by the cache.
 
-        All pods are taken in before any group is observed: the master's annotation explains why a worker
+        All pods are updated before any group is observed, since the master's annotation explains why a worker
         was deleted.
         """
         touched: dict[GroupRef, PodGroup] = {}
@@ -284,7 +296,7 @@ class Groups(LiveGroups[PodGroup]):
             self.observe(group, changed_only=True)
             self.touched.publish(ref, None)
             if group.stopping and not group.living and not group.held:
-                self.drop(ref)  # another service, or an earlier run of this one, has stopped it
+                self.drop(ref)  # another service, or an earlier run of this one, has stopped the group
 
     def observe(self, group: PodGroup, *, changed_only: bool = False) -> Observation:
         """Observe the group, and notify the watchers if the result is new."""
@@ -340,7 +352,7 @@ def _training_states(pod: Manifest) -> list[Manifest]:
 def has_ended(pod: Manifest) -> bool:
     """Return whether the pod has ended by itself and its node reports no running process.
 
-    The phase is not enough: early kubelets set Failed before they end the pod's processes.
+    The phase does not suffice, since early kubelets set Failed before they end the pod's processes.
     """
     status = pod.get("status") or {}
     kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")

@@ -1,8 +1,8 @@
 """The machines of the cluster: its nodes, without the resources that other pods request. See Inventory.
 
-The inventory comes from two lists, each continued by a watch: the nodes, and the pods of all namespaces that
-have not ended. A change of a pod does not cost more in a larger cluster, since only the pod's node is looked
-at again.
+The inventory comes from two lists, each continued by a watch: one of the nodes, and one of the pods in all
+namespaces that have not ended. A change of a pod costs no more in a larger cluster, since only the pod's node
+is evaluated again.
 """
 
 import logging
@@ -29,7 +29,7 @@ from job_tracker.domain.observers import RequestObserver, ignore_request
 log = logging.getLogger(__name__)
 
 _PODS = "pods"
-"""The node's resource of which each pod takes one. The service calls it `instances`."""
+"""The resource of a node of which each pod takes one unit. The service calls this resource `instances`."""
 _NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
 _STAYS = frozenset({"DaemonSet", "Node"})
 """The kinds of owners of pods that a node always has: daemons, and static pods."""
@@ -158,7 +158,8 @@ class NodeInventory:
             return None
         labels = node["metadata"].get("labels") or {}
         offers = offered(node["status"].get("allocatable") or {})
-        # The planner counts the pods that it has put here, until the flavor of the node changes.
+        # The planner itself counts the pods that it has placed on this node, unless the node's flavor has
+        # changed.
         taken = [each for each in self._pods.get(name, {}).values() if each.planned != (flavor, name)]
         topology = self._settings.topology.labels
         return Machine(
@@ -172,7 +173,7 @@ class NodeInventory:
         )
 
     def _slim_pod(self, pod: Manifest) -> Manifest:
-        """Reduce a pod to the needed fields. There may be very many pods, those of others included."""
+        """Reduce a pod to the fields in use, since the pods of all namespaces may be very many."""
         metadata = pod["metadata"]
         labels = metadata.get("labels") or {}
         is_ours = (

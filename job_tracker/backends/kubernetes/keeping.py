@@ -1,11 +1,11 @@
 """Keeps pods of stopped groups for a while, for inspection.
 
-A label removes them from the selection of live groups, so every replica ignores them. The time until which a
-pod is kept is written on the pod, so any replica can remove it afterwards.
+A label removes such pods from the selection of live groups, so every replica ignores them. The time until
+which a pod is kept is written on the pod, so any replica can remove it afterwards.
 
 Only pods that ended by themselves can be kept, since a running pod is ended by deleting it. A deadline would
-end a running pod, too. But early kubelets (seen with 1.20) report a pod that exceeds its deadline as Failed
-while its processes run, and never report their end (kubernetes/kubernetes issue 88613).
+end a running pod without deleting it. But early kubelets (seen with 1.20) report such a pod as Failed while
+its processes run, and never report the end of the processes (kubernetes/kubernetes issue 88613).
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Keeper:
             await self._client.change("pods", metadata["name"], metadata["uid"], change)
         except (NotFound, Conflict):
             return False
-        except (Forbidden, Invalid, Unreachable) as error:  # a webhook may be away, and the stop goes on
+        except (Forbidden, Invalid, Unreachable) as error:  # a webhook may be away; the stop continues
             if type(error) is Unreachable and not is_managed(pod):
                 raise
             log.warning("pod %s cannot be kept for inspection; deleting it: %s", metadata["name"], error)
@@ -68,7 +68,7 @@ class Keeper:
         return True
 
     async def sweep(self, now: datetime, forgotten: Collection[GroupRef] = ()) -> None:
-        """Remove the pods that need not be kept at `now` any longer, and those of `forgotten` groups."""
+        """Remove the pods that need not be kept at `now` any longer, and the pods of `forgotten` groups."""
         listing = await self._client.list("pods", selector(self._instance, kept=True))
         ours = ((group_of(pod), pod) for pod in listing.items)  # None: a foreign pod with our label
         over = [pod for ref, pod in ours if ref and (ref in forgotten or _until(pod) <= now)]

@@ -1,8 +1,8 @@
-"""Marks pods for Kueue, which then decides when their group starts, and reads Kueue's messages. Pure.
+"""Marks pods for Kueue, so that Kueue decides when their group starts, and reads Kueue's messages. Pure.
 
 Kueue's webhook adds the label `managed`, a finalizer, and a gate to each pod that names a LocalQueue. When
-all pods of a group exist, Kueue makes a Workload with the name of the group. It removes the gates when it
-admits the Workload. To evict the group, it sets the condition TerminationTarget and deletes the pods.
+all pods of a group exist, Kueue makes a Workload with the name of the group. Kueue removes the gates when it
+admits the Workload. To evict the group, Kueue sets the condition TerminationTarget and deletes the pods.
 
 Kueue removes the finalizers in three cases: all pods have succeeded; all pods have ended, and an annotation
 of one pod says that no pod will be replaced; or the Workload is deleted.
@@ -37,7 +37,7 @@ GROUP: Final = "kueue.x-k8s.io/pod-group-name"
 SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
 RETRIABLE: Final = "kueue.x-k8s.io/retriable-in-group"
 MANAGED: Final = "kueue.x-k8s.io/managed"
-"""A label that Kueue sets, and its finalizer."""
+"""The label that Kueue sets, which is also the name of its finalizer."""
 GATE: Final = "kueue.x-k8s.io/admission"
 EVICTED: Final = "TerminationTarget"
 """The condition of pods that Kueue stops."""
@@ -53,13 +53,13 @@ _CONDITIONS: Final = (
 _IF_TRUE: Final = _CONDITIONS[:3]
 _PREFIX: Final = "kueue.x-k8s.io/"
 _TOPOLOGY: Final = f"{_PREFIX}podset-"
-"""Annotations of a request that Kueue may follow: the placement of the pods relative to each other."""
+"""The prefix of the annotations that place a group's pods relative to each other. A request may set them."""
 
 LocalQueueName = Annotated[ObjectName, Field(max_length=63)]
 
 
 class KueueSettings(Config):
-    """The table [kubernetes.kueue]: names that differ in Kueue. For `scheduling.delegate`."""
+    """The table [kubernetes.kueue]: names that differ in Kueue. It is used with `scheduling.delegate`."""
 
     queues: dict[str, LocalQueueName] = Field(
         default={},
@@ -86,9 +86,9 @@ class KueueMarks:
     def of_group(self, pod: Manifest, job: Job, size: int) -> dict[str, Any]:
         """See GroupMarks.
 
-        The service sets the gate itself, too. So no pod starts without Kueue in namespaces that its webhook
-        does not watch. Other keys of Kueue, of a request or a template, are left out: they would name other
-        groups, or get around quotas.
+        The service sets the gate itself, too. So in namespaces that Kueue's webhook does not watch, no pod
+        starts without Kueue. Other keys of Kueue that a request or a template sets are left out: they could
+        name other groups, or get around quotas.
         """
         priority = self.priority_classes.get(job.spec.priority)
         gates = [each for each in pod["spec"].get("schedulingGates") or () if each["name"] != GATE]
@@ -111,7 +111,7 @@ class KueueMarks:
 
 
 def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels or annotations without those of Kueue, except for wishes about the topology."""
+    """Return the labels or annotations without Kueue's keys. Only Kueue's keys about the topology stay."""
     return {
         key: value
         for key, value in values.items()
@@ -122,8 +122,8 @@ def _without_keys(values: Mapping[str, str]) -> dict[str, str]:
 def of_stop(pod: Manifest) -> dict[str, str]:
     """Return the annotations that let Kueue finish a group that is being stopped.
 
-    These annotations are set only at the stop. Until then, Kueue holds pods that have ended, so the service
-    learns how they ended even if it was away meanwhile.
+    These annotations are set only at the stop. Until then, Kueue holds pods that have ended. So the service
+    learns how they ended even if it did not run at that time.
     """
     return {RETRIABLE: "false"} if is_managed(pod) else {}
 
@@ -180,7 +180,7 @@ class Place:
 
 
 def places_in(summary: Manifest) -> dict[str, Place]:
-    """Return the places of Workloads by name, from the summary of those that wait in a LocalQueue."""
+    """Return the places of Workloads by name, from the summary of the Workloads that wait in a LocalQueue."""
     return {
         each["metadata"]["name"]: Place(each["positionInClusterQueue"], each["positionInLocalQueue"])
         for each in summary.get("items") or ()

@@ -1,4 +1,4 @@
-"""The places of groups in Kueue's queues, which Kueue's visibility API knows.
+"""The places of groups in Kueue's queues, read from Kueue's visibility API.
 
 This API is optional: it is an aggregated API server, and the service needs a separate right to use it.
 Without the API, the places are unknown.
@@ -14,7 +14,7 @@ from job_tracker.backends.kubernetes.client import KubernetesClient
 from job_tracker.backends.kubernetes.kueue import Place, places_in
 
 _WITHOUT_SECONDS: Final = 300.0
-"""Time until the API is asked again after it gave no answer."""
+"""The seconds until the API is asked again after it gave no answer."""
 
 
 class Places:

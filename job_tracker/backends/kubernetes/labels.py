@@ -36,7 +36,7 @@ KEPT = "training-service/kept"
 def selector(instance: str, *, kept: bool = False) -> str:
     """Return the label selector for objects of the service named `instance`.
 
-    It matches either all objects of live groups or, with `kept`, the pods kept of stopped ones.
+    It matches all objects of live groups. With `kept`, it matches the kept pods of stopped groups instead.
     """
     return f"{MANAGED_BY}={MANAGER},{INSTANCE}={instance},{'' if kept else '!'}{KEPT}"
 
@@ -113,8 +113,9 @@ def kept_until(manifest: Manifest) -> datetime | None:
 def owned_by(manifest: Manifest, master_pod: Manifest) -> dict[str, Any]:
     """Return the object with the master pod as owner, so that the cluster deletes it with the master.
 
-    `master_pod` is the API server's answer, with the uid. The owner is not a controller, since no worker
-    should be recreated elsewhere when its node is drained. It does not block the owner's deletion.
+    `master_pod` is the API server's answer, with the uid. The master is not marked as the controller of the
+    object, since no worker should be recreated elsewhere when its node is drained. The object does not block
+    the deletion of the master.
     """
     master = master_pod["metadata"]
     owner = {

@@ -1,4 +1,4 @@
-"""Creates or adopts the objects of a plan: the master first, since it owns the others.
+"""Creates or adopts the objects of a plan: the master first, since it owns the other objects.
 
 An object of an attempt is never created a second time, since the first object may have run. If any pod of
 the attempt is known and the master is missing, the attempt has failed. A worker is not created again if it
@@ -46,8 +46,8 @@ _POLL_SECONDS = 0.25
 class _Attempt:
     """The attempt to launch: its plan, and all pods that were ever seen, by rank.
 
-    `digest` is the digest of the master's plan, which is the current plan or one from an earlier
-    configuration.
+    `digest` is the digest of the plan from which the master was made: the current plan, or a plan of an
+    earlier configuration.
     """
 
     plan: KubernetesPlan
@@ -60,7 +60,7 @@ class _Attempt:
         return self.digest != self.plan.digest
 
     def may_create(self, wanted: Manifest) -> bool:
-        """Return whether the object has certainly not existed yet since the last restart of its rank."""
+        """Return whether it is certain that the object has not existed since the last restart of its rank."""
         rank = rank_of(wanted)
         if self.has_other_plan:
             return False
@@ -99,9 +99,9 @@ class Launcher:
     async def launch(self, plan: KubernetesPlan, known: Mapping[int, Manifest]) -> None:
         """Ensure that every object of the plan exists. Safe to repeat after an interruption.
 
-        `known` has all pods of the group that were ever seen, by rank, even those that are gone. Raises
-        LaunchFailed if the cluster refuses an object or the attempt has lost its master, and
-        BackendUnavailable if a retry may help. The objects created by then remain in both cases.
+        `known` has all pods of the group that were ever seen, by rank, even gone pods. Raises LaunchFailed if
+        the cluster refuses an object or the attempt has lost its master, and BackendUnavailable if a retry
+        may help. In both cases, the objects that were created remain.
         """
         pod_group = await self._pod_groups.claim(plan)
         master = await self._claim("pods", plan.pods[0], _Attempt(plan, known, plan.digest))
@@ -117,10 +117,11 @@ class Launcher:
             self._claim(kind, owned_by(manifest, master), attempt) for kind, manifest in owned
         ]
         if plan.secret is not None and not attempt.has_other_plan:
-            # The master owns the Secret, and its node waits for it. A Secret with this name has the same
-            # content, left by an earlier try. Reading it would need a right that the service lacks.
+            # The master owns the Secret, and the master's node waits for the Secret. If a Secret with this
+            # name exists, an earlier try has left it, with the same content. The service lacks the right to
+            # read it.
             claims.append(self._create("secrets", owned_by(plan.secret, master), plan))
-        # Wait for all of them even if one fails, so that nothing is created after this returns.
+        # Wait for all creations even if one fails, so that no object is created after the return.
         await gathered(claims)
 
     async def _claim(self, resource: Resource, wanted: Manifest, attempt: _Attempt) -> Manifest | None:
@@ -170,7 +171,10 @@ class Launcher:
     async def _adopt(
         self, resource: Resource, found: Manifest, wanted: Manifest, attempt: _Attempt
     ) -> Manifest:
-        """Return the existing object if it is the wanted one. Raises NotYet while an old one is deleted."""
+        """Return the existing object if it is the wanted one.
+
+        Raises NotYet while an old object is being deleted.
+        """
         name, rank, plan = wanted["metadata"]["name"], rank_of(wanted), attempt.plan
         is_being_deleted = "deletionTimestamp" in found["metadata"]
         is_lost = restarts_of(found) < restarts_of(wanted)
@@ -203,7 +207,7 @@ class Launcher:
             await self._remove_lost(plan.group, found)
         if claim is Claim.RESTART or (is_being_deleted and rank is None):
             raise _not_yet(wanted)
-        return found  # if it is being deleted from outside, that is observed as a failure later
+        return found  # if something else deletes it, this is observed later as a failure
 
 
 def _not_yet(wanted: Manifest) -> NotYet:

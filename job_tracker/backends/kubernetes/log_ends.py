@@ -1,7 +1,6 @@
 """Reads the ends of the logs of failed pods.
 
-The logs are read because the kubelet keeps only the last 2,048 bytes of each, and a report of torchrun is
-longer.
+The kubelet itself keeps only the last 2,048 bytes of each log, but a report of torchrun is longer.
 """
 
 import asyncio
@@ -16,7 +15,7 @@ from job_tracker.common.tasks import background
 from job_tracker.domain.errors import BackendUnavailable
 
 _SECONDS = 5.0
-"""The longest delay, in seconds, of the report of a failed rank, because its log is read first."""
+"""The longest time, in seconds, by which reading the log delays the report that a rank has failed."""
 
 
 class LogEnds:

@@ -28,8 +28,8 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
     unreachable = Unreachable
     gone = (NotFound, Invalid)
     retried = (Unreachable, Invalid)
-    # The pause is long, since a node may be unable to serve logs for hours, and every master on it has a
-    # stream.
+    # The pause is long, since a node may be unable to serve logs for hours, and there is a stream for every
+    # master on it.
     longest_pause = 300.0
 
     def __init__(self, client: KubernetesClient, groups: Groups, spool: FolderSpool) -> None:
@@ -53,7 +53,7 @@ class PodLogs(EngineLogs[PodGroup, Manifest]):
     ) -> AsyncGenerator[bytes, None]:
         records = _PodRecords(after)
         query = [("container", CONTAINER), ("timestamps", "true")]
-        # The API takes whole seconds only. Repeated lines are recognised by their times.
+        # The API accepts whole seconds only. Repeated lines are recognised by their times.
         query += [("sinceTime", f"{after[:19].decode()}Z")] if after else []
         query += [("follow", "true")] if follow else []
         query += [("tailLines", str(tail_lines))] if tail_lines is not None else []
@@ -106,7 +106,7 @@ class _PodRecords(StreamRecords):
 
 
 def _utc(at: re.Match[bytes]) -> bytes:
-    """Convert the time of a line to that of a record: nine decimals, in UTC."""
+    """Convert the time of a line to the time of a record, which has nine decimals, in UTC."""
     second, fraction, zone = at.groups()
     if zone != b"Z":
         moment = datetime.fromisoformat((second + zone).decode()).astimezone(UTC)

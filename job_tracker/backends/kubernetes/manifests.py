@@ -1,4 +1,4 @@
-"""Builds the API objects of a group, one function for each. Pure."""
+"""Builds the API objects of a group, with a function for each kind of object. Pure."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ _CACHE, _CACHE_PATH = "program-cache", "/program-cache"
 _PORT_NAME = "master"
 _DIGEST_LENGTH = 16
 MEMORY = "memory"
-# The labels that select a group. The other labels do not identify it.
+# The labels that select a group. Other labels do not identify the group.
 _OF_GROUP = (MANAGED_BY, INSTANCE, JOB_ID, ATTEMPT)
 _ANNOTATED = (ALGORITHM, INSTANCES, SUBMITTED_AT, PLAN_DIGEST, PROGRAM_TREE)
 _RESTRICTED = {
@@ -54,8 +54,8 @@ def service(
 ) -> dict[str, Any]:
     """Build the headless Service that resolves the master's name, or all pods' names with `every_rank`.
 
-    It includes pods that are not ready. Otherwise, a worker that looks up a master that is still starting
-    would get a negative answer, and resolvers would cache it.
+    The Service includes pods that are not ready. Otherwise, a worker that looks up the name of a starting
+    master would get a negative answer, which resolvers would cache.
     """
     labels = group_labels(job, instance)
     metadata = {
@@ -80,8 +80,8 @@ def pod_group_metadata(job: Job, namespace: str, instance: str) -> dict[str, Any
 def service_of(master: Mapping[str, Any], port: int) -> dict[str, Any]:
     """Rebuild the Service of a launched group from its master pod.
 
-    `port` is for groups whose ranks do not use the master's port. If every rank is addressed by its pod's own
-    name, so is the master.
+    `port` is for groups whose ranks do not use the master's port. The Service resolves the names of all pods
+    if the master is addressed by its pod's own name.
     """
     of_master, name = master["metadata"], master["spec"]["subdomain"]
     labels, annotations = of_master["labels"], of_master["annotations"]
@@ -166,11 +166,11 @@ def pod(
     program_cache: str | None = None,
     place: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Build the pod of one rank. `overlay` is merged into it; the service's labels are set after that.
+    """Build the pod of one rank. `overlay` is merged into the pod; after that, the service's labels are set.
 
     `fetch` is the init container that fetches the files of an uploaded program. `program_cache` is the claim
-    that it keeps them on, and that no other container mounts. `place` is the flavor and the node that the
-    scheduler has chosen; the overlay cannot change it.
+    on which it caches these files; no other container mounts this claim. `place` is the flavor and the node
+    that the scheduler has chosen; the overlay cannot change it.
     """
     training = {
         "name": CONTAINER,
@@ -191,7 +191,7 @@ def pod(
         "kind": "Pod",
         "metadata": {"labels": dict(options.labels), "annotations": dict(options.annotations)},
         "spec": {
-            "restartPolicy": "Never",  # the other ranks would wait for a restarted one in a collective
+            "restartPolicy": "Never",  # other ranks would wait for a restarted rank for ever
             "hostname": name,
             **_present("subdomain", subdomain),
             "terminationGracePeriodSeconds": grace_seconds,
@@ -203,7 +203,7 @@ def pod(
                 **_present("runAsUser", options.run_as_user),
                 **_present("runAsGroup", options.run_as_group or options.run_as_user),
                 **_present("fsGroup", options.fs_group),
-                # By default, each mount of a volume changes the owner of all its files again.
+                # By default, each mount of a volume changes the owner of all files on the volume again.
                 **_present("fsGroupChangePolicy", "OnRootMismatch" if options.fs_group else None),
             },
             **_present("serviceAccountName", options.service_account),
@@ -247,9 +247,9 @@ def fetch_container(
 ) -> dict[str, Any]:
     """Build the init container that fetches a tree into the working directory of the training container.
 
-    Its requests do not exceed those of the training container, and it has no devices, so the pod needs no
-    additional room. `cached` is the project whose files are kept on the claim `program_cache`, and the
-    largest size in bytes of the files of all projects.
+    This container does not request more than the training container, and it has no devices. So the pod needs
+    no additional resources. `cached` has the project whose files are cached on the claim `program_cache`, and
+    the size limit of the whole cache in bytes.
     """
     cache = [_CACHE_PATH, cached[0], str(cached[1])] if cached else []
     text = Path(__file__).with_name("fetch_program.py").read_text()
@@ -273,7 +273,7 @@ def fetch_container(
 
 
 def literal(command: Sequence[str]) -> list[str]:
-    """Return a command in which Kubernetes replaces nothing: see `variables`."""
+    """Return the command, escaped so that Kubernetes replaces nothing in it: see `variables`."""
     return [argument.replace("$", "$$") for argument in command]
 
 
@@ -321,7 +321,7 @@ def _toleration(toleration: Toleration) -> dict[str, Any]:
 
 
 def _claims(options: PodOptions) -> dict[str, str]:
-    """Map each claim to a volume name: the names of claims may be invalid as names of volumes."""
+    """Map each claim to a name for its volume: the names of claims may be invalid as names of volumes."""
     claims = dict.fromkeys(volume.claim for volume in options.volumes)
     return {claim: f"claim-{number}" for number, claim in enumerate(claims)}
 

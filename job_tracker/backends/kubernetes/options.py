@@ -45,7 +45,7 @@ class VolumeMount(Config):
 
 
 class PodOptions(RequestedPodOptions):
-    """Pod options that configuration may set, for all algorithms or for one."""
+    """Pod options that the configuration may set, for all algorithms or for a single algorithm."""
 
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="When nodes pull the image. Unset: the default of Kubernetes for the tag."
@@ -115,7 +115,10 @@ class PodOptions(RequestedPodOptions):
 
     @property
     def identity(self) -> "PodOptions":
-        """The options that set the pods' identity. Changes by the operator apply to queued jobs, too."""
+        """The options that set the pods' identity.
+
+        If the operator changes them, this also applies to queued jobs.
+        """
         return PodOptions.model_validate(self.model_dump(exclude_unset=True, include=_IDENTITY))
 
     @property
@@ -125,7 +128,7 @@ class PodOptions(RequestedPodOptions):
 
     @property
     def cpu_limit(self) -> str | None:
-        """The most cpu that an instance can use; None if unknown."""
+        """The largest amount of cpu that an instance can use; None if unknown."""
         return self.resources.get(CPU) if self.limit_cpu else None
 
 

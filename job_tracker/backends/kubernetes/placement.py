@@ -1,4 +1,4 @@
-"""The placement of a group's pods: their affinity to each other, and to the nodes that were chosen."""
+"""The placement of a group's pods: their affinity to each other, and to the chosen nodes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,15 +14,18 @@ _WEIGHT = {Place.MACHINE: 100, Place.RACK: 75, Place.ZONE: 50}
 zone count, too."""
 _STRONGEST = 100
 _WEAKEST = 1
-"""The weight of places that the request does not name, if pods are to be apart. Such a preference counts once
-for each pod that is already there, so several could outweigh the wish to be apart."""
+"""The weight of places that the request does not name, if pods are to be apart.
+
+Kubernetes counts such a preference once for each pod that is already in the place, so several pods could
+outweigh the wish to be apart.
+"""
 _IF_POSSIBLE = "IgnoredDuringExecution"
 
 
 def bound(affinity: Mapping[str, Any], node: str) -> dict[str, Any]:
     """Return the affinity of a pod that runs on this node only.
 
-    Terms of nodes are alternatives, so the node is added to each of them.
+    The terms of a node affinity are alternatives, so the node is added to each term.
     """
     of_nodes = affinity.get("nodeAffinity") or {}
     required = of_nodes.get(f"requiredDuringScheduling{_IF_POSSIBLE}") or {}
@@ -44,7 +47,8 @@ def affinity(placement: Placement | None, topology: Topology, of_group: Mapping[
     """Return the affinity of each pod of a group whose pods have the labels `of_group`.
 
     All ranks exchange gradients with each other, so without a placement the pods prefer one machine, then one
-    rack, then one zone. Raises LaunchFailed if the configuration no longer knows a place that is required.
+    rack, then one zone. Raises LaunchFailed if the job requires a kind of place that the configuration no
+    longer has.
     """
     selector = {"matchLabels": dict(of_group)}
     near, apart, strict = (

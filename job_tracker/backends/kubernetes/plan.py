@@ -42,11 +42,11 @@ _OF_FETCH = (_REPORT_ADDRESS, "REPORT_CA", "REPORT_TOKEN")
 class KubernetesPlan:
     """The objects of a group, complete except for the owner's uid, which the API server assigns.
 
-    `pods` are in order of rank, the master first. There is a `service` if there are several instances, a
-    `pod_group` if a gang scheduler has to know about them, and a `secret` if the pods must not contain the
-    tokens. `digest` is the hash of the plan and is written on each
-    object. An object with the right name but another digest belongs to another plan. `was_launched` is true
-    if the whole group existed at one time.
+    `pods` are in order of rank, the master first. The plan has a `service` if there are several instances, a
+    `pod_group` if a gang scheduler needs a description of the group, and a `secret` if the pods must not
+    contain the tokens. `digest` is the hash of the plan and is written on each object. An object with the
+    right name but another digest belongs to another plan. `was_launched` is true if the whole group existed
+    at one time.
     """
 
     group: GroupRef
@@ -69,8 +69,8 @@ def plan(
 ) -> KubernetesPlan:
     """Plan the job's current attempt.
 
-    Pods get `marks`, or those of `kubernetes.gang`. Raises LaunchFailed if the stored options are not
-    readable.
+    Pods get `marks`, or if there are none, the marks of `kubernetes.gang`. Raises LaunchFailed if the stored
+    options are not readable.
     """
     spec = job.spec.group
     framework, roles = FRAMEWORKS[spec.framework], spec.role_of_ranks
@@ -212,7 +212,7 @@ def _pod_options(instance: InstanceSpec, of_all: PodOptions) -> FrozenPod:
 
 
 def _on_flavor(options: FrozenPod, flavor: NodeFlavor | None) -> FrozenPod:
-    """Return the options of pods on a flavor: its nodes, and the taints of these."""
+    """Return the options of pods on a flavor: they select its nodes and tolerate the nodes' taints."""
     if flavor is None:
         return options
     for key, value in options.node_selector.items():
@@ -230,8 +230,8 @@ def _on_flavor(options: FrozenPod, flavor: NodeFlavor | None) -> FrozenPod:
 def _layout(job: Job, port: int, processes: int, *, every_rank: bool) -> GroupLayout:
     """Return the address of each rank.
 
-    By default the Service selects the master alone, so the Service's name is the master's. If every rank
-    needs an address, the Service selects all pods, its name stands for any of them, and each rank is
+    By default, the Service selects the master alone, so the master is found by the Service's name. If every
+    rank needs an address, the Service selects all pods. Its name then stands for any of them, so each rank is
     found by the pod's own name (HOSTNAME.SERVICE).
     """
     roles, group = job.spec.group.role_of_ranks, job.group.name

@@ -1,7 +1,7 @@
 """The objects that describe groups to the cluster's own gang scheduler (gangs.py).
 
-A PodGroup exists before its pods, since Volcano refuses pods whose PodGroup is missing. After that, the
-master becomes its owner, so the cluster removes both together.
+A PodGroup exists before its pods, since Volcano refuses pods whose PodGroup is missing. After its creation,
+the master becomes the owner of the PodGroup, so that the cluster removes both together.
 """
 
 import logging
@@ -43,7 +43,7 @@ class PodGroups:
         return await repeated(claim, _DELETION_SECONDS, _POLL_SECONDS)
 
     async def give(self, pod_group: Manifest, master: Manifest) -> None:
-        """Let the master own the PodGroup, unless it does."""
+        """Make the master the owner of the PodGroup, unless it is already."""
         metadata = pod_group["metadata"]
         if self._resource is None or metadata.get("ownerReferences"):
             return

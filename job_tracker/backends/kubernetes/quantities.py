@@ -13,19 +13,19 @@ _DECIMAL: Final = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T"
 _THOUSANDTHS: Final = 1000
 
 Amounts = dict[str, int]
-"""By resource: thousandths of `cpu`, bytes, or whole units."""
+"""Amounts by resource: thousandths of a core for `cpu`, otherwise bytes or whole units."""
 
 
 def offered(quantities: Mapping[str, str]) -> Amounts:
-    """Return the resources that a node offers. A part of a unit does not count."""
+    """Return the resources that a node offers, rounded down to whole units."""
     return {name: _whole(name, quantity, ROUND_FLOOR) for name, quantity in quantities.items()}
 
 
 def requested(pod: Manifest) -> Amounts:
     """Return the resources that a pod requests, as the scheduler counts them.
 
-    Its containers run together with those init containers that are restarted (sidecars). Before that, each
-    other init container runs with the sidecars that are listed before it.
+    The containers of a pod run together with its sidecars, which are init containers that are restarted.
+    Before that, each other init container runs with the sidecars that are listed before it.
     """
     spec = pod["spec"]
     running: Amounts = {}

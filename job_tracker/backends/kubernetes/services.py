@@ -94,7 +94,7 @@ class MasterServices:
                     self._recreate_if_missing(group, datetime.now(UTC))
 
     def _check_found(self, group: PodGroup) -> None:
-        """Check whether a group that was launched before this start still has its Service."""
+        """Check whether a group that was launched before the service's start still has its Service."""
         if self._is_synced:
             self._recreate_if_missing(group, None)
 

@@ -173,7 +173,7 @@ class KubernetesSettings(ProgramImages):
         return KueueMarks(self.kueue.queues, classes)
 
     def check(self, sent: Mapping[str, Any]) -> InstanceOptions:
-        """Check the options of a request as RequestLimits does, and the places of its placement."""
+        """Check the options of a request as RequestLimits does. Check also the places in its placement."""
         options = super().check(sent)
         if options.placement:
             for name, place in (("near", options.placement.near), ("apart", options.placement.apart)):

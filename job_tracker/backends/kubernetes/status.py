@@ -1,4 +1,4 @@
-"""Turns the state of a pod into the state of its rank and a diagnosis. Pure.
+"""Turns the state of a pod into the state of its rank, and a diagnosis if it failed. Pure.
 
 Only the *training* container counts: a sidecar may keep its pod "Running" for ever, and a deleted pod
 passes through every phase.
@@ -52,17 +52,17 @@ def observe_rank(
     orphaned: bool = False,
     gate_note: str = "",
 ) -> RankObservation:
-    """Return the state of one rank, and why it failed if it did.
+    """Return the state of one rank, with a diagnosis if it failed.
 
     A missing pod was deleted from outside, unless the group is being launched (`launching`) or stopped
     (`stopping`). The last known state of a pod that is `gone` may explain why it was deleted.
 
     `start_grace` is the time that a failing image pull or container creation may last, `node_grace` the time
-    that a node may be silent, and `place_grace` the time that a chosen node may have no room.
+    that a node may be silent, and `place_grace` the time for which a chosen node may lack room for the pod.
 
-    `notice` is the eviction that was seen before: the pod of an evicted rank no longer shows it when it is
-    gone. The cluster deletes pods that are `orphaned`, since their master is gone. `gate_note` is the reason
-    why a pod waits for Kueue.
+    `notice` is the eviction that was seen before, since a pod that is gone no longer shows it. A pod is
+    `orphaned` if its master is gone; the cluster then deletes the pod. `gate_note` is the reason why a pod
+    waits for Kueue.
     """
     if pod is None:
         return _missing(rank, launching=launching, stopping=stopping)
@@ -107,8 +107,9 @@ def observe_rank(
 
 
 def pending_reason(pod: Manifest) -> str | None:
-    """Return why the pod's training has not started, in the cluster's words; None if it is starting
-    normally.
+    """Return why the pod's training has not started, in the cluster's words.
+
+    None: the training is starting normally.
     """
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":
@@ -125,7 +126,7 @@ def end_is_cut(pod: Manifest) -> bool:
 
 
 def with_message(pod: Manifest, message: str) -> Manifest:
-    """Return the pod with another message of the end of its training container."""
+    """Return the pod with this message as the message of the end of its training container."""
     statuses = [
         {**each, "state": {"terminated": {**each["state"]["terminated"], "message": message}}}
         if each["name"] == CONTAINER and "terminated" in each["state"]
@@ -159,7 +160,7 @@ def _stopped(rank: int, pod: Manifest, end: Manifest | None) -> RankObservation:
 
 
 def _evicted(rank: int, pod: Manifest, end: Manifest | None, notice: Eviction) -> RankObservation:
-    """Observe a rank that others stop. The rank counts as running until its container ends."""
+    """Observe an evicted rank. It counts as running until its container ends."""
     seen = _stopped(rank, pod, end)
     is_over = end is None and _status(pod).get("phase") == "Failed"
     if is_over and "running" in _training_state(pod):  # the kubelet reports this before it ends the processes
@@ -179,7 +180,7 @@ def _ended_at(end: Manifest) -> float | None:
 
 
 def _never_started(rank: int, pod: Manifest) -> Diagnosis:
-    """Return why a pod failed whose training container did not end."""
+    """Return why a pod failed although its training container has not ended."""
     for status in _status(pod).get("initContainerStatuses") or ():
         end = status.get("state", {}).get("terminated")
         if end is not None and _exit_code(end) != 0:
@@ -201,7 +202,7 @@ class _Removal:
     since: datetime | None
 
     def came_after(self, end: Manifest) -> bool:
-        """Return whether the container had already ended by itself.
+        """Return whether the removal came after the container had ended by itself.
 
         Times are in whole seconds. An end in the same second counts as caused by the removal: a program
         that exits with code 0 on SIGTERM has not finished its training.
@@ -218,10 +219,10 @@ class _Removal:
             return None
         is_deleted = "deletionTimestamp" in pod["metadata"]
         at_once = is_deleted and not pod["metadata"].get("deletionGracePeriodSeconds")
-        if at_once and self.row is not diagnosis.BY_KUEUE:  # which also deletes pods that never ran
+        if at_once and self.row is not diagnosis.BY_KUEUE:  # Kueue also deletes pods that never ran
             return None
         if self.row is diagnosis.DELETED and not is_deleted:
-            return None  # it is gone, and its deletion was not seen
+            return None  # the pod is gone, and its deletion was not seen
         return Eviction(
             why=self.row.eviction,
             at=self.since or now,
@@ -273,8 +274,8 @@ def _deletion_asked_at(pod: Manifest) -> datetime | None:
 def _node_is_silent(pod: Manifest) -> bool:
     """Return whether the control plane has lost contact with the pod's node.
 
-    It then marks the pod as not ready (as unknown in early versions), and leaves the rest of the status as
-    the kubelet last wrote it.
+    After such a loss, the control plane marks the pod as not ready (as unknown in early versions), and leaves
+    all other parts of the status as the kubelet last wrote them.
     """
     ready = _condition(pod, "Ready").get("status")
     if ready == "False" and not pod.get("spec", {}).get("readinessGates"):
@@ -290,7 +291,7 @@ class _Wait:
 
 
 def _bad_wait(pod: Manifest) -> _Wait | None:
-    """Return what keeps the first container that the training needs from starting."""
+    """Return the reason why a container that the training needs cannot start; None if there is none."""
     for status in _needed_statuses(pod):
         waiting = status.get("state", {}).get("waiting")
         if waiting is not None and waiting.get("reason") not in (None, *diagnosis.ON_ITS_WAY):
@@ -305,7 +306,7 @@ def _needed_statuses(pod: Manifest) -> Iterator[Manifest]:
 
 
 def _unplaced_since(pod: Manifest) -> datetime | None:
-    """Return since when the pod has had no room; None if it has room."""
+    """Return the time since when no node has had room for the pod; None if a node has room."""
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return None
@@ -313,7 +314,7 @@ def _unplaced_since(pod: Manifest) -> datetime | None:
 
 
 def _tried_since(pod: Manifest, now: datetime) -> datetime:
-    """Return since when a node has been trying to start the pod.
+    """Return the time since when a node has been trying to start the pod.
 
     The waiting states themselves have no times.
     """

@@ -41,7 +41,7 @@ from job_tracker.domain.group import MASTER_RANK, GroupRef
 log = logging.getLogger(__name__)
 
 _LOG_SECONDS = 10.0
-# A group that has ended holds nothing but its logs, so a slow API server gets more time to give them.
+# A group that has ended occupies no capacity, so a slow API server gets more time to send its logs.
 _ENDED_LOG_SECONDS = 40.0
 _REST_SECONDS = 2.0
 _FORCED_SECONDS = 5.0
@@ -173,7 +173,7 @@ class Stopper:
         try:
             self._cache.put(await self._client.change("pods", metadata["name"], metadata["uid"], mark))
         except (NotFound, Conflict):
-            return not is_managed(pod)  # the pod is gone, but others may be left
+            return not is_managed(pod)  # the pod is gone, but other pods may be left
         except (Forbidden, Unreachable) as error:  # deletion needs neither this right nor a webhook
             if not isinstance(error, Forbidden | WebhookAway) and not is_managed(pod):
                 raise  # the API server is away; a hanging webhook looks the same
@@ -188,10 +188,11 @@ class Stopper:
 
     @asynccontextmanager
     async def _keeping_logs(self, group: PodGroup) -> AsyncIterator[None]:
-        """Save the output of the ranks up to now, and the rest of it during the block.
+        """Save the output of the ranks up to now, and the output that they print during the block.
 
         A silent node delays this by at most _LOG_SECONDS, or by _ENDED_LOG_SECONDS if all ranks have ended.
-        It is asked once more at the end, but not in between, since a thousand groups may be stopped at once.
+        The node is asked once more at the end, but not in between, since a thousand groups may be stopped at
+        once.
         """
         started = {rank: has_ended(pod) for rank, pod in group.living.items() if has_started(pod)}
         kept = {rank: asyncio.create_task(self._logs.keep(group, rank)) for rank in started}
@@ -202,7 +203,7 @@ class Stopper:
                 "the logs of ranks %s of group %s are lost: the cluster did not give them within %.0f s",
                 *(", ".join(map(str, lost)), group.ref.name, seconds),
             )
-        # This includes pods that others delete: an evicted pod may print during its grace period.
+        # This includes evicted pods: such a pod may print during its grace period.
         living = group.living
         going_on = [rank for rank in started if is_running(living.get(rank, {}))]
         read = [rank for rank in going_on if _result_of(kept[rank])]

@@ -10,9 +10,7 @@ from job_tracker.catalog.syntax import CPU
 
 
 def requested_beside(template: Mapping[str, Any], resources: Mapping[str, str]) -> dict[str, str]:
-    """Return the resources that a pod requests in addition to those of its training container, as
-    quantities.
-    """
+    """Return the resources, as quantities, that a pod requests beside its training container."""
     if not template:
         return {}
     container = {"name": CONTAINER, "resources": {"requests": dict(resources)}}

@@ -1,4 +1,4 @@
-"""Reads Kueue's Workloads of the groups that wait for it, and removes those of groups that never ran.
+"""Reads the Workloads of groups that wait for Kueue, and removes the Workloads of groups that never ran.
 
 The Workload of a group has the group's name, and is read by this name periodically while the group waits. So
 the service needs no right to list Workloads.
@@ -31,7 +31,7 @@ _NO_RIGHT: Final = "Waits for Kueue. The service may not read its Workload (see 
 
 
 class Workloads:
-    """Passes Kueue's messages to groups: soon after they may have changed, and then every `seconds`."""
+    """Passes Kueue's messages to groups: soon after they may have changed, and later every `seconds`."""
 
     def __init__(self, client: KubernetesClient, groups: Groups, *, seconds: float = 10.0) -> None:
         self._client = client
@@ -45,7 +45,8 @@ class Workloads:
         """Let Kueue release a group that is being stopped, if Kueue would not finish the group by itself.
 
         A finalizer of Kueue holds the pods until all of them have ended and one of them `is_marked`. Pods
-        that never ran, or are lost, never end. Deleting the Workload releases pods that are kept, too.
+        that never ran, or are lost, never end. So if the group has such pods, or no pod `is_marked`, the
+        Workload is deleted. This also releases pods that are kept.
         """
         if is_marked and not has_lost and not any(is_held(pod) for pod in group.living.values()):
             return
@@ -85,7 +86,7 @@ class Workloads:
         except Forbidden:
             note = _NO_RIGHT
         except ApiError:
-            return  # a later look reads it again
+            return  # a later observation reads it again
         finally:
             group.gate_read_at = time.monotonic()
         self._groups.gate_was_read(group, note)

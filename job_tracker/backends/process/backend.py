@@ -51,9 +51,9 @@ _MAX_NAMED = 10
 class ProcessBackend:
     """See Backend. The durable state is in files (files.py); this object only caches it.
 
-    Several services may share the files. All of them may read logs, since only the files are needed for that.
-    A group is adopted, and cleaned up after a killed supervisor, only by the replica that observes, launches
-    or stops groups.
+    Several services may share the files. All of these services may read logs, since this needs only the
+    files. Only the replica that observes, launches or stops groups adopts a group, and cleans up after a
+    killed supervisor.
     """
 
     def __init__(
@@ -99,7 +99,8 @@ class ProcessBackend:
             group = self._groups.get(plan.group)
             store_id = naming.store_of(plan.group.home)
             if group is not None and naming.store_of(group.folder.group.home) != store_id:
-                # A remnant of a version whose stores had no ids: this store has no job with that number.
+                # The group is left from a version whose stores had no ids: this store has no job with its
+                # number.
                 log.warning("stopping group %s: it belongs to another job store", group.folder.path)
                 await self.stop(group.folder.group, timedelta(0))
                 group = None
@@ -236,7 +237,7 @@ class ProcessBackend:
         ports = free_ports(
             plan.ports, self._settings.first_port, self._settings.last_port, taken | self._reserved_ports
         )
-        self._reserved_ports.update(ports)  # until the group is known: no other group may get these ports
+        self._reserved_ports.update(ports)  # no other group may get these ports before this group is known
         try:
             folder = await asyncio.to_thread(self._folders.create, plan.group, plan.roles, ports)
             return (self._groups.get(plan.group) or self._adopt(folder)).folder
@@ -256,7 +257,7 @@ class ProcessBackend:
             await self._refresh()
 
     async def _refresh(self) -> None:
-        """Adopt groups that other services have launched, and forget those that they have stopped."""
+        """Adopt groups that other services have launched, and forget groups that they have stopped."""
         async with self._refreshing:
             known = dict(self._groups)  # a group launched or stopped during the comparison is left alone
             try:
@@ -271,7 +272,7 @@ class ProcessBackend:
             for folder in unknown:
                 if folder.group not in self._groups:
                     self._adopt(folder)
-            # This includes known groups: another service may have completed a launch that was interrupted
+            # Known groups are followed, too: another service may have completed a launch that was interrupted
             # here.
             await asyncio.gather(*(self._follow(group) for group in list(self._groups.values())))
             self._has_refreshed = True

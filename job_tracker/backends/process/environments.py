@@ -1,8 +1,10 @@
-"""Python environments of uploaded programs, made from requirements files or named, and folders for caches.
+"""Python environments of uploaded programs, and folders for caches.
 
-The first rank that needs the environment of a requirements file makes it (shared/requirements_runner.py), in
-the folder of the project. An environment is removed when it was not used for a while. A running job holds the
-lock of its environment.
+A program has a requirements file, or names a configured environment.
+
+The first rank that needs the environment of a requirements file makes this environment in the folder of the
+project (shared/requirements_runner.py). An environment is removed when it was not used for a while. A running
+job holds the lock of its environment.
 """
 
 import shutil
@@ -21,7 +23,7 @@ _CACHES = {
     "TRITON_CACHE_DIR": "triton",
     "TORCHINDUCTOR_CACHE_DIR": "inductor",
 }
-"""Variables of hubs and compilers, and the folders for them."""
+"""Variables that set the cache folders of hubs and compilers, and the names of these folders."""
 
 
 def find_uv() -> str | None:
@@ -31,7 +33,7 @@ def find_uv() -> str | None:
 
 
 def runner_of(spec: JobSpec, root: Path) -> tuple[str, ...]:
-    """Return the words before a rank's command that give it the packages of its requirements file."""
+    """Return the words to put before a rank's command, so that it has the packages of its requirements."""
     program = spec.program
     if program is None or not program.requirements:
         return ()
@@ -50,7 +52,7 @@ def caches_of(spec: JobSpec, root: Path | None) -> Mapping[str, str]:
 
 
 def sweep(root: Path, keep: float, most: int) -> None:
-    """Remove environments that were not used for `keep` seconds, and the oldest beyond `most` of a project.
+    """Remove environments not used for `keep` seconds, and the oldest of a project that has more than `most`.
 
     Environments of running jobs stay. Raises OSError.
     """

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _MAX_COMMAND = 8 << 20
 MAX_ENTRIES = 1_000_000
-"""The most names that are read of a folder, since training can make any number."""
+"""The largest number of names that are read from a folder, since training can create any number of files."""
 _MAX_PROGRAM = 64 << 10
 
 
@@ -72,7 +72,7 @@ class RankFolder:
         return records.read_or_none(self.place / "process.json", ProcessRecord)
 
     def exit_record(self) -> ExitRecord | None:
-        """Read how the rank ended; None before that, or if its supervisor could not record it."""
+        """Read how the rank ended; None if it has not ended, or if its supervisor could not record this."""
         return records.read_or_none(self.place / "exit.json", ExitRecord)
 
     def is_supervised(self) -> bool:
@@ -101,7 +101,7 @@ class RankFolder:
         except OSError as error:
             if hinders_reading(error):
                 raise
-            return True  # Training code has removed our access, so nothing is started there again.
+            return True  # training code has removed the access of the service, so nothing is started
 
     def restarts(self) -> int:
         """Read how often the rank was restarted."""
@@ -117,8 +117,8 @@ class RankFolder:
 
     def forget_end(self) -> None:
         """Reset the rank to "never started", but keep its output."""
-        # In this order: a crash in between leaves a rank that has ended. In the other order, it would leave a
-        # rank that can never start.
+        # The order matters: a crash in between leaves a rank that has ended. In the opposite order, it would
+        # leave a rank that can never start.
         for name in ("exit.json", "process.json"):
             (self.place / name).unlink()
 
@@ -135,7 +135,8 @@ class RankFolder:
 
         `unpack` writes the files of an uploaded program.
         """
-        # Without parents: that would bring back a group that another service has stopped in the meantime.
+        # Parents are not created: that would restore the folder of a group that another service has stopped
+        # in the meantime.
         self.place.make_folder(parents=False)
         (self.place / "tmp").make_folder(parents=False)
         if unpack is None:
@@ -161,8 +162,10 @@ class GroupFolder:
     ports: tuple[int, ...]
     """A port for each rank, or only the master's port."""
     damage: str = ""
-    """The defect of the group's record, if any. Then, the roles come from the names of the group's
-    folders."""
+    """The defect of the group's record; empty: there is none.
+
+    If there is a defect, the roles come from the names of the group's folders.
+    """
 
     @property
     def path(self) -> Path:
@@ -186,7 +189,7 @@ class GroupFolder:
                 (self.place / name).open_to_owner()
 
     def order_to_stop(self, grace: float) -> None:
-        """Write the order to stop. From then on no supervisor starts a rank of the group."""
+        """Write the order to stop. After that, no supervisor starts a rank of the group."""
         _publish_json(self.place / "stop.json", {"grace": grace})
 
     def order_to_keep(self, until: datetime) -> None:
@@ -195,7 +198,7 @@ class GroupFolder:
 
 
 def names_in(place: Place) -> list[str]:
-    """List the names in a folder; none if it is not there."""
+    """List the names in a folder; none if the folder does not exist."""
     try:
         return place.names(MAX_ENTRIES)
     except (FileNotFoundError, NotADirectoryError):

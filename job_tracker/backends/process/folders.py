@@ -1,4 +1,4 @@
-"""Finds, moves and removes the folders of groups; see files.py for what is in them."""
+"""Finds, moves and removes the folders of groups. For the content of these folders, see files.py."""
 
 import logging
 import re
@@ -53,7 +53,7 @@ class Folders:
         return (self._live / _folder_name(group)).path
 
     def create(self, group: GroupRef, roles: Sequence[str], ports: Sequence[int]) -> GroupFolder:
-        """Create a live group, or return the one that another service created at the same time."""
+        """Create a live group, or return the group that another service created at the same time."""
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = self._live / _folder_name(group)
         place.make_folder()
@@ -70,11 +70,15 @@ class Folders:
         return self._read_group(place) or GroupFolder(place, group, tuple(roles), tuple(ports))
 
     def retire(self, folder: GroupFolder, keep_until: datetime | None) -> None:
-        """Move a stopped group out of the live groups and clean it up, or leave that to a later sweep."""
+        """Move a stopped group out of the live groups and clean it up.
+
+        With `keep_until`, the group stays unchanged until a sweep after that time. If the clean-up fails, a
+        later sweep repeats it.
+        """
         if keep_until is not None:
             try:
                 folder.order_to_keep(keep_until)
-            except OSError as error:  # on a full disk, removing the group helps
+            except OSError as error:  # if the disk is full, removing the group helps
                 log.warning("%s is removed early, since it cannot be kept: %s", folder.path, error)
         with suppress(FileNotFoundError):  # another service has moved it
             folder.open_to_owner()
@@ -87,7 +91,7 @@ class Folders:
             log.warning("%s is left to the next sweep: %s", kept.path, error)
 
     def sweep(self, now: datetime) -> None:
-        """Clean up groups that need not be kept any longer, and those that a killed service has left."""
+        """Clean up groups that need not be kept any longer, and groups that a killed service has left."""
         for name in self._own(self._kept):
             place = self._kept / name
             try:
@@ -121,12 +125,15 @@ class Folders:
         return None
 
     def stopped(self) -> list[GroupRef]:
-        """List the groups of which only the logs are left."""
+        """List the stopped groups whose logs are still here."""
         found = (self._read_group(self._ended / name) for name in self._own(self._ended))
         return [folder.group for folder in found if folder is not None]
 
     def remove_logs(self, group: GroupRef) -> None:
-        """Delete the logs of a stopped group. The folder moves first, so no reader sees a part of it."""
+        """Delete the logs of a stopped group.
+
+        The folder is moved first, so that no reader sees a part of the logs.
+        """
         with suppress(FileNotFoundError):  # already removed
             _remove(_move(self._ended / _folder_name(group), self._gone))
 
@@ -179,7 +186,7 @@ def _store_of(folder: str) -> str:
 
 
 def _group_named(folder: str) -> GroupRef | None:
-    """Return the group whose folder has this name; None if the name is not a group's."""
+    """Return the group whose folder has this name; None if no group's folder has such a name."""
     store_id, _, name = folder.rpartition(".")
     found = _GROUP.fullmatch(name)
     home = naming.home_in_store(store_id) if store_id else ""
@@ -187,7 +194,7 @@ def _group_named(folder: str) -> GroupRef | None:
 
 
 def _damaged(place: Place, damage: str) -> GroupFolder | None:
-    """Return a group whose record is unreadable, as far as its folders' names describe it."""
+    """Return a group whose record is unreadable. Its fields come from the names of its folders."""
     group = _group_named(place.name)
     if group is None:
         log.warning("%s", damage)
@@ -198,7 +205,7 @@ def _damaged(place: Place, damage: str) -> GroupFolder | None:
     except OSError as error:
         if hinders_reading(error):
             raise
-        folders = []  # the group's processes are found without them
+        folders = []  # the group's processes are found without these folders
     for folder in folders:
         rank, _, role = folder.name.removeprefix(f"{group.name}-").partition("-")
         if re.fullmatch("[1-9][0-9]{0,8}", rank) and records.is_role(role):
@@ -229,7 +236,7 @@ def _move(place: Place, below: Place) -> Place:
     below.make_folder()
     target = below / place.name
     if target.is_there() and place.is_there():
-        # The target exists if a launch failed and the service died before it recorded that.
+        # The target exists if a launch failed, and the service was killed before it recorded the failure.
         _remove(target)
     place.move_to(target)
     return target

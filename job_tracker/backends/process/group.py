@@ -40,14 +40,14 @@ class ProcessGroup:
         """
         for rank, process in enumerate(self._ranks):
             if process.restarts < restarts[rank] and not process.is_pending:
-                process.signal(signal.SIGKILL)  # the supervisor; the sweep after it kills the rest
+                process.signal(signal.SIGKILL)  # the supervisor; the sweep after it kills the other processes
                 await process.ended.wait()  # this includes the sweep after a killed supervisor
                 await asyncio.to_thread(process.folder.forget_end)
                 self._ranks[rank] = self._rank(rank)
 
     async def start(self) -> None:
         """Start every rank that was not started before. Raises the errors of RankProcess.start."""
-        # Wait for all ranks even if one fails, so that nothing is started after this returns.
+        # Wait for all ranks even if one fails, so that no rank is started after the return.
         for result in await asyncio.gather(*(rank.start() for rank in self._ranks), return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
@@ -76,7 +76,7 @@ class ProcessGroup:
         """Return the current state of every rank."""
         ranks = [rank.observe() for rank in self._ranks]
         if self.damage:
-            # Rank 0 stands for the group, which fails as a whole.
+            # Rank 0 gets the diagnosis of the group, which fails as a whole.
             failed = RankStatus(MASTER_RANK, Phase.FAILED, restarts=ranks[MASTER_RANK].status.restarts)
             ranks[MASTER_RANK] = RankObservation(failed, records_lost(self.damage))
         return Observation(tuple(ranks), self._program)
@@ -92,7 +92,7 @@ class ProcessGroup:
             rank.signal(signal.SIGTERM)
         if not await self._all_ended(within=grace + _STOP_MARGIN_SECONDS):
             for rank in self._ranks:
-                rank.signal(signal.SIGKILL)  # the kernel then kills the rank; the sweep kills the rest
+                rank.signal(signal.SIGKILL)  # the kernel then kills its child; the sweep kills the others
             await self._all_ended(within=None)
         if self.damage or any(rank.left_no_record for rank in self._ranks):
             # A rank without a record may never have run, or may still be running after its record was

@@ -38,7 +38,7 @@ class ProcessPlan:
     """The variables that are the same for every rank."""
 
     runner: tuple[str, ...] = ()
-    """The words before each rank's command that run it in a Python environment of its requirements."""
+    """The words to put before each rank's command, so that it runs in its Python environment."""
     program: tuple[str, str] | None = None
     """The project and the tree of an uploaded program; None for a configured algorithm."""
 

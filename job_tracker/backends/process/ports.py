@@ -12,12 +12,11 @@ from job_tracker.domain.errors import LaunchFailed
 def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> list[int]:
     """Find ports that are not in `taken` and have no listener. Raises LaunchFailed if too few are free.
 
-    The range should lie outside that of outgoing connections (net.ipv4.ip_local_port_range): a connection may
-    take such a port right after the check.
+    The range should lie outside the range of outgoing connections (net.ipv4.ip_local_port_range): such a
+    connection may take a port right after the check.
 
     A master begins to listen seconds after the check. If another service on this machine picked the same
-    port, its workers would join the wrong master. So the search starts at a random port, which makes this
-    unlikely.
+    port, its workers would join the wrong master. To make this unlikely, the search starts at a random port.
     """
     start = random.randint(first, last)  # noqa: S311
     everywhere = chain(range(start, last + 1), range(first, start))
@@ -38,7 +37,7 @@ def free_ports(count: int, first: int, last: int, taken: Collection[int]) -> lis
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # With the options of a master: ports in TIME_WAIT are usable.
+        # The socket has the options of a master, so that ports in TIME_WAIT count as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))

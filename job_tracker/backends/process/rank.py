@@ -1,4 +1,4 @@
-"""One rank and its supervisor: started or found again, then followed until it ends."""
+"""One rank and its supervisor, which is started or found again, and then followed until it ends."""
 
 import asyncio
 import logging
@@ -42,10 +42,10 @@ class _Found:
     restarts: int
     was_started: bool
     pidfd: int | None = None
-    """A pidfd of the supervisor, if that is alive."""
+    """A pidfd of the supervisor, if the supervisor is alive."""
     pid: int = 0
     session: int | None = None
-    """The session of the rank's processes, if it is certainly theirs."""
+    """The session of the rank's processes, if it is certain that the session belongs to them."""
     is_unwritten: bool = False
     """True if the supervisor is alive but has not written its record yet."""
 
@@ -96,7 +96,7 @@ class RankProcess:
     async def _follow(self) -> None:
         if not self.is_pending:
             return
-        # The supervisor is about to write its record, and no event announces that.
+        # The supervisor is about to write its record, and no event announces the record.
         deadline = time.monotonic() + _RECORD_SECONDS
         while (found := await asyncio.to_thread(_find, self.folder)).is_unwritten:
             if time.monotonic() > deadline:
@@ -105,12 +105,12 @@ class RankProcess:
             await asyncio.sleep(0.01)
         self.restarts = max(self.restarts, found.restarts)
         if not self.is_pending or not found.was_started:
-            # A concurrent call already follows it, or there is nothing to follow yet.
+            # A concurrent call already follows the supervisor, or there is none to follow yet.
             if found.pidfd is not None:
                 os.close(found.pidfd)
         elif found.pidfd is None:
             self._ending = self._finishing(None)
-            await asyncio.wait([self._ending], timeout=_RECORD_SECONDS)  # it continues if that takes longer
+            await asyncio.wait([self._ending], timeout=_RECORD_SECONDS)  # after that, it continues
         else:
             asyncio.get_running_loop().add_reader(
                 found.pidfd, self._supervisor_ended, found.pid, found.session
@@ -187,7 +187,7 @@ class RankProcess:
         return background(self._finish(session), f"the end of {self.folder.path.name}")
 
     async def _finish(self, session: int | None) -> None:
-        """Clean up after a supervisor that could not do so, and read how the rank ended."""
+        """Kill the processes that a supervisor has left, and read how the rank ended."""
         while self._end is None and not self._is_closed:
             try:
                 end = await asyncio.to_thread(self._read_end)
@@ -211,7 +211,7 @@ class RankProcess:
         return RankObservation(self._status(Phase.FAILED), supervisor_lost(self.rank, output.strip()))
 
     def _read_end(self) -> RankObservation | None:
-        """Read how the rank ended, if that is recorded. Raises OSError for a temporary fault."""
+        """Read how the rank ended, if its end is recorded. Raises OSError for a temporary fault."""
         end = self.folder.exit_record()
         if end is None:
             return None
@@ -272,8 +272,9 @@ def _find(folder: RankFolder) -> _Found:
         except OSError as error:  # the process is gone, or training wrote a thread's number
             if local_faults.hinders_reading(error):
                 raise
-        # Training can write the record, so check that the process is this rank's supervisor. It alone
-        # holds the lock, and only while it lives. With the lock held, no other process has got its pid.
+        # Training can write the record, so check that the process is this rank's supervisor. Only this
+        # supervisor holds the lock, and only while it lives. If the lock is held, no other process has got
+        # the supervisor's pid.
         if pidfd is not None and _supervises(record.supervisor, folder.path) and folder.is_supervised():
             found = _Found(
                 restarts,

@@ -13,9 +13,9 @@ from job_tracker.files.untrusted import Place
 log = logging.getLogger(__name__)
 
 MAX_RANKS = 4096
-"""The most ranks that a group on one machine can have. Longer records are refused."""
+"""The largest number of ranks of a group on one machine. Records with more ranks are refused."""
 MAX_RESTARTS = 1_000_000
-"""More restarts than any rank can reach. Higher numbers are refused."""
+"""A number of restarts that no rank can reach. Higher numbers are refused."""
 _MAX_BYTES = 1 << 20
 _MAX_KILLS = 1 << 62
 _ROLE = r"^[a-z][a-z0-9-]{0,31}$"

@@ -11,10 +11,10 @@ load fast. json and signal each take as long as the interpreter itself. In the r
 - on SIGTERM stops every process of the rank, with the grace period of the group's `stop.json`;
 - writes `exit.json` when the rank and all its descendants have ended.
 
-It closes the pipe as soon as the command runs or has failed to start. If the supervisor itself fails, it
-writes the errno to the pipe, so that the service recognises a temporary fault such as a full disk. If the
-supervisor is killed, the kernel kills its child. Records that later steps rely on are synced to disk first,
-so they survive a power failure. Linux only: it uses sub-reapers, parent-death signals and /proc.
+The supervisor closes the pipe as soon as the command runs or has failed to start. If the supervisor itself
+fails, it writes the errno to the pipe, so that the service recognises a temporary fault such as a full disk.
+If the supervisor is killed, the kernel kills its child. Records that later steps rely on are synced to disk
+first, so they survive a power failure. Linux only: it uses sub-reapers, parent-death signals and /proc.
 """
 
 import _signal as signal  # type: ignore[import-not-found]  # `signal` without the enums, which load slowly
@@ -26,7 +26,7 @@ import resource
 import sys
 import time
 
-# Last on the path, so that packages installed there cannot hide Python's own modules.
+# The folder is last on the path, so that packages installed there cannot hide Python's own modules.
 sys.path.append(os.path.abspath(__file__).rpartition("/job_tracker/")[0])
 
 from job_tracker.logs.writing import LogWriter, RecordMaker
@@ -82,7 +82,7 @@ def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
     if os.path.exists("exit.json") or os.path.exists("../stop.json"):
         return None  # the rank has ended already, or its group is stopping
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
-    # Orphaned descendants become our children, so a double fork cannot escape.
+    # Orphaned descendants become children of this process, so that a double fork cannot escape.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     kills_before = _kernel_oom_kills()
     _reserve("exit.json")
@@ -90,7 +90,7 @@ def _start(folder: str) -> "tuple[_Child, _Output, int] | None":
     output = _Output(command.most_log)
     child = _Child(command, output.inlet)
     output.read()
-    # The command runs only once this is written, so a running command always has a record.
+    # The command runs only after this record is written, so a running command always has a record.
     _publish("process.json", f'{{"supervisor": {os.getpid()}, "child": {child.pid}}}')
     return child, output, kills_before
 
@@ -116,7 +116,7 @@ class _Command:
 
 
 class _Output:
-    """A pipe into the rank's log. A thread reads it until all processes that hold it have ended."""
+    """A pipe into the rank's log. A thread reads the pipe until all processes that hold it have ended."""
 
     def __init__(self, most_log: int) -> None:
         self._log = LogWriter("log", most_log)
@@ -124,7 +124,10 @@ class _Output:
         self._is_read = _thread.allocate_lock()
 
     def read(self) -> None:
-        """Start reading. Call this once the child is forked: it closes our copy of the write end."""
+        """Start reading.
+
+        Call this once the child is forked: it closes this process's copy of the write end.
+        """
         os.close(self.inlet)
         self._is_read.acquire()
         _thread.start_new_thread(self._copy, ())
@@ -223,7 +226,7 @@ def _end_descendants(child: int, grace: float) -> int | None:
         left = deadline - time.monotonic()
         if left <= 0:
             _signal_descendants(signal.SIGKILL)
-        # SIGCHLD is blocked, so one that arrived after the waitpid above ends this wait at once.
+        # SIGCHLD is blocked, so a SIGCHLD that arrived after the waitpid above ends this wait at once.
         signal.sigtimedwait({signal.SIGCHLD}, max(0.01, left))
 
 

@@ -1,4 +1,4 @@
-"""Kills processes whose supervisor cannot end them, since it was killed or its files are gone."""
+"""Kills processes whose supervisor cannot end them, since the supervisor was killed or its files are gone."""
 
 import os
 from contextlib import suppress
@@ -11,11 +11,11 @@ _ROUND_SECONDS = 5.0
 
 
 def kill_all_below(folder: Path, session: int | None = None) -> None:
-    """Kill all processes of the ranks whose folders are at or below `folder`, and those of the session.
+    """Kill all processes of the ranks whose folders are at or below `folder`, and all of the session.
 
     Ranks are recognised by their HOME and supervisors by their arguments. Both are fixed at the start of a
-    process, so no job can forge them for another job's processes. A process is missed only if it has left
-    the session and was started without that HOME.
+    process, so no job can forge them for another job's processes. A process is missed only if it has left the
+    session and was started with another HOME.
     """
     inside = f"{folder}{os.sep}"
     for number in range(_ROUNDS):
@@ -31,7 +31,8 @@ def kill_all_below(folder: Path, session: int | None = None) -> None:
                     supervisors.append(process)
         if not ranks and not supervisors:
             return
-        # A supervisor ends with its rank and records how the rank ended, so give it the chance to.
+        # A supervisor ends with its rank, and records how the rank ended. So do not kill it in the first
+        # round.
         for process in ranks if ranks and number == 0 else (*ranks, *supervisors):
             with suppress(psutil.Error):  # the process is gone, or another user owns it (a setuid program)
                 process.kill()

@@ -22,11 +22,11 @@ from job_tracker.common.printable import printable, without_secrets
 from job_tracker.domain.diagnosis import Category
 
 LONGEST_CAUSE = 300
-"""Characters of a line in a message."""
+"""The largest number of characters of a log's line in a message."""
 _SEARCHED_LINES = 20
 _PROGRESS = "::progress:: "
-"""A report of progress (see reports). After an error, it shows that the training continued."""
-# A line about a step shows the same. Progress bars do not, since programs draw them again at their end.
+"""The marker of a report of progress (see reports). After an error, it shows that the training continued."""
+# A line about a step shows the same. A progress bar does not, since programs draw it again when they end.
 _WENT_ON = re.compile(
     r"(?:.{0,60}\bINFO\b\W{1,5})?(?:root:)?\W{0,3}(?:[Gg]lobal[ _])?"
     r"(?:[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?)\b[ :=#\[]{1,3}\d(?!.{0,200}(?:%\||it/s|s/it|\dit \[))"
@@ -70,8 +70,8 @@ def _kind(pattern: str, remedy: str, category: Category = Category.CRASHED) -> K
     return Kind(re.compile(pattern), remedy, category)
 
 
-# The first matching kind counts. The patterns are searched in one line; for an exception, it is the class
-# and the message.
+# The first matching kind counts. The patterns are searched in one line. For an exception, this line has the
+# class and the message.
 _KINDS = (
     _kind(
         r"CalledProcessError: Command ",
@@ -251,7 +251,7 @@ def cause_in(lines: Sequence[str]) -> Cause | None:
 
 
 def safe(text: str) -> str:
-    """Return text of a log as a part of a message: one line, bounded, without quotes and secrets."""
+    """Return text of a log in a form for messages: one bounded line, without quotes and secrets."""
     text = _PASSWORD.sub("…@", without_secrets(text[:LONGEST_LINE].strip()))
     text = printable(text).replace('"', "'")
     return text if len(text) <= LONGEST_CAUSE else f"{text[:LONGEST_CAUSE]} …"
@@ -268,7 +268,7 @@ def _of_exception(raised: RaisedException) -> Cause:
     if variable is not None:
         return Cause(text, _VARIABLE.remedy.format(safe(variable[1])), at=raised.at)
     found = _kind_of(line)
-    if found is None:  # perhaps it only wraps an exception of a known kind
+    if found is None:  # perhaps the exception only wraps an exception of a known kind
         for earlier in raised.chain:
             if found := _kind_of(earlier.line[:LONGEST_LINE]):
                 text = f"{text}, after {safe(earlier.line)}"
@@ -283,8 +283,8 @@ def _of_exception(raised: RaisedException) -> Cause:
 def _went_on(lines: Sequence[str], process: str) -> bool:
     """Return whether these lines, which follow an error, show that the training of this process continued.
 
-    Steps at the very end do not count, since they may be of a thread, or of a process that writes to the same
-    log.
+    Steps at the very end do not count, since another thread, or another process with the same log, may have
+    printed them.
     """
     split = (without_process(each[:LONGEST_LINE]) for each in lines)
     own = [line for of, line in split if of == process and line.strip()]
@@ -294,7 +294,7 @@ def _went_on(lines: Sequence[str], process: str) -> bool:
 
 
 def _kind_of(line: str) -> tuple[Kind, str] | None:
-    """Return the kind of failure that the line shows, and the name in it that its remedy needs."""
+    """Return the kind of failure that the line shows, and the name in the line that the remedy needs."""
     for kind in _KINDS:
         if found := kind.pattern.search(line):
             return kind, next(filter(None, found.groups()), "")
@@ -307,7 +307,10 @@ class _NativeCrash:
 
     cause: Cause
     is_fatal: bool
-    """Whether it certainly shows a crash. If not, the program may have printed its stack and continued."""
+    """Whether the stack certainly shows a crash.
+
+    If false, the program may have printed the stack and continued.
+    """
 
 
 def _native_crash(lines: Sequence[str]) -> _NativeCrash | None:

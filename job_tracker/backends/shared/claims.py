@@ -7,7 +7,7 @@ class Claim(Enum):
     """The launch's decision about an existing object that has the wanted name."""
 
     TAKEN = auto()
-    """The object is not ours. Leave it, and fail the launch."""
+    """The object does not belong to this service. Leave it, and fail the launch."""
     REPLACE = auto()
     """No program of this job has run in the object. Remove it, and create the wanted one."""
     OTHER_PLAN = auto()
@@ -15,13 +15,13 @@ class Claim(Enum):
     RESTART = auto()
     """The object's rank is to be restarted. Remove the object, and create the wanted one."""
     ADOPT = auto()
-    """Use it: it is the wanted one."""
+    """The object is the wanted one. Use it."""
 
 
 def claim_of(
     *, is_of_group: bool, is_of_job: bool, is_of_plan: bool, may_have_run: bool, is_lost: bool
 ) -> Claim:
-    """Decide by the labels of the object.
+    """Decide about the object by its labels.
 
     An object of the group, but not of the job, belongs to a job with the same id in another store. `is_lost`
     says that the object belongs to an earlier start of its rank.

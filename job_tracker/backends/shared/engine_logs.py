@@ -16,7 +16,7 @@ from job_tracker.logs.records import BEGINNING, last_time, nanoseconds
 from job_tracker.logs.spool import FolderSpool
 from job_tracker.logs.writing import time_at
 
-_SILENCE = 300.0  # seconds; after that, the connection of a quiet stream may be dead, so it is opened again
+_SILENCE = 300.0  # seconds; after them, a quiet stream is opened again, since its connection may be dead
 _SHORT_SILENCE = 10.0  # the same for a stream that does not follow its log
 _FIRST_PAUSE = 1.0
 _TRIES_AFTER_END = 5
@@ -32,7 +32,7 @@ class StreamRecords:
     def __init__(self, after: bytes) -> None:
         """Leave out lines up to and including the time `after`."""
         self.last = after
-        """The time of the last record."""
+        """The time of the last record that was read."""
         self._is_new = False
 
     def is_new(self, time: bytes) -> bool:
@@ -89,7 +89,9 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
                 yield piece
 
     async def keep(self, group: AGroup, rank: int, *, follow: bool = False, again: bool = True) -> bool:
-        """Copy the log since the last restart of the rank to the spool. Return whether all of it was read.
+        """Copy the log since the last restart of the rank to the spool.
+
+        Return whether the whole log was read.
 
         With `again`, repeat the copy if the engine does not answer.
         """
@@ -110,8 +112,8 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         """Read the log since the last restart of the rank from the engine, in pieces of whole records.
 
         With `follow`, wait until the rank starts, and open the stream again if it breaks. Lines have times,
-        so none is lost or repeated. On some engines, a broken stream is not opened again while the group is
-        being stopped, except with `for_stop`. Raises NoLiveLog and the errors of the engine.
+        so that none is lost or repeated. While the group is being stopped, broken streams of some engines are
+        opened again only with `for_stop`. Raises NoLiveLog and the errors of the engine.
         """
         instance = await self._once_started(group, rank) if follow else self._started(group, rank)
         if instance is None or (rank in group.gone and not follow):
@@ -153,7 +155,7 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
 
     @abstractmethod
     def _started(self, group: AGroup, rank: int) -> Instance | None:
-        """Return the instance as last seen, even if it is gone; None if its program has not started."""
+        """Return the last seen state of an instance, even if gone; None if its program has not started."""
 
     @abstractmethod
     def _stream(
@@ -170,7 +172,10 @@ class EngineLogs(ABC, Generic[AGroup, Instance]):
         return isinstance(error, self.gone)
 
     def _is_left_to_stop(self, group: AGroup) -> bool:  # noqa: ARG002
-        """Return whether the group is being stopped. If so, its broken streams are not opened again."""
+        """Return whether the group is being stopped.
+
+        Broken streams of such a group are not opened again.
+        """
         return False
 
     async def _once_started(self, group: AGroup, rank: int) -> Instance | None:

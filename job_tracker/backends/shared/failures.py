@@ -29,8 +29,8 @@ _SUMMARIES: Mapping[Category, str] = {
 def exited(rank: int, code: int, evidence: str, *, next_port: str = "") -> Diagnosis:
     """Diagnose a rank that exited with this code, other than 0.
 
-    `next_port` is the advice if another program has the rank's port. It is for engines where the next attempt
-    gets another port.
+    If another program has the rank's port, `next_port` is the advice. It is for engines on which the next
+    attempt gets another port.
     """
     if code == EXIT_CODE and FAILED in evidence:
         return _not_installed(rank, evidence)

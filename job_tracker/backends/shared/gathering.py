@@ -21,7 +21,7 @@ async def gathered(work: Iterable[Awaitable[Result]]) -> list[Result]:
 
 
 async def beginning_of(output: AsyncGenerator[bytes, None], most_bytes: int) -> bytes:
-    """Return the first `most_bytes` of an output at most. The rest is not read, and the output is closed."""
+    """Return at most the first `most_bytes` of an output, and close the output without reading further."""
     first = b""
     async with aclosing(output) as pieces:
         async for piece in pieces:

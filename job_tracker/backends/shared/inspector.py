@@ -1,12 +1,16 @@
-"""Reports the positions of a rank's processes, as seen from outside. Its text is an argument of python3.
+"""Reports which code a rank's processes are executing, as seen from outside.
+
+The text of this program is an argument of python3.
 
 usage: python3 -I -S -c TEXT
 
-It runs with any Python from 3.7 on and nothing else, as the user of the rank. It runs in the rank's container
-or pod, or beside its processes on this machine, where RANK_PID is the first of them. It prints one JSON
-object, and writes the same for people to the standard error of the rank, so that its log keeps it.
+The program needs only Python 3.7 or later. It runs as the user of the rank: in the rank's container or pod,
+or beside the rank's processes on this machine. On this machine, RANK_PID is the number of the rank's first
+process. The program prints one JSON object. It writes the same in readable form to the standard error of the
+rank, so that the rank's log has it.
 
-It stops no process, and attaches to none. Processes may be hostile: everything that is read is bounded.
+The program neither stops processes nor attaches to them. Processes may be hostile, so everything that is read
+from them is bounded.
 """
 
 from __future__ import annotations
@@ -24,11 +28,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _SECONDS = 8
-"""Seconds after which it ends in any case."""
+"""The seconds after which this program ends in any case."""
 _SPY_SECONDS = 3.0
 _SIGNAL_SECONDS = 1.0
 MOST_PROCESSES = 32
-"""Training processes of one instance. A machine has at most 16 accelerators."""
+"""The largest number of training processes of one instance. A machine has at most 16 accelerators."""
 _MOST_SEEN = 20000
 _MOST_OF_SPY, _MOST_OF_FILE = 16 << 20, 1 << 20
 _MOST_THREADS, _MOST_FRAMES = 64, 40
@@ -74,7 +78,10 @@ class _Process:
 
 
 def _processes(root: int) -> dict[int, _Process]:
-    """Return the processes below `root`, or all but this one and its parents, by number."""
+    """Return the processes below `root` by number.
+
+    Without a `root`, return all except this process and its parents.
+    """
     stats: dict[int, tuple[int, str]] = {}
     for pid in sorted(int(entry) for entry in os.listdir("/proc") if entry.isdigit())[:_MOST_SEEN]:
         # proc(5): "pid (name) state ppid ...". The name may contain any character, even ")".
@@ -102,7 +109,9 @@ def _processes(root: int) -> dict[int, _Process]:
 
 
 def _trainers(processes: Mapping[int, _Process], first: int) -> list[tuple[int, _Process]]:
-    """Return the processes that train: one for each RANK, else the first that runs Python, else the first.
+    """Return the processes that train: one for each RANK.
+
+    Without any RANK, return the first process that runs Python, or else the first process.
 
     Processes that torchrun has started have a variable of torchrun. Other processes with the same RANK are
     below them, such as workers that load data, or above them, such as a shell or a launcher.
@@ -181,7 +190,7 @@ def _from_working_folder(stacks: str, pid: int) -> str:
 def _spied(pid: int) -> tuple[str, str]:
     """Return the stacks of a process from py-spy, or why there are none.
 
-    It can read stopped processes, too.
+    py-spy can read stopped processes, too.
     """
     spy = _spy()
     if spy is None:
@@ -217,7 +226,7 @@ def _call(frame: Mapping[str, Any]) -> str:
 
 
 def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, bytes]:
-    """Run a command, and return the beginnings of its output and errors. After a time limit, it is ended."""
+    """Run a command, and return the beginnings of its output and errors. It is killed after a time limit."""
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
@@ -252,7 +261,7 @@ def _run(command: Sequence[str], seconds: float, most: int) -> tuple[bytes, byte
 def _by_signal(pid: int) -> str:
     """Return the stacks that faulthandler writes on a signal, even while the GIL is held.
 
-    trainer_kit has arranged this.
+    trainer_kit registers faulthandler for this signal.
     """
     try:
         links = {fd: os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")[:4096]}

@@ -36,7 +36,7 @@ def options_of_role(
     configured: tuple[Options, Options],
     own: Any,
 ) -> Options:
-    """Merge the options of a role: those of all algorithms, then of the algorithm, then of the request.
+    """Merge the options of a role: options for all algorithms, for the algorithm, and of the request.
 
     The resources and processes of a request apply only to roles that train. If a role has its `own` options,
     they override the configured ones, and its own resources replace all resources of the algorithm. Raises
@@ -79,13 +79,13 @@ def common_variables(
     processes: int,
     secret: Collection[str],
 ) -> dict[str, str]:
-    """Return the variables of the instances of a role, without secrets and those of its framework.
+    """Return the variables of the instances of a role, except for secrets and the variables of the framework.
 
     `cpu` is the limit of an instance, if it is known.
     """
     defaults = dict(DEFAULTS)
     if cpu is not None:
-        # Without it, libraries start a thread for each core of the machine.
+        # Without this variable, libraries start a thread for each core of the machine.
         defaults["OMP_NUM_THREADS"] = str(max(1, int(amount(cpu)) // processes))
     home = WORK if job.spec.program else HOME
     ours = {**job_environment(job), **more, "HOME": home, "TMPDIR": TEMPORARY}

@@ -48,10 +48,10 @@ def rank_labels(rank: int, role: str) -> dict[str, str]:
 
 
 def group_annotations(job: Job) -> dict[str, str]:
-    """Return values that labels of pods cannot hold.
+    """Return the values that describe the job's group but do not fit into labels.
 
-    The time of submission distinguishes jobs that have the same id in different stores. Only jobs that run an
-    uploaded program have its tree.
+    The time of submission distinguishes jobs that have the same id in different stores. The tree is a value
+    only of jobs that run an uploaded program.
     """
     return {
         **({PROGRAM_TREE: job.spec.program.tree} if job.spec.program else {}),
@@ -62,7 +62,7 @@ def group_annotations(job: Job) -> dict[str, str]:
 
 
 def group_named(labels: Mapping[str, str], annotations: Mapping[str, str]) -> GroupRef | None:
-    """Return the group of an object, or None if its labels are not those of the service."""
+    """Return the group of an object; None if the labels are not labels of the service."""
     job_id, attempt = number(labels.get(JOB_ID)), number(labels.get(ATTEMPT))
     if labels.get(MANAGED_BY) != MANAGER or ALGORITHM not in annotations or not job_id or not attempt:
         return None
@@ -70,5 +70,5 @@ def group_named(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Gr
 
 
 def number(text: str | None) -> int | None:
-    """Return the number in a label, or None if it has none."""
+    """Return the number in a label; None if the label does not exist or has no number."""
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 10 else None

@@ -21,9 +21,12 @@ class LiveGroup(ABC):
     """Ranks whose pod or container existed and is gone."""
     launching: bool = False
     held: bool = False
-    """True while a stop waits for the end of the group. The stop drops the group afterwards."""
+    """True while a stop waits for the end of the group. Afterwards, the stop itself drops the group."""
     timer: asyncio.TimerHandle | None = None
-    """Set if the observation may change just because time passes: the time to observe the group again."""
+    """The timer of the group's next observation.
+
+    It is set if the observation may change just because time passes.
+    """
     last: Observation | None = None
 
     @property
@@ -43,7 +46,7 @@ class LiveGroups(ABC, Generic[AGroup]):
     """All live groups. New observations are published to `feed`, and changes of instances to `touched`."""
 
     def __init__(self, make: Callable[[GroupRef, int], AGroup]) -> None:
-        """`make` creates a group with a number of instances, none of which is known yet."""
+        """`make` creates a group from its number of instances. No instance is known yet."""
         self.feed: Broadcast[GroupRef, Observation] = Broadcast()
         self.touched: Broadcast[GroupRef, None] = Broadcast()
         self._make = make
@@ -104,7 +107,7 @@ class LiveGroups(ABC, Generic[AGroup]):
             self.feed.publish(group.ref, seen)
 
     def _look_again(self, group: AGroup, look: Callable[[AGroup], object], after: float | None) -> None:
-        """Schedule the next observation in `after` seconds, or not at all. Cancel the scheduled one."""
+        """Cancel the scheduled observation. Schedule the next one in `after` seconds; None: schedule none."""
         if group.timer is not None:
             group.timer.cancel()
             group.timer = None

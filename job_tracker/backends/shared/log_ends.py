@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from job_tracker.backends.shared.causes import cause_in
 
 READ_LINES, READ_BYTES = 200, 32 * 1024
-"""The lines and the bytes that are read at the end. A report of torchrun has 35 lines, and 10 more for each
-process."""
+"""The largest numbers of lines and bytes that are read from the end of a log.
+
+A report of torchrun has 35 lines, and 10 more for each process.
+"""
 _KEPT_LINES, _KEPT_CHARACTERS = 20, 4096
 _BEFORE_CAUSE, _AFTER_CAUSE, _SHORT = 12, 6, 200
-"""If the cause is not among the last lines: the numbers of lines that are kept before and after it, and the
-largest length of a line after it."""
+"""If the line with the cause is not among the last lines: the numbers of lines that are kept before and after
+this line, and the largest length of a line after it.
+"""
 
 _COLOURS = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]")
 _TRACEBACK = "Traceback (most recent call last):"
-# If torchrun has started several processes, it fails after they have failed. Its log lines, its traceback and
-# a table then follow the error of the training.
+# If torchrun has started several processes and one fails, torchrun fails, too. Its log lines, its traceback
+# and a table then follow the error of the training.
 _OF_LAUNCHER = re.compile(r"[WEI]\d{4} \S+ +\d+ \S*torch/distributed/")
 _CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _ROOT_CAUSE = "Root Cause (first observed failure):"
@@ -32,10 +35,10 @@ _BESIDES = re.compile(
 
 
 def evidence_of(log_end: str) -> str:
-    """Return the last lines that the training printed, or else those of its launcher.
+    """Return the last lines that the training printed; if it printed none, the last lines of its launcher.
 
-    Colours are left out. If the line that names the cause is not among the last ones, return some lines
-    before it and some of the last ones.
+    Colours are left out. If the line that names the cause is not among the last lines, the result has some
+    lines around it, and some of the last lines.
     """
     log_end = _COLOURS.sub("", log_end)
     lines = _of_training(log_end.splitlines()) or log_end.splitlines()
@@ -43,7 +46,7 @@ def evidence_of(log_end: str) -> str:
 
 
 def failure_in(evidence: str) -> str:
-    """Return the traceback in the evidence and the lines after it. Without a traceback, return all of it."""
+    """Return the traceback in the evidence and the lines after it; without one, the whole evidence."""
     before, traceback, after = evidence.partition(_TRACEBACK)
     return traceback + after or before
 
@@ -67,7 +70,7 @@ def _around_cause(lines: Sequence[str]) -> Sequence[str]:
 
 
 def _of_training(lines: list[str]) -> list[str]:
-    """Return the lines except those in which a launcher reports the end of its processes."""
+    """Return the lines without the lines in which a launcher reports the end of its processes."""
     failed = [place for place, line in enumerate(lines) if line.startswith((_CHILD_FAILED, _ROOT_CAUSE))]
     if not failed:
         return lines

@@ -1,4 +1,4 @@
-"""The image of an uploaded program: the default one, or that of a named environment or of the request."""
+"""The image of an uploaded program: the default, the image of an environment, or the request's image."""
 
 import re
 from collections.abc import Iterable
@@ -53,7 +53,8 @@ class ProgramImages(RequestLimits):
     def image_of(self, backend: str, image: str, environment: str) -> str:
         """Return the image of a program that names an image, an environment or nothing.
 
-        `backend` is the name of the settings. Raises ValueError if it is not allowed.
+        `backend` is the name of the settings. Raises ValueError if the image or the environment is not
+        allowed.
         """
         if image:
             return self._allowed(backend, image)
@@ -86,7 +87,7 @@ class ProgramImages(RequestLimits):
 
 
 def not_an_environment(backend: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a name that is not that of a configured environment of programs."""
+    """Return the message for a name that no configured environment of programs has."""
     names = ", ".join(sorted(known)) or "none"
     return f"{quoted(name)} doesn't exist; configured ({backend}.program_environments): {names}"
 

@@ -1,4 +1,4 @@
-"""The words before a command that give it the packages of its requirements file, in containers and pods.
+"""The words to put before a command in a container or pod, so that it has the packages of its requirements.
 
 See requirements_runner.py.
 """
@@ -13,7 +13,7 @@ from job_tracker.domain.job_spec import Program
 
 
 def in_image(program: Program | None, image: str, root: str, **options: Any) -> tuple[str, ...]:
-    """Return the words for a program that runs in the image; none if it has no requirements file.
+    """Return the words to put before the command of a program in the image; none without a requirements file.
 
     `root` is a folder in which the instance may write. The options are the arguments of
     requirements_runner.main.

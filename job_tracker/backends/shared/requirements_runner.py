@@ -1,19 +1,20 @@
-"""Runs a command in a Python environment with the packages of a requirements file. Makes it if there is none.
+"""Runs a command in a Python environment with the packages of a requirements file, which it makes if needed.
 
-An instance starts this program in place of its command, in its working folder and with its environment:
+An instance starts this program in place of its command, in the same working folder and with the same
+variables:
 
     python -I -S requirements_runner.py OPTIONS COMMAND...
 
 OPTIONS are those of `main`, as JSON. In containers and pods, the text of this file comes with the command
-(requirements.py), and is run by the Python of the image, which may be as old as 3.8.
-So the installation has the rights of the job, no secrets of the service, and its output is in the job's log.
+(requirements.py), and is run by the Python of the image, which may be as old as 3.8. So the installation has
+the rights of the job and no secrets of the service, and prints to the job's log.
 
-ROOT/<hash>/ is an environment of this Python, and ROOT/<hash>.lock its lock, whose time is that of the last
-use. ROOT/cache has what uv has downloaded, with a lock of the same kind. The hash is that of the file, of
-this Python and of its image, and of TREE if the file may name others. An environment
-is built in its place, since it cannot be moved. The file `complete` in it is written last; without it, the
-environment is built again. The command holds the lock, shared, as long as it runs. Only environments whose
-lock is free are removed.
+ROOT/<hash>/ is an environment of this Python. ROOT/<hash>.lock is its lock; the time of this file is the time
+of the last use. ROOT/cache has the files that uv has downloaded, and a lock of the same kind. The hash covers
+the requirements file, this Python and its image. If the file may name other files, the hash covers TREE, too.
+An environment is built at its final path, since it cannot be moved. The file `complete` in it is written
+last; without this file, the environment is built again. The command holds the lock, shared, as long as it
+runs. Only environments whose lock is free are removed.
 """
 
 import fcntl
@@ -52,10 +53,10 @@ def main(
 ) -> None:
     """Replace this program by the command, in its environment.
 
-    In an `image`, the environment also has the packages of this Python, unless the file names other versions.
-    Each user has a folder in ROOT there, since images may run as different users. `uv` is its path; empty: it
-    is looked for on PATH. Environments that were not used for `keep` seconds are removed when one is made,
-    and the oldest beyond `most`; None: never.
+    In an `image`, the environment also has the packages of this Python, unless the file names other versions,
+    and each user has an own folder in ROOT, since images may run as different users. `uv` is the path of uv;
+    empty: PATH is searched for it. Environments that were not used for `keep` seconds are removed, and the
+    oldest ones if there are more than `most`; with `keep` None, none are removed.
     """
     with open(file, "rb") as requirements:
         content = requirements.read()
@@ -71,7 +72,7 @@ def main(
             sweep(root, keep, most)
     except OSError as error:
         _fail(f"the environment cannot be written: {error}")
-    os.set_inheritable(lock, True)  # the command holds it until it ends
+    os.set_inheritable(lock, True)  # the command holds the lock until it ends
     binaries = os.path.join(folder, "bin")
     environment = {
         **os.environ,
@@ -107,22 +108,22 @@ def _libc() -> "str | None":
 
 
 def is_plain(content: bytes) -> bool:
-    """Return whether no line can name another file of the tree."""
+    """Return whether no line of the requirements file can name another file of the tree."""
     lines = (line.partition(b" #")[0].strip() for line in content.splitlines())
     return all(not line or line.startswith(b"#") or _PLAIN.fullmatch(line) for line in lines)
 
 
 def is_pinned(content: bytes) -> bool:
-    """Return whether each package is pinned to one version. The packages that they need may have others."""
+    """Return whether each listed package is pinned to one version. Their dependencies need not be pinned."""
     lines = [line.partition(b" #")[0].strip() for line in content.splitlines()]
     packages = [line for line in lines if line and not line.startswith((b"#", b"-"))]
     return all(b"==" in line.partition(b";")[0] or b"@" in line or b"/" in line for line in packages)
 
 
 def sweep(root: str, keep: float, most: int) -> None:
-    """Remove environments that were not used for `keep` seconds, and the oldest beyond `most`.
+    """Remove environments not used for `keep` seconds, and the oldest ones if there are more than `most`.
 
-    Those of running commands stay. Raises OSError.
+    Environments of running commands stay. Raises OSError.
     """
     locks = [
         entry.path for entry in os.scandir(root) if entry.name.endswith(_LOCK) and not entry.is_symlink()
@@ -150,7 +151,7 @@ def _remove(path: str) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             folder = path[: -len(_LOCK)]
             with suppress(FileNotFoundError):
-                # First, so that a crash leaves no part of it in use.
+                # This file goes first, so that no service uses a half-removed environment after a crash.
                 os.unlink(os.path.join(folder, "complete"))
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(FileNotFoundError):
@@ -160,22 +161,25 @@ def _remove(path: str) -> None:
 
 
 def _ready(folder: str, build: "Callable[[], None]") -> int:
-    """Return the lock of a complete environment, held and shared. Raises OSError, as of a full disk."""
+    """Return the lock of a complete environment, which this process holds as a shared lock.
+
+    Raises OSError.
+    """
     os.makedirs(os.path.dirname(folder), mode=0o700, exist_ok=True)
     complete = os.path.join(folder, "complete")
     while True:
         lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(lock, fcntl.LOCK_SH)
-        if _is_at(lock, f"{folder}.lock"):  # otherwise it was removed, together with the environment
+        if _is_at(lock, f"{folder}.lock"):  # otherwise the lock was removed, together with the environment
             if os.path.exists(complete):
                 return lock
-            fcntl.flock(lock, fcntl.LOCK_EX)  # lets go of the shared one first
+            fcntl.flock(lock, fcntl.LOCK_EX)  # releases the shared lock first
             if _is_at(lock, f"{folder}.lock") and not os.path.exists(complete):
                 build()
                 os.sync()  # a complete environment then has all contents, even after a power failure
                 with open(f"{complete}.part", "w") as mark:
                     mark.write(f"{time.time():.0f}\n")
-                os.rename(mark.name, complete)  # so that a full disk leaves no empty mark
+                os.rename(mark.name, complete)  # a rename, so that a full disk leaves no empty mark
         os.close(lock)
 
 
@@ -196,7 +200,7 @@ def _build(folder: str, uv: str, file: str, content: bytes, *, in_image: bool, l
     shutil.rmtree(folder, ignore_errors=True)
     cache = os.path.join(os.path.dirname(folder), "cache")
     used = os.open(f"{cache}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    fcntl.flock(used, fcntl.LOCK_SH)  # until this program ends
+    fcntl.flock(used, fcntl.LOCK_SH)  # held until this program ends
     os.utime(used)
     environment = {
         **os.environ,

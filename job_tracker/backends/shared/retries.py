@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class NotYet(BackendUnavailable):
-    """The attempt failed, and may succeed in a moment."""
+    """The attempt failed, but may succeed in a moment."""
 
 
 async def repeated(attempt: Callable[[], Awaitable[Result]], seconds: float, pause: float) -> Result:

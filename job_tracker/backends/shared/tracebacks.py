@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 LONGEST_LINE = 1000
-"""Characters of a line that are searched."""
+"""The number of characters at the beginning of each line that are searched."""
 
 _LONGEST_PATH = 40
 
-# Launchers put the process before each line: PyTorch and its elastic agent, Open MPI, Horovod.
+# Some launchers put the name of the process before each line: PyTorch and its elastic agent, Open MPI,
+# Horovod.
 _PROCESS = re.compile(r"\[(?:rank|default)?\d+(?:,\d+)?\](?:: ?|<std(?:err|out)>: ?)")
 _HEADER = "Traceback (most recent call last):"
 _COMMAND_FAILED = "subprocess.CalledProcessError"
 _IGNORED = "Exception ignored "
 _IN_A_GROUP = re.compile(r"[ +-]*\| ?")
 _FRAME = re.compile(r'\s*File "([^"]{1,500})", line (\d{1,9})(?:, in (.{1,200}))?$')
-# The class of an exception, and its message. Without a header before it, the name has to look like one.
+# The class of an exception, and its message. Without a header before the line, the name has to look like the
+# name of an exception.
 _EXCEPTION = re.compile(r"([A-Za-z_][\w.]{0,200})(?:: ?(.*))?$")
 _LIKE_AN_EXCEPTION = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Failed|Fault|Timeout|Group)$")
 _GROUP = re.compile(r"(?:[\w.]*\.)?(?:Base)?ExceptionGroup$")
@@ -70,7 +72,7 @@ class RaisedException:
 
     @property
     def chain(self) -> Iterator["RaisedException"]:
-        """Yield the exceptions that led to it, the latest first."""
+        """Yield the exceptions that led to this one, the latest first."""
         earlier = self.after
         while earlier is not None:
             yield earlier
@@ -78,7 +80,7 @@ class RaisedException:
 
     @property
     def place(self) -> Frame | None:
-        """Return the innermost call in the user's own code, else the innermost call."""
+        """Return the innermost call in the user's own code; without one, the innermost of all calls."""
         own = [frame for frame in self.frames if not frame.is_of_library]
         return next(iter((*own[-1:], *self.frames[-1:])), None)
 
@@ -101,10 +103,10 @@ class _Reading:
 def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) -> RaisedException | None:
     """Return the exception that ended the program; None if there is none.
 
-    This is the last exception, unless `is_consequence` holds for its line: then it only follows from another
-    failure. In this case, an earlier exception counts: one that led to the last exception, or one of another
-    process of the instance. Of an exception group, the first exception counts. If the program failed because
-    of a command that it had started, the exception at the end of the command's output counts.
+    This is the last exception, unless `is_consequence` returns true for its line. In that case, an earlier
+    exception counts: one that led to the last exception, or one of another process of the instance. In an
+    exception group, its first exception counts. If the program failed because of a command that it had
+    started, the exception at the end of the command's output counts.
     """
     raised = list(exceptions(lines))
     if not raised:
@@ -119,7 +121,7 @@ def last_exception(lines: Sequence[str], is_consequence: Callable[[str], bool]) 
 
 
 def _before(lines: Sequence[str], raised: Sequence[RaisedException]) -> RaisedException | None:
-    """Return the exception of the same process that was printed right before the last one, if any."""
+    """Return the exception that the same process printed right before the last one; None if there is none."""
     last = raised[-1]
     earlier = next((each for each in reversed(raised[:-1]) if each.process == last.process), None)
     if earlier is None:
@@ -173,9 +175,7 @@ def without_process(line: str) -> tuple[str, str]:
 
 
 def _exception(reading: _Reading, line: str) -> tuple[str, str] | None:
-    """Return the class and the message of the exception, if the line has one for the calls before the
-    line.
-    """
+    """Return the class and the message of the exception in a line, if it belongs to the calls before."""
     match = _EXCEPTION.match(line)
     if not match or not (reading.frames or reading.in_group):
         return None

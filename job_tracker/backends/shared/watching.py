@@ -16,9 +16,8 @@ async def watched(
 ) -> AsyncGenerator[tuple[K, V | W] | Mark, None]:
     """Watch what `look` returns: see Backend.watch.
 
-    Changes that arrive before `look` returns are left out, since such a change could be about a group that
-    has been stopped since the change. So `look` must not await anything between its observation and its
-    return.
+    Changes that arrive before `look` returns are left out, since their group may have been stopped in the
+    meantime. So `look` must not await anything between its observation and its return.
     """
     found = await look()
     with feed.subscribe() as changes:

@@ -1,4 +1,4 @@
-"""The attempts of simulated jobs: their ends, and the loss by a stop."""
+"""The attempts of simulated jobs: when they end, and what a stop loses."""
 
 import math
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ class Saving:
     every: float = math.inf
     """Seconds between two checkpoints. Infinite: the job saves no checkpoints while it runs."""
     on_notice: bool = True
-    """Whether it saves when it is asked to stop."""
+    """Whether the job saves its work when it gets the notice to stop."""
     startup: float = 60.0
-    """Seconds that each attempt after the first needs before it goes on."""
+    """The seconds that each attempt after the first needs before it trains."""
 
 
 SAVES_AT_NOTICE: Final = Saving()
-"""As trainer_kit does."""
+"""Jobs that save their work at the notice, as with trainer_kit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Span:
     begin: float
     end: float
     held: dict[str, int]
-    """The amount of each resource that it had."""
+    """The amount of each resource that the attempt held."""
     lost: float = 0.0
     """The lost seconds: the work that the next attempt repeats, and its startup."""
 
@@ -44,19 +44,21 @@ class Attempt:
     begun_at: float
     saving: Saving
     run: float
-    """The work of the job."""
+    """The whole work of the job."""
     done: float = 0.0
     """The work that earlier attempts have saved."""
     speed: float = 1.0
     """The work that is done in a second."""
     saved: float = 0.0
-    """At the beginning of the simulation: the seconds of training before the attempt's last checkpoint."""
+    """The seconds of training before the last checkpoint that the attempt had saved when the simulation
+    began.
+    """
 
     @property
     def startup(self) -> float:
         """Return the seconds until the attempt trains.
 
-        In the first attempt, they are part of the job's run time, so the result is 0.
+        In the first attempt, the startup is part of the job's run time, so the result is 0.
         """
         return self.saving.startup if self.number > 1 else 0.0
 
@@ -68,7 +70,7 @@ class Attempt:
     def saved_at(self, now: float) -> float:
         """Return the time of the last checkpoint that the attempt saved as it ran.
 
-        Before the first checkpoint: the time of its beginning.
+        Before the first checkpoint, this is the time at which the attempt began.
         """
         saved = self._saved(now)
         return self.begun_at + (self.startup + saved if saved else 0.0)
@@ -79,7 +81,7 @@ class Attempt:
         return min(self.run, self.done + trained * self.speed)
 
     def lost(self, noticed_at: float, left_at: float) -> float:
-        """Return the lost seconds if the attempt is stopped: its seconds without those of the kept work."""
+        """Return the lost seconds if the attempt is stopped: its duration minus the kept work."""
         return left_at - self.begun_at - (self.kept(noticed_at) - self.done) / self.speed
 
     def _trained(self, now: float) -> float:

@@ -28,7 +28,7 @@ class Cluster:
 
     flavors: Sequence[Flavor]
     queues: Mapping[str, Queue] = field(default_factory=dict)
-    """The declared queues. Jobs may also be in others."""
+    """The declared queues. Jobs may also be in undeclared queues."""
     usage: Mapping[str, Usage] = field(default_factory=dict)
     """The usage of queues before the simulation begins."""
     options: PlannerOptions = field(default_factory=PlannerOptions)
@@ -46,7 +46,7 @@ class Cluster:
 
     @property
     def instances(self) -> int:
-        """All instances."""
+        """The number of instances of all flavors."""
         return self.resources.get(INSTANCES, 0)
 
     @property
@@ -73,7 +73,7 @@ class Quota:
     queue: str
     amount: int
     flavor: str = ""
-    """The flavor of the quota. Empty: the only flavor, or else the default flavor."""
+    """The flavor of the quota. Empty: the only flavor; if there are several, the default flavor."""
     resource: str = INSTANCES
 
 
@@ -82,11 +82,16 @@ class Changes:
     """The hypothetical changes of a cluster."""
 
     add: Mapping[str, int] = field(default_factory=dict)
-    """The number of added instances by flavor, or of added machines if machines are known. A negative number
-    takes some away."""
+    """The number of added instances by flavor, or of added machines if machines are known.
+
+    A negative number removes some.
+    """
     quota: Sequence[Quota] = ()
     by_priority: bool = False
-    """Whether waiting jobs stop running ones of their queue that have a lower priority, in all queues."""
+    """Whether waiting jobs stop running jobs of their queue that have a lower priority.
+
+    This applies to all queues.
+    """
     spot: Spot | None = None
     """Whether machines are spot machines."""
 
@@ -175,9 +180,7 @@ def _guaranteed(quota: Quota, queues: Mapping[str, Queue], flavors: Sequence[Fla
 
 
 def _check_sums(queues: Mapping[str, Queue], flavors: Sequence[Flavor]) -> None:
-    """Raise ValueError if guarantees are too large: those of the queues below a node, or of all queues,
-    exceed the available amount.
-    """
+    """Raise ValueError if the guarantees below a node, or of all queues, exceed the available amount."""
     children: dict[str, list[str]] = {}
     for queue in queues.values():
         children.setdefault(queue.parent, []).append(queue.name)

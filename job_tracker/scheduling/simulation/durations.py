@@ -1,4 +1,4 @@
-"""Run times in a simulation, as policies know them."""
+"""The run times that policies know in a simulation."""
 
 from typing import Protocol
 
@@ -38,7 +38,7 @@ class SaidDurations(ExactDurations):
 
 
 class UnknownDurations(ExactDurations):
-    """Knows nothing."""
+    """Knows no run time."""
 
     def expected(self, job: TraceJob) -> Expected | None:  # noqa: ARG002  # the protocol's signature
         """Return None."""

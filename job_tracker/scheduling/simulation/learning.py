@@ -1,4 +1,4 @@
-"""Judges learned durations by the quality of the expected waits that follow from them."""
+"""Judges learned durations by the quality of the expected waits that are computed from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from job_tracker.scheduling.waits import LEAST, Wait, WaitTimes
 from job_tracker.scheduling.work import ahead
 
 JUDGED: Final = LEAST
-"""Only jobs that waited longer than this count, in seconds."""
+"""The wait in seconds that a job must exceed to be judged."""
 _LAST_WAITS: Final = 500
 
 
@@ -41,7 +41,7 @@ class Judgement:
 
     jobs: int
     before_high: float
-    """The share of these jobs that started before their P90."""
+    """The share of the judged jobs that started before their P90."""
     loss: float
     """The pinball loss of P50 and P90, in seconds."""
     loss_of_last_waits: float

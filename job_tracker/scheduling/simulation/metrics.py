@@ -22,7 +22,7 @@ class Waits:
     mean: float
     median: float
     high: float
-    """Nine in ten jobs waited less."""
+    """The wait that nine in ten jobs did not reach."""
 
     @classmethod
     def of(cls, waits: Sequence[float]) -> "Waits":
@@ -43,9 +43,11 @@ class Fairness:
     shares: Mapping[str, float]
     """For each queue, its largest share of any resource."""
     utilisation: float
-    """The share of the most used resource that all queues together used."""
+    """The share that all queues together used of the most used resource."""
     index: float
-    """Jain's fairness index of usage over weight, of the queues that had jobs. 1: all had the same."""
+    """Jain's fairness index of usage divided by weight, over the queues that had jobs. 1: all queues had the
+    same.
+    """
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,9 @@ class Summary:
     """The figures of a simulation."""
 
     by_resource: Mapping[str, float]
-    """For each resource: the work done, as a share of the work that the machines could do from the beginning
-    to the last end."""
+    """By resource, the work done, as a share of the work that the machines could do from the beginning of the
+    simulation to the last end of a job.
+    """
     end: float
     """The time at which the last job ended, in seconds."""
     waits: Waits
@@ -66,11 +69,11 @@ class Summary:
     kept: int
     """The number of these jobs that started no later than first promised."""
     unstarted: int
-    """The number of jobs that never ended: they never started, or were refused."""
+    """The number of jobs that never started, or were refused."""
     stopped: int = 0
     """The number of attempts that were stopped for other jobs."""
     resized: int = 0
-    """The number of attempts that were stopped to go on with more instances, or with fewer."""
+    """The number of attempts that were stopped to continue with more or fewer instances."""
     evicted: int = 0
     """The number of attempts that were stopped because a machine was taken away."""
     lost: float = 0.0
@@ -83,7 +86,7 @@ class Summary:
 
     @property
     def largest(self) -> Waits:
-        """The waits of the largest jobs, of those that started."""
+        """The waits of the largest jobs that started."""
         return self.by_size[max(self.by_size)] if self.by_size else Waits.of(())
 
 
@@ -204,5 +207,5 @@ def jain(values: Sequence[float]) -> float:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Return the least value with at least this share of the sorted values at or below it."""
+    """Return the smallest value such that at least this share of the sorted values does not exceed it."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

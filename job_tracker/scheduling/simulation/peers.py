@@ -1,7 +1,7 @@
 """The policies of other schedulers, for comparisons.
 
-All except `newest` count only instances, treat all queues as one, and assume that a job of unknown duration
-never ends.
+Except for `newest`, the policies count only instances, treat all queues as one, and assume that a job of
+unknown duration never ends.
 """
 
 import math
@@ -51,7 +51,7 @@ class FreeOverTime:
             self._free[place] -= size
 
     def earliest(self, size: int, duration: float) -> float:
-        """Return the earliest time from which enough are free for long enough; infinity: never."""
+        """Return the earliest time from which enough instances are free for long enough; infinity: never."""
         times, free = self._times, self._free
         start: float | None = None
         for time, here in zip(times, free, strict=True):
@@ -80,20 +80,20 @@ def fifo(snapshot: Snapshot, now: float) -> Plan:
 
 
 def easy(snapshot: Snapshot, now: float) -> Plan:
-    """EASY backfill (Lifka, 1995): the first waiting job holds a reservation, which no other may delay."""
+    """EASY backfill (Lifka, 1995): the first waiting job holds a reservation, which no job may delay."""
     return _planned(snapshot, now, reservations=1)
 
 
 def conservative(snapshot: Snapshot, now: float) -> Plan:
-    """Conservative backfill: the first 100 waiting jobs hold reservations, which no other may delay."""
+    """Conservative backfill: the first 100 waiting jobs hold reservations, which no other job may delay."""
     return _planned(snapshot, now, reservations=RESERVATIONS)
 
 
 def newest(snapshot: Snapshot, now: float, options: PlannerOptions | None = None) -> Plan:
     """Plan as the planner does, but with victims sorted as Kueue does.
 
-    Victims of other queues come first, then low priorities, then the newest. As in Kueue, victims that turn
-    out not to be needed are put back, beginning with the last.
+    Victims of other queues come first, then victims with low priorities, then the newest. As in Kueue,
+    victims that are not needed after all are put back, beginning with the last one.
     """
     decided = Pass(snapshot, now, options or PlannerOptions()).run()
     return replace(decided, preempted=preemptions(snapshot, decided, now, orders=(_newest_first,)))

@@ -13,11 +13,11 @@ class Record:
 
     job: TraceJob
     started_at: float | None = None
-    """When it first started."""
+    """The time at which the job first started."""
     spans: list[Span] = field(default_factory=list)
     """Its attempts that are over."""
     stops: list[Preempt] = field(default_factory=list)
-    """The stops of the job for others, or to go on in another size."""
+    """The stops of the job for other jobs, or to continue in another size."""
     evictions: int = 0
     """The number of times that its machines were taken away."""
     is_done: bool = False
@@ -29,7 +29,7 @@ class Record:
 
     @property
     def has_waited(self) -> bool:
-        """Return whether the job started in the simulation, and not before."""
+        """Return whether the job started in the simulation, and not before the simulation began."""
         return self.started_at is not None and self.job.begun is None
 
     @property

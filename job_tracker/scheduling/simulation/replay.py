@@ -44,12 +44,14 @@ class Watcher(Protocol):
 
 
 More: TypeAlias = Callable[[float, Waiting], Iterable[TraceJob]]
-"""A function that returns the jobs that are submitted at a time, in seconds from the beginning. Its second
-argument has the waiting jobs."""
+"""Returns the jobs that are submitted at a time, which is in seconds from the beginning.
+
+The second argument has the waiting jobs.
+"""
 
 
 class PolicyError(Exception):
-    """A policy has broken a rule: a job was started twice, or needs more than is free."""
+    """A policy has broken a rule: it started a job twice, or a job that needs more than is free."""
 
 
 def replay(
@@ -62,15 +64,15 @@ def replay(
 ) -> list[Record]:
     """Return the outcome of each job, in the order of submissions. Raises PolicyError.
 
-    Jobs that the policy never starts have no start. `more` adds further jobs during the simulation, while
-    some jobs run.
+    The outcome of a job that the policy never starts has no start. `more` adds further jobs during the
+    simulation, as long as jobs run.
     """
     return _Replay(jobs, policy, cluster, durations or ExactDurations(), watcher, more).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """A stop of a job, which is still under way, or after which the job has not run again."""
+    """A stop of a job. The stop is still under way, or the job has not run again since."""
 
     noticed_at: float
     decision: Preempt | None = None
@@ -107,15 +109,15 @@ class _Replay:
         self._rates: dict[str, dict[str, dict[str, float]]] = {}
         """The use of the running gangs of a queue at present, by flavor and resource."""
         self._shares = names if len(names) > 1 else set()
-        """The queues whose usage matters: a single queue shares with no other."""
+        """The queues whose usage matters. If there is a single queue, none matters."""
         self._ends: list[tuple[float, int, int]] = []
-        """The ends of attempts if they are not stopped: times, jobs and attempts."""
+        """The times at which attempts end if they are not stopped, each with its job and attempt."""
         self._evictions: list[tuple[float, int, int]] = []
-        """When attempts lose a machine: times, jobs and attempts."""
+        """The times at which attempts lose a machine, each with its job and attempt."""
         self._leaves: list[tuple[float, int, int]] = []
-        """When the groups of stopped attempts are gone: times, jobs and attempts."""
+        """The times at which the groups of stopped attempts are gone, each with its job and attempt."""
         self._attempts: dict[int, Attempt] = {}
-        """The last attempt of each job that has made one."""
+        """The last attempt of each job that has made an attempt."""
         self._given_way: dict[int, _Stop] = {}
         """The stops of jobs that are being stopped, or that have not run again since their stop."""
         self._may_stop = any(
@@ -140,7 +142,7 @@ class _Replay:
         return self._records
 
     def _continue(self, job_id: int, begun: Begun) -> None:
-        """Let a job run that started before the simulation."""
+        """Continue a job that started before the simulation."""
         record = self._records[job_id - 1]
         record.started_at = begun.at
         attempt = Attempt(1, BEGIN + begun.at, record.job.saving, record.job.run)
@@ -161,7 +163,7 @@ class _Replay:
         while self._ends and self._ends[0][0] <= now:
             at, job_id, number = heappop(self._ends)
             if not self._is_running(job_id, number):
-                continue  # it was stopped before
+                continue  # the attempt was stopped before this end
             attempt, record = self._attempts[job_id], self._records[job_id - 1]
             self._given_way.pop(job_id, None)
             self._release(job_id, at, attempt.startup)
@@ -193,7 +195,7 @@ class _Replay:
         return job_id in self._running and self._attempts[job_id].number == number
 
     def _release(self, job_id: int, at: float, lost: float) -> None:
-        """Give back what an attempt holds, and record it."""
+        """Give back the resources that an attempt holds, and record the attempt."""
         running = self._running.remove(job_id)
         assert running is not None
         self._count(running, -1, at)

@@ -1,4 +1,4 @@
-"""Spot machines: others take them away at random, with a notice."""
+"""Spot machines: their provider takes them away at random times, with a notice."""
 
 import random
 from dataclasses import dataclass

@@ -41,8 +41,10 @@ class Begun:
     """The start of the job, in seconds from the start of the simulation; 0 or less."""
     allocation: Allocation
     saved_at: float | None = None
-    """The time of the job's last reported checkpoint, in seconds from the start of the simulation. None: it
-    has reported none."""
+    """The time of the job's last reported checkpoint, in seconds from the start of the simulation.
+
+    None: the job has reported none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +52,13 @@ class TraceJob:
     """A job of a trace: the time of its submission, its run time, and its resources."""
 
     submitted_at: float
-    """Seconds from the start of the trace. Less than 0: the job already waits at the start."""
+    """The time in seconds from the start of the trace. Less than 0: the job already waits at the start."""
     run: float
-    """The run time in seconds. For an elastic job: the time with the size that it asks for, or has at the
-    start."""
+    """The run time in seconds.
+
+    For an elastic job, it is the run time in the size that the job asks for, or in its size at the start of
+    the simulation.
+    """
     instances: int
     """The number of instances: one for each GPU."""
     queue: str = DEFAULT_QUEUE
@@ -73,20 +78,20 @@ class TraceJob:
     begun: Begun | None = None
     saving: Saving = SAVES_AT_NOTICE
     preemptions: int = 0
-    """The number of times that it was stopped for others before the start."""
+    """The number of times that the job was stopped for others before the start of the simulation."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts that it asks for."""
+        """The parts that the job asks for."""
         return self.each or (Part(self.instances, {INSTANCES: 1}),)
 
 
 def read(path: Path) -> list[TraceJob]:
     """Read the jobs with GPUs, in the order of submissions. Raises TraceError and OSError.
 
-    The columns submit_s, run_s and gpus are needed. The columns queue, project, algorithm (else gpu_milli,
-    cpu_milli, memory_mib and qos together), expected_s, priority or qos, least and saves are used if they
-    are there; others are ignored.
+    The columns submit_s, run_s and gpus are needed. These columns are optional: queue, project, algorithm,
+    expected_s, priority or qos, least, and saves. Without an algorithm, gpu_milli, cpu_milli, memory_mib and
+    qos together stand for it. Other columns are ignored.
     """
     try:
         with path.open("rb") as file:
@@ -106,7 +111,7 @@ def read(path: Path) -> list[TraceJob]:
 
 
 class _Bounded(io.RawIOBase):
-    """A stream that refuses to give more than MOST_BYTES: a small gzip file can expand to very large text."""
+    """A stream that fails after MOST_BYTES, since a small gzip file can expand to a very large text."""
 
     def __init__(self, stream: "gzip.GzipFile | io.BufferedReader", name: str) -> None:
         self._stream, self._name, self._left = stream, name, MOST_BYTES
@@ -248,7 +253,8 @@ def _saving(line: _Line) -> Saving:
 def _algorithm(line: _Line) -> str:
     """Return the algorithm.
 
-    Without one, return the job's resources, since jobs with equal requests probably have the same algorithm.
+    If the line names no algorithm, return the job's resources, since jobs with equal requests probably have
+    the same algorithm.
     """
     if line.has("algorithm"):
         return line.name("algorithm")

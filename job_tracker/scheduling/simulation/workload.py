@@ -37,7 +37,7 @@ def prepared(
 
 
 def work(jobs: Sequence[TraceJob]) -> float:
-    """Return how many instance-seconds the jobs run."""
+    """Return the work of the jobs in instance-seconds."""
     return sum(job.run * job.instances for job in jobs)
 
 
@@ -67,8 +67,8 @@ def continued(
 ) -> list[TraceJob]:
     """Return further jobs like these, submitted at random times within `seconds`.
 
-    On average, their work is the share `load` of the capacity. Raises TraceError if that would be more than
-    half of MOST_JOBS.
+    On average, their work is the share `load` of the capacity. Raises TraceError if this would be more than
+    half of MOST_JOBS jobs.
     """
     rate = load * len(jobs) / sum(_seconds_of_all(job, capacity) for job in jobs)
     if rate * seconds > MOST_JOBS / 2:
@@ -84,7 +84,7 @@ def continued(
 
 
 def _seconds_of_all(job: TraceJob, capacity: Mapping[str, int]) -> float:
-    """Return the run time of the job if it could use all of the resource that it uses the most."""
+    """Return the run time that the job would have with the whole amount of its most used resource."""
     needs = total(job.parts)
     shares = [needs.get(name, 0) / amount for name, amount in capacity.items() if amount]
     return job.run * max(shares, default=0.0)

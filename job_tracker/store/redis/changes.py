@@ -1,7 +1,7 @@
-"""Broadcasts changes of jobs: within this process directly, to other replicas by pub/sub.
+"""Broadcasts changes of jobs: directly within this process, and by pub/sub to other replicas.
 
 A replica misses the messages that are sent while it is not connected. So after each connect it publishes all
-jobs that may have changed: live ones, the head of the queue, and those with watchers.
+jobs that may have changed: live jobs, the head of the queue, and jobs with watchers.
 """
 
 import asyncio
@@ -35,7 +35,10 @@ _CANCEL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class Write:
-    """A write of this process. The message about it is ignored, unless the write never got an answer."""
+    """A write of this process.
+
+    The message about the write is ignored, unless the write never got an answer.
+    """
 
     token: str
     published: bool = False
@@ -44,7 +47,7 @@ class Write:
 
 
 class ChangeFeed:
-    """The changes that this process sees: its own, and those from the store's channel."""
+    """The changes that this process sees: its own changes, and the changes from the store's channel."""
 
     def __init__(
         self, connection: Connection, catch_up: Callable[[], Awaitable[list[tuple[int, JobState]]]]
@@ -68,13 +71,13 @@ class ChangeFeed:
         """Stop listening."""
         while self._listener is not None and not self._listener.done():
             self._listener.cancel()
-            # Repeated, since the library calls asyncio.wait_for. Before Python 3.12, that loses a cancel that
-            # comes as the call ends (https://github.com/python/cpython/issues/86296).
+            # The call is repeated, since the library calls asyncio.wait_for. Before Python 3.12, wait_for
+            # loses a cancel that comes as the call ends (https://github.com/python/cpython/issues/86296).
             await asyncio.wait([self._listener], timeout=_CANCEL_SECONDS)
 
     @contextmanager
     def writing(self) -> Iterator[Write]:
-        """Register a token for a write, which sends it in its message.
+        """Register a token for a write. The write sends the token in its message.
 
         If the caller calls `publish` after the answer, the message is ignored. Without an answer, for example
         because the caller was cancelled, the message counts.
@@ -100,7 +103,7 @@ class ChangeFeed:
         while True:
             try:
                 await self._follow(channel)
-            except Exception as error:  # any error: this task must go on
+            except Exception as error:  # any error: this task must continue
                 log.warning("%s: changes are not received: %s", self._connection.address, explain(error))
             finally:
                 await _release(channel)

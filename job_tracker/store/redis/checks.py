@@ -1,4 +1,4 @@
-"""Checks whether a server can keep jobs. Each refusal is one line, which says what to change."""
+"""Checks whether a server can keep jobs. Each refusal is one line that names the necessary change."""
 
 import asyncio
 import logging
@@ -44,9 +44,9 @@ async def open_checked(connection: Connection, memory: Path | None) -> str:
 
 
 def problem_of(info: Mapping[str, Any], save: str | None) -> str | None:
-    """Return the reason why a server with this `info` is refused; None if it is not.
+    """Return the reason why a server with this `info` is refused; None if it is accepted.
 
-    `save` is its RDB schedule, if known.
+    `save` is the server's RDB schedule, if known.
     """
     if info.get("role", "master") != "master":
         return "is a read-only replica; give the address of its primary"

@@ -20,8 +20,8 @@ from job_tracker.domain.errors import StoreRefused, StoreUnavailable
 from job_tracker.store.redis import keys
 from job_tracker.store.redis.scripts import Script
 
-# While one batch is under way, the next one is collected. With several batches, a slow list delays few other
-# calls.
+# While one batch is under way, the next batch is collected. Several batches may be under way, so that a slow
+# list delays few other calls.
 _LARGEST_BATCH, _BATCHES = 128, 4
 
 
@@ -72,7 +72,7 @@ class Connection:
     async def run(self, script: Script, *arguments: str | int) -> list[Any]:
         """Run the script for the opened store, and return its answer. Raises StoreUnavailable.
 
-        It takes at most twice `answer_seconds`: if a batch gets no answer, all waiting calls fail with it. A
+        A call takes at most twice `answer_seconds`: if a batch gets no answer, all waiting calls fail, too. A
         cancelled call may still take effect.
         """
         done: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
@@ -114,7 +114,7 @@ class Connection:
                 self._waiting.clear()
             for call, answer in zip(calls, answers, strict=True):
                 self._settle(call, answer)
-        # There is no await since the last check, so no call relies on a batch that has ended.
+        # There is no await between the last check and this line, so no call relies on a batch that has ended.
         self._batches.discard(cast(asyncio.Task[None], asyncio.current_task()))
 
     async def _answers(self, calls: list[_Call]) -> list[Any]:

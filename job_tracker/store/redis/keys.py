@@ -1,6 +1,6 @@
 """The keys in Redis. docs/redis.md explains them for operators, and the scripts in lua/ write them.
 
-All begin with the same hash tag, `{prefix}`, so that scripts may use them together on a cluster.
+All keys begin with the same hash tag, `{prefix}`, so that scripts may use them together on a cluster.
 
     {p}:meta                  hash: the schema, the id of the store, the number of the last term, its token
                               unless its leader resigned, the number of changes of tokens and projects,
@@ -48,14 +48,16 @@ All begin with the same hash tag, `{prefix}`, so that scripts may use them toget
 """
 
 SCHEMA = 8
-"""The newest layout that this version knows: 2 adds attempts and reports, 3 specs with groups (specs.py), 4
-projects, 5 more than one key of report tokens, 6 declared algorithms and datasets, 7 queued jobs by caller,
-8 allocations, queues and notes of scheduling.
+"""The newest layout that this version can use.
+
+Layout 2 added attempts and reports; 3: specs with groups (specs.py); 4: projects; 5: several keys of report
+tokens; 6: declared algorithms and datasets; 7: queued jobs by caller; 8: allocations, queues and notes of
+scheduling.
 """
 
 
 def meta(prefix: str) -> str:
-    """Return the key that scripts get; they derive the other keys from it."""
+    """Return the key that scripts get, from which they derive all other keys."""
     return f"{{{prefix}}}:meta"
 
 

@@ -1,6 +1,6 @@
 """Jobs as hashes.
 
-Fields that scripts or operators read are plain text, others are JSON; '' stands for None.
+Fields that scripts or operators read are plain text; other fields are JSON. '' stands for None.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,7 +46,7 @@ def job_of(pairs: Sequence[bytes]) -> Job | None:
 
 
 def remains_of(text: bytes) -> Remains:
-    """Return what a deleted job has left outside the store, as delete.lua wrote it."""
+    """Return the remains of a deleted job outside the store, from the text that delete.lua wrote."""
     job_id, algorithm, home, attempts = text.decode().split("\0")
     return Remains(int(job_id), algorithm, home, int(attempts))
 
@@ -55,7 +55,7 @@ def time_fields(where: JobFilter) -> Iterator[str]:
     """Return the times of a filter, as arguments of list.lua."""
     for at, slack in ((where.since, -CLOCK_SLACK), (where.until, CLOCK_SLACK)):
         for each in (moved(at, slack), at):
-            # 26 characters, without the time zone.
+            # The text has 26 characters, without the time zone.
             yield each.astimezone(UTC).isoformat(timespec="microseconds")[:26] if each else ""
 
 
@@ -65,7 +65,7 @@ def changing_fields(job: Job) -> tuple[str, ...]:
         str(job.attempt),
         text_of(job.started_at),
         text_of(job.finished_at),
-        # Every ended job has a time; one without would never be deleted.
+        # Every ended job gets a time, since a job without a time would never be deleted.
         repr(job.finished_at.timestamp()) if job.finished_at else "+inf",
         encoding.text_of(encoding.RANKS, job.ranks),
         encoding.text_of(encoding.ENDING, job.ending) if job.ending else "",
@@ -78,7 +78,7 @@ def changing_fields(job: Job) -> tuple[str, ...]:
 
 
 def due_fields(job: Job) -> tuple[str, str]:
-    """Return the time at which the job is due, as text and as a score; both are empty for never."""
+    """Return the time at which the job is due, as text and as a score; both are empty if it is never due."""
     return text_of(job.due_at), repr(job.due_at.timestamp()) if job.due_at else ""
 
 
@@ -93,7 +93,7 @@ def report_fields(report: AttemptReport) -> tuple[str | int, ...]:
 
 
 def series_of(name: bytes, points: Sequence[bytes]) -> MetricSeries:
-    """Return the series of stored points, each ATTEMPT STEP AT VALUE."""
+    """Return the series of stored points. Each point is the text ATTEMPT STEP AT VALUE."""
     fields = (point.decode().split(" ") for point in points)
     return MetricSeries(
         name.decode(),

@@ -1,11 +1,11 @@
-"""The Lua scripts. Each is one atomic step, which checks first and writes afterwards.
+"""The Lua scripts. Each script is one atomic step, which checks first and writes afterwards.
 
-Redis does not roll back a failed script. But it refuses the first write of a script (out of memory, full
-disk, replica) and never a later one, so no step is ever half done.
+Redis does not roll back a failed script. However, if Redis refuses writes (out of memory, full disk,
+replica), it refuses the first write of a script, never only a later one. So no step is ever half done.
 
-Every script except OPEN gets the id of the store, and does nothing with any other store. So a server that has
-lost its data stays empty. The tracker's scripts also get its term, and do nothing if the term is over. The
-first element of an answer is the outcome.
+Every script except OPEN gets the id of the store, and does nothing if the server has another store. So a
+server that has lost its data stays empty. The tracker's scripts also get its term, and do nothing if the term
+is over. The first element of an answer is the outcome.
 """
 
 import hashlib

@@ -50,8 +50,8 @@ from job_tracker.store.redis.scripts import Script
 _DELETED_AT_ONCE = 100
 _READ_AT_ONCE = 1000
 
-# The states from which each state may be written: those in TRANSITIONS, and the same state unless it is
-# terminal.
+# The states from which each state may be written: the states in TRANSITIONS, and the state itself unless it
+# is terminal.
 _SOURCES = {
     target: "".join(
         f",{source}"
@@ -231,7 +231,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
         return sorted(artifacts, key=lambda artifact: artifact.name)
 
     async def store_id(self) -> str:
-        """Return the first 8 digits of the id on the server, a UUID."""
+        """Return the first 8 digits of the id on the server, which is a UUID."""
         return self._connection.store_id[:8]
 
     async def skip_ids(self, *, beyond: int, number: int) -> int:
@@ -275,7 +275,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
         return {project: {state: next(each) for state in states} for project in projects}
 
     async def list_jobs(self, where: JobFilter, *, limit: int, before: int | None = None) -> Listing:
-        """Read each job at some time during the call. The jobs are not all read at the same time."""
+        """Read each job at some moment during the call. The jobs are not all read at the same moment."""
         jobs: list[Job] = []
         size = 0
         projects = sorted(where.projects or ())
@@ -328,8 +328,8 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
     async def lead(self, holder: str, lifetime: timedelta, term: Term | None = None) -> Term | None:
         """Win or renew the lease.
 
-        If the server loses its last second of writes, the number of a term may recur, but its token never
-        does.
+        If the server loses its last second of writes, the number of a term may be used again, but its token
+        never is.
         """
         outcome, *rest = await self._run(
             *(scripts.LEAD, holder, round(lifetime.total_seconds() * 1000)),
@@ -369,7 +369,7 @@ class RedisStore(RedisAccess, RedisDeclarations, RedisReportKeys, RedisSchedulin
                 try:
                     found[job_id] = (await self.get(job_id)).state
                 except JobNotFound:
-                    found[job_id] = JobState.CANCELLED  # its watchers read the job and find that it is gone
+                    found[job_id] = JobState.CANCELLED  # the job's watchers read it and find that it is gone
         return list(found.items())
 
 

@@ -34,7 +34,7 @@ class SqliteAccess:
         self.__audit = audit
         self.__read_one = read_one
         self.__read = read
-        self.__version = 0  # in memory, since only this process writes the file
+        self.__version = 0  # kept in memory, since only this process writes the file
 
     async def access_version(self) -> int:
         return self.__version
@@ -54,7 +54,7 @@ class SqliteAccess:
             if db.execute("SELECT 1 FROM tokens WHERE id = ?", (token.id,)).fetchone():
                 return False
             replaced = _replaced(db, token, limits)
-            # Only names of columns are in the text; every value is bound.
+            # The text contains only names of columns; every value is bound.
             insertion = f"INSERT INTO tokens ({names}) VALUES ({', '.join('?' * len(values))})"  # noqa: S608
             db.execute(insertion, tuple(values.values()))
             db.execute(
@@ -153,7 +153,7 @@ class SqliteAccess:
 
 
 def _replaced(db: sqlite3.Connection, token: Token, limits: TokenLimits) -> list[tuple[str]]:
-    """Return the ids of ended tokens that make room for a new one. Raises TooManyTokens."""
+    """Return the ids of ended tokens to delete, so that a new token fits the limits. Raises TooManyTokens."""
     now, replaced = token.created_at.timestamp(), []
     scopes = [("", limits.in_all)]
     if token.project:

@@ -21,7 +21,10 @@ _AT_ONCE = 64
 
 
 class AuditRows:
-    """The events of the present transaction. After its creation, only the writer's thread uses it."""
+    """The events of the present transaction.
+
+    After the creation of this object, only the writer's thread uses it.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         [last] = connection.execute("SELECT max(id) FROM audit").fetchone()
@@ -33,7 +36,7 @@ class AuditRows:
         self._rows.clear()
 
     def add(self, event: AuditEvent | None, target: str = "") -> None:
-        """Store the event with the other changes of this transaction. `target` replaces an empty one."""
+        """Store the event with the other changes of this transaction. `target` replaces an empty target."""
         if event is None:
             return
         self._last = max(self._last + 1, first_id_at(event.at))
@@ -42,7 +45,7 @@ class AuditRows:
         self._rows.append(values)
 
     def write(self, db: sqlite3.Connection) -> None:
-        """Insert the events. Call it right before the commit."""
+        """Insert the events. Call this right before the commit."""
         for start in range(0, len(self._rows), _AT_ONCE):
             part = self._rows[start : start + _AT_ONCE]
             db.execute(_insertion(len(part)), tuple(chain.from_iterable(part)))
@@ -86,7 +89,7 @@ class SqliteAudit:
             if bound is not None:
                 conditions.append(condition)
                 values.append(bound)
-        # Only constants are in the text; every value is bound.
+        # The text contains only constants; every value is bound.
         query = f"SELECT * FROM {source} WHERE {' AND '.join(conditions)} ORDER BY id DESC LIMIT ?"  # noqa: S608
         return await self.__read(_events_of, query, *values, limit)
 
@@ -122,6 +125,7 @@ def _events_of(found: list[sqlite3.Row]) -> list[AuditEvent]:
 def _insertion(number: int) -> str:
     """Return the statement that inserts a number of events.
 
-    It is a single one, since the event loop may have to wait for the GIL several times in each statement.
+    It is a single statement, since the event loop may have to wait for the GIL several times in each
+    statement.
     """
     return f"INSERT INTO audit VALUES {', '.join(['(?, ?, ?, ?, ?, ?, ?)'] * number)}"  # noqa: S608

@@ -15,7 +15,8 @@ _REPLACED = ".replaced-"
 def back_up(path: Path, target: Path) -> None:
     """Copy a consistent snapshot of the store at `path` into one file, durably.
 
-    A service may use the store meanwhile and is not delayed. Nothing is overwritten. Raises StoreRefused.
+    A service that uses the store at the same time is not delayed. Existing files are not overwritten. Raises
+    StoreRefused.
     """
     if target.exists():
         raise StoreRefused(f"{target}: exists, and backups are not overwritten; choose another name")
@@ -49,8 +50,8 @@ def stage(backup: Path, path: Path) -> Path:
 def last_given_beside(path: Path, store_id: str) -> int:
     """Return the highest job id that the store at `path`, or an earlier one that it replaced, may have given.
 
-    Only stores with this store id count; 0 if there is none. A backup that is restored again lacks the ids
-    that were given after the first restore.
+    Only stores with this store id count; 0 if there is no such store. The earlier stores matter if a backup
+    is restored again: it lacks the ids that were given after the first restore.
     """
     stores = (path, *path.parent.glob(f"{path.name}{_REPLACED}*/{path.name}"))
     given = [0]
@@ -72,8 +73,8 @@ def put_in_place(staged: Path, path: Path) -> Path | None:
     """Put a prepared, closed copy in place of the store at `path`, which must be locked.
 
     The old files are moved into a folder, which is returned: SQLite would apply an old write-ahead log to the
-    copy. After an interruption, the old or the new store is in place and whole, or the service refuses to
-    start.
+    copy. After an interruption, either the old or the new store is in place and complete, or the service
+    refuses to start.
     """
     aside = None
     if there := [file for file in files.all_of(path) if file.exists()]:
@@ -91,7 +92,8 @@ def put_in_place(staged: Path, path: Path) -> Path | None:
 def _copy(source: Path, target: Path) -> None:
     schema.refuse_what_is_not_ours(source)
     target.unlink(missing_ok=True)
-    # It is created before SQLite opens it, with access for this user only, since it contains the secret.
+    # The file is created before SQLite opens it, with access for this user only, since it contains the
+    # secret.
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     reading = sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)
     with closing(reading), closing(sqlite3.connect(target)) as writing:

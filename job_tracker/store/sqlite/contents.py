@@ -1,6 +1,4 @@
-"""Checks that the open files still have the content that SQLite wrote, since another program may truncate
-them in place.
-"""
+"""Checks that the open files have the content that SQLite wrote: another program may truncate them."""
 
 import errno
 import os
@@ -14,7 +12,8 @@ from job_tracker.store.sqlite.files import Loss
 _WAL_HEADER, _FRAME_HEADER = 32, 24
 _PASSING = frozenset((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL))
 # The index header, which is stored twice: page size, frames in the log, pages in the database, salts
-# (sqlite.org, "WAL-mode File Format"). Numbers have the machine's byte order, salts that of the log.
+# (sqlite.org, "WAL-mode File Format"). Numbers have the byte order of the machine, salts the byte order of
+# the log.
 _INDEX = struct.Struct("=14xHII8x8s8x")
 
 
@@ -40,19 +39,19 @@ class OpenContents:
         self._connection = connection
         [self._identity] = connection.execute("SELECT CAST(id AS BLOB) FROM identity").fetchone()
         self._identity_page, self._page_size = 0, 0
-        # If another process reads an older state, the id may still be only in the log. Then the id is not
-        # checked.
+        # If another process reads an older state, the id may still be only in the log. In this case, it is
+        # not checked.
         self._has_identity = self._shows_identity()
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the files that lack content. Raises OSError if that cannot be determined."""
+        """Return the files that lack content. Raises OSError if this cannot be determined."""
         # The index is read first: a checkpoint writes to the database before it resets the log.
         if (known := self._known()) is None:
             return {}
         page_size, frames, pages, salts = known
         found = {}
         size = self._path.stat().st_size
-        # A vacuum shrinks the database and moves its pages. All of that may still be in the log.
+        # A vacuum shrinks the database and moves its pages. These changes may still be only in the log.
         lacking = self._lacking(size, pages, page_size)
         if lacking and not lacking <= self._logged(frames, page_size):
             found[self._path] = Loss.CUT
@@ -66,7 +65,7 @@ class OpenContents:
         return found if not found or self._known() == known else {}
 
     def close(self) -> None:
-        """Close the files. Call it after SQLite has closed its own."""
+        """Close the files. Call this after SQLite has closed its own files."""
         for descriptor in (self._database, self._index, self._log):
             if descriptor is not None:
                 os.close(descriptor)
@@ -104,12 +103,12 @@ class OpenContents:
         return self._identity in self._identity_page_content()
 
     def _identity_page_content(self) -> bytes:
-        """Return the content of the page that last had the id; nothing before it is known."""
+        """Return the content of the page that last had the id; empty before that page is known."""
         size = self._page_size
         return os.pread(self._database, size, (self._identity_page - 1) * size) if size else b""
 
     def _known(self) -> tuple[int, int, int, bytes] | None:
-        """Return the content of the index; None without one, or while another process writes it."""
+        """Return the content of the index; None if there is no index, or while another process writes it."""
         if self._index is None:
             return None
         content = os.pread(self._index, 2 * _INDEX.size, 0)

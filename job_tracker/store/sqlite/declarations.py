@@ -14,7 +14,7 @@ from job_tracker.store.sqlite.writer import GroupCommitter
 
 _PROJECT = "SELECT 1 FROM projects WHERE name = ?"
 _NUMBER = "SELECT number FROM declaration_changes"
-# One statement, so that it reads one state. The first row has the number alone.
+# A single statement reads a single state. The first row has only the number of the last change.
 _ALL = (
     "SELECT number, declarations.* FROM declaration_changes LEFT JOIN declarations "
     "ORDER BY kind, project, name"

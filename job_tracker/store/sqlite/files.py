@@ -43,7 +43,7 @@ def mark_of(path: Path) -> Path:
 
 
 def all_of(path: Path) -> tuple[Path, ...]:
-    """Return the database and the files beside it that hold parts of its content."""
+    """Return the database, and the files beside it that hold parts of the database's content."""
     return (path, wal_of(path), index_of(path), mark_of(path))
 
 
@@ -81,9 +81,10 @@ class OpenFiles:
     """
 
     def __init__(self, path: Path) -> None:
-        """Record the inodes of the files. The write-ahead log exists from the first read on.
+        """Record the inodes of the files.
 
-        It does not exist on file systems without shared memory, such as some network file systems.
+        The write-ahead log exists from the first read on. It does not exist on file systems without shared
+        memory, such as some network file systems.
         """
         self._opened: Mapping[Path, Identity] = {
             file: _identity(file.stat())
@@ -92,7 +93,7 @@ class OpenFiles:
         }
 
     def lost(self) -> dict[Path, Loss]:
-        """Return the lost files. This takes microseconds. Raises OSError if that cannot be determined."""
+        """Return the lost files. This takes microseconds. Raises OSError if the files cannot be checked."""
         found = {}
         for file, identity in self._opened.items():
             try:
@@ -107,11 +108,12 @@ def lock(path: Path) -> int:
     """Lock the store at `path` for this process, and return the descriptor of the lock. Raises StoreRefused.
 
     The kernel frees the lock when the process ends. The folder is created if needed, and other users lose
-    access to it: anyone who reads the secret in the store can forge reports.
+    access to it, since all who can read the secret in the store can forge reports.
     """
     for file in (*all_of(path), lock_of(path)):
         if file.is_symlink():
-            # SQLite keeps its files beside the target of a link. There, this lock would not protect them.
+            # If `path` is a link, SQLite keeps its files beside the target of the link, where this lock would
+            # not protect them.
             raise StoreRefused(
                 f"{file}: is a link to {file.readlink()}, and another service that uses that file would go "
                 "unnoticed. Nothing was changed. Use the folder of that file as storage.data_dir, with "
@@ -134,7 +136,7 @@ def lock(path: Path) -> int:
 def make_private(path: Path) -> None:
     """Remove other users' access to all files of the store; create the database if needed.
 
-    SQLite copies its mode.
+    SQLite gives its other files the mode of the database.
     """
     # An existing database is not opened: closing a descriptor would free SQLite's locks on it.
     if not path.exists():
@@ -151,7 +153,7 @@ def _locked(path: Path) -> int:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Between the two calls, the file may have been removed, and another service may have locked a new
-            # one.
+            # file.
             if _identity(os.fstat(descriptor)) == _identity(path.stat()):
                 return descriptor
         except FileNotFoundError:

@@ -11,8 +11,8 @@ from job_tracker.store.lease import Term
 class Lease:
     """A lease in memory: only this process uses the file, so all earlier leaders have ended.
 
-    Therefore, a service that starts again leads at once. Only the writer's thread uses the lease, so no write
-    comes between a check of the lease and the write that depends on it.
+    Therefore, a service that starts again leads at once. Only the writer's thread uses the lease. So between
+    a check of the lease and the write that depends on the check, there is no other write.
     """
 
     def __init__(self) -> None:
@@ -31,13 +31,13 @@ class Lease:
         return term
 
     def resign(self, term: Term) -> bool:
-        """End the term, and return whether it was the latest one."""
+        """End the term, and return whether it was the latest term."""
         if term != self._term:
             return False
         self._term = None
         return True
 
     def check(self, term: Term | None) -> None:
-        """Raise LeadershipLost if the term is not the latest one. None is always accepted."""
+        """Raise LeadershipLost if the term is not the latest term. None is always accepted."""
         if term is not None and term != self._term:
             raise LeadershipLost(f"term {term.number} is over")

@@ -1,9 +1,9 @@
 """Lists of jobs: the ids that match a filter, without reading jobs of other projects or callers.
 
-A list within projects merges one ordered range of an index for each project and state. So it reads about as
-many entries as it returns, however many jobs there are in other projects or states. A list by tag does the
-same with the entries of the tag in each project. SQLite merges the parts of a compound SELECT in the order of
-its ORDER BY clause (sqlite.org/optoverview.html).
+A list within projects merges one ordered range of an index for each project and state. So the number of
+entries that it reads is about the number that it returns, however many jobs there are in other projects or
+states. A list by tag merges the entries of the tag in each project in the same way. SQLite merges the parts
+of a compound SELECT in the order of its ORDER BY clause (sqlite.org/optoverview.html).
 """
 
 import heapq
@@ -54,8 +54,7 @@ def _tagged(
 ) -> Iterator[int]:
     """Merge the ids of jobs with all tags of the filter, newest first.
 
-    The ranges of the index that are merged belong to one of the tags; the other tags are looked up for each
-    job.
+    The merged ranges of the index belong to one of the tags. The other tags are looked up for each job.
     """
     first, *others = sorted(where.tags)
     everywhere = "SELECT DISTINCT project FROM project_tallies"
@@ -83,7 +82,7 @@ def _tagged(
 def _merged(
     read: Read, select: str, ranges: Sequence[tuple[str, str]], values: Values, limit: int
 ) -> Iterator[int]:
-    """Merge the ids of ranges, newest first. The values of a range are the first ones of `select`."""
+    """Merge the ids of ranges, newest first. The values of a range are the first values of `select`."""
     found = []
     for start in range(0, len(ranges), _MOST_RANGES):
         some = ranges[start : start + _MOST_RANGES]
@@ -94,8 +93,8 @@ def _merged(
 
 def _first_at(read: Read, moment: float) -> int:
     """Return the lowest id of the jobs submitted at this time or later, if times grow with ids."""
-    # There are two queries, since SQLite uses the index for min() or max() only if the query has nothing
-    # else.
+    # There are two queries, since SQLite uses the index for min() or max() only if the query computes no
+    # other value.
     [[low, last]] = read("SELECT (SELECT min(id) FROM jobs), (SELECT max(id) FROM jobs)")
     if last is None:
         return 1
@@ -121,7 +120,7 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
         conditions.append("name >= ? AND name < ?")
         values.extend((where.name_prefix, where.name_prefix + "\U0010ffff"))
     if where.submitted_by:
-        conditions.append("submitted_by = ? AND submitted_by <> ''")  # the index has only such jobs
+        conditions.append("submitted_by = ? AND submitted_by <> ''")  # the index has only jobs with a caller
         values.append(where.submitted_by)
     if before is not None:
         conditions.append("id < ?")
@@ -142,7 +141,7 @@ def _conditions(read: Read, where: JobFilter, before: int | None) -> tuple[list[
 
 
 def _are_most(read: Read, where: JobFilter) -> bool:
-    """Return whether most jobs are of the wanted projects, and the filter has an index of its own.
+    """Return whether most jobs are in the wanted projects, and another part of the filter has an index.
 
     If so, that index is better, since most of its entries match.
     """

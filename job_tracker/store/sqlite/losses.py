@@ -24,7 +24,8 @@ class LossWatch:
         self._files = OpenFiles(path)
         self._contents = OpenContents(path, connection)
         self.is_whole = True
-        """Whether all acknowledged jobs are in existing files, or will be once SQLite has closed them."""
+        """Whether all acknowledged jobs are in existing files, or will be once SQLite has closed these files.
+        """
         self.is_cut = False
         """Whether a file was truncated. If so, a checkpoint would damage the database."""
 
@@ -33,10 +34,11 @@ class LossWatch:
         self._contents.close()
 
     def check(self) -> None:
-        """Raise StoreLost if a file is lost, and StoreUnavailable if that cannot be determined."""
+        """Raise StoreLost if a file is lost, and StoreUnavailable if this cannot be determined."""
         if not (lost := self._lost()):
             return
-        # A folder is removed file by file, so wait: the explanation must be based on the final state.
+        # A folder is removed file by file. So wait until this is over, since the explanation must describe
+        # the final state.
         time.sleep(_SETTLE_SECONDS)
         lost = self._lost() or lost
         self.is_whole = False

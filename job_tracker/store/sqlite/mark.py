@@ -23,9 +23,9 @@ class Mark:
     last_id: int
     """The highest id that may have been given."""
     is_exact: bool
-    """Whether that id was certainly given.
+    """Whether `last_id` was certainly given.
 
-    If not, the store is open, and up to 1000 ids below it may be unused.
+    If not, the store is open, and the last ids up to this one, at most 1000, may be unused.
     """
 
     @property
@@ -56,7 +56,7 @@ def read(path: Path) -> Mark | None:
 
 
 def refuse_a_mixture(path: Path, mark: Mark | None) -> None:
-    """Raise StoreRefused if the write-ahead log is of another database. SQLite would apply it anyway."""
+    """Raise StoreRefused if the write-ahead log belongs to another database: SQLite would apply it anyway."""
     wal = files.wal_of(path)
     if mark is None or not has_content(wal) or not has_content(path):
         return
@@ -88,15 +88,16 @@ class Marker:
             _skip_ids(path, connection, last, before.last_id)
             last = before.last_id
         self._mark = Mark(store_id, last, is_exact=True)
-        # A lower bound of the number of further ids that the mark covers. The mark may cover more, since a
-        # reserved id is free again after a rollback.
+        # A lower bound of the number of further ids that the mark covers. The mark may cover more ids, since
+        # a reserved id becomes free again after a rollback.
         self._free = 0
         if self._mark != before:
             self._write(self._mark)
 
     def reserve(self, connection: sqlite3.Connection) -> None:
-        """Record durably that the next id may be in use, so that this is known even after a loss of the
-        log.
+        """Record durably that the next id may be in use.
+
+        So this is known even if the log is lost.
         """
         if not self._free:
             following = self._last_id(connection) + 1

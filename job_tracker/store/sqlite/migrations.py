@@ -3,8 +3,8 @@
 # Each entry migrates a file from version i to version i + 1. Released entries never change.
 #
 # Triggers keep three tables consistent with `jobs`. `tallies` and `project_tallies` have the counts.
-# `queue_blocks` (queued jobs per queue and 256 ids) bounds the cost of a queue position: one range of blocks,
-# and one range within a block.
+# `queue_blocks` (queued jobs per queue and 256 ids) bounds the cost of a queue position: a query reads one
+# range of blocks, and one range within a block.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE jobs (

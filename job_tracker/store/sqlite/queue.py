@@ -10,9 +10,9 @@ from job_tracker.store.queue import Tally
 from job_tracker.store.sqlite import rows
 
 _READ_AT_ONCE: Final = 32
-"""Jobs that are read on the event loop."""
+"""The number of jobs that are read at once on the event loop."""
 _MAX_KNOWN: Final = 4096
-"""Positions that are kept."""
+"""The largest number of positions that are kept."""
 
 
 class _Read(Protocol):
@@ -33,7 +33,7 @@ class SqliteQueue:
         self.__positions: dict[int, int] = {}
 
     def _forget_positions(self) -> None:
-        """Read positions again, since a job has changed."""
+        """Forget the cached positions, since a job has changed."""
         self.__positions.clear()
 
     async def first_queued(self, limit: int, after: int = 0) -> Sequence[Job]:

@@ -1,4 +1,4 @@
-"""The function by which each part of a SQLite store reads. The store passes it in."""
+"""The function by which each part of a SQLite store reads. The store passes this function to each part."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable

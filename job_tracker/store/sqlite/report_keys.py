@@ -13,7 +13,8 @@ from job_tracker.store.sqlite.audit import AuditRows
 from job_tracker.store.sqlite.reading import Read
 from job_tracker.store.sqlite.writer import GroupCommitter
 
-# A row for each attempt of each key, and one for a key without attempts: one statement reads one state.
+# The rows: one for each attempt of each key, and one for a key without attempts. A single statement reads a
+# single state.
 _KEYS = "SELECT * FROM report_keys LEFT JOIN report_key_attempts ON key = id ORDER BY id"
 
 

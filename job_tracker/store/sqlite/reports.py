@@ -23,11 +23,11 @@ from job_tracker.store import encoding
 from job_tracker.store.sqlite import rows
 
 _NAN = -sys.float_info.max
-"""Stands for NaN in the table of points, since SQLite has no NaN. No reported number is as small."""
+"""Stands for NaN in the table of points, since SQLite has no NaN. Reported numbers are larger."""
 
 
 def record(db: sqlite3.Connection, report: AttemptReport) -> JobState | None:
-    """Store a report. Return the job's state, None if the report is refused."""
+    """Store a report. Return the job's state; None if the report is refused."""
     job = db.execute(
         "SELECT state FROM jobs WHERE id = ? AND attempt = ?"
         " AND (state IN ('launching', 'running') OR finished_at >= ?)",

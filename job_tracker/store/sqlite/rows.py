@@ -1,4 +1,4 @@
-"""Jobs as rows: values that are queried have a column, others are JSON."""
+"""Jobs as rows: values by which jobs are queried have a column; other values are JSON."""
 
 import sqlite3
 from datetime import UTC, datetime

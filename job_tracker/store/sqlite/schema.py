@@ -10,13 +10,13 @@ from job_tracker.store.sqlite import files, mark
 from job_tracker.store.sqlite.mark import Marker
 from job_tracker.store.sqlite.migrations import MIGRATIONS
 
-# "TRNG": marks a file as a job store (sqlite.org, "PRAGMA application_id").
+# "TRNG", which marks a file as a job store (sqlite.org, "PRAGMA application_id").
 APPLICATION_ID = 0x54524E47
 
 
 def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> sqlite3.Connection:
     """Open a connection in autocommit mode: transactions begin and end explicitly."""
-    # A read-only connection makes no checkpoint when it is closed, not even as the last one.
+    # A read-only connection makes no checkpoint when it is closed, even if it is the last connection.
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rw'}",
         uri=True,
@@ -32,8 +32,8 @@ def connect(path: Path, *, read_only: bool = False, cache_kib: int = 16384) -> s
     if read_only:
         connection.execute("PRAGMA query_only = ON")
     else:
-        # A statement journal of more than 64 KiB would be written to a temporary file. An insertion that
-        # touches many indexes would do so each time, which doubles its cost.
+        # A statement journal of more than 64 KiB would be written to a temporary file. An insertion into many
+        # indexes would write such a file each time, which doubles its cost.
         connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 
@@ -42,8 +42,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
     """Open the file, and create or migrate its tables.
 
     Raises StoreRefused, and changes nothing, for a file that is damaged, was made by another program, was
-    written by a newer version, or has the write-ahead log of another database beside it. The same holds for a
-    file without jobs if folders in `used` show that there were some.
+    written by a newer version, or has the write-ahead log of another database beside it. It also refuses a
+    file without jobs if folders in `used` show that there were jobs.
     """
     try:
         before = mark.read(path)
@@ -56,7 +56,7 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
         connection = connect(path)
         connection.execute("PRAGMA journal_mode = WAL")
         _migrate(connection)
-        # From now on the file itself has the store's id, see contents.py and mark.py.
+        # From here on, the file itself has the store's id; see contents.py and mark.py.
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         marker = Marker(path, connection, before, had_log=had_log)
         return connection, marker
@@ -69,7 +69,8 @@ def open_file(path: Path, used: Sequence[Path] = ()) -> tuple[sqlite3.Connection
 
 def refuse_what_is_not_ours(path: Path) -> None:
     """Raise StoreRefused for a file of another program or a newer version; DatabaseError if it is damaged."""
-    # Read-only, since even closing a normal connection may write (it moves the log into the file).
+    # The connection is read-only, since even closing a normal connection may write: it moves the log into the
+    # file.
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
     try:
         application_id = connection.execute("PRAGMA application_id").fetchone()[0]

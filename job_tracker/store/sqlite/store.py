@@ -61,8 +61,8 @@ class SqliteStore(
         self._reader = schema.connect(path, read_only=True)
         # A small cache: lists read each row once.
         self._lister = schema.connect(path, read_only=True, cache_kib=1024)
-        # One thread, so that two lists never use the connection at the same time. Unlike a lock, it is in use
-        # until the list is read, even if the caller was cancelled.
+        # There is one thread, so that two lists never use the connection at the same time. Unlike a lock, the
+        # thread stays in use until the list is read, even if the caller was cancelled.
         self._lists = ThreadPoolExecutor(1, "sqlite-lists")
         self._connection = connection
         self._watch = LossWatch(path, connection)
@@ -77,15 +77,16 @@ class SqliteStore(
         SqliteQueue.__init__(self, partial(self._all, self._reader), self._read)
         self._feed: Broadcast[int, JobState] = Broadcast()
         self._resigned: Broadcast[int, None] = Broadcast()
-        # A cache of jobs. Only this process writes the file, and _changed removes what it writes.
+        # A cache of jobs. Only this process writes the file, and `_changed` removes each written job from the
+        # cache.
         self._known: dict[int, Job] = {}
 
     @classmethod
     async def open(cls, path: Path, used: Sequence[Path] = ()) -> "SqliteStore":
         """Open or create the file.
 
-        Raises StoreRefused if it is in use, damaged, of another program, or too new. The same holds if it
-        never had a job although there are folders that jobs have `used`.
+        Raises StoreRefused if the file is in use, is damaged, belongs to another program, or is too new. It
+        is also refused if it never had a job although there are folders that jobs have `used`.
         """
         lock = files.lock(path)
         try:
@@ -183,7 +184,7 @@ class SqliteStore(
                 raise IllegalMove(job.id, before, job.state)
             if row["attempt"] != job.attempt:
                 db.execute("UPDATE jobs SET progress = NULL WHERE id = ?", (job.id,))
-            # The text has only constant column names; every value is bound.
+            # The text contains only constant column names; every value is bound.
             db.execute(f"UPDATE jobs SET version = version + 1, {assignments} WHERE id = :id", values)  # noqa: S608
             self._audit.add(event)
 
@@ -246,7 +247,8 @@ class SqliteStore(
         def write(db: sqlite3.Connection) -> int:
             row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'jobs'").fetchone()
             last = max(row["seq"] if row else 0, beyond) + number
-            # SQLite creates the row with the first job, and reads it before each job (autoinc.html).
+            # SQLite creates this row with the first job, and reads the row before each further job
+            # (autoinc.html).
             db.execute("DELETE FROM sqlite_sequence WHERE name = 'jobs'")
             db.execute("INSERT INTO sqlite_sequence VALUES ('jobs', ?)", (last,))
             self._marker.ids_were_skipped()
@@ -303,7 +305,7 @@ class SqliteStore(
         won: Term | None = None
 
         def lead(_: sqlite3.Connection) -> Term | None:
-            nonlocal won  # the writer repeats this operation if another one of the batch fails
+            nonlocal won  # the writer repeats this operation if another operation of the batch fails
             won = self._lease.lead(lifetime, won or term)
             return won
 
@@ -320,10 +322,10 @@ class SqliteStore(
         await self._writer.close()
         await asyncio.to_thread(self._lists.shutdown)
         if self._watch.is_whole:
-            with suppress(OSError, sqlite3.Error):  # the mark then stays as it was, as after a kill
+            with suppress(OSError, sqlite3.Error):  # after an error, the mark stays as after a kill
                 self._marker.settle(self._connection)
-        # The connection that is closed last makes a checkpoint. After a truncation, that must be a reader,
-        # which makes none.
+        # The connection that is closed last makes a checkpoint, unless it is read-only. After a truncation, a
+        # checkpoint would do damage, so a reader is closed last.
         order = (self._reader, self._lister, self._connection)
         for connection in reversed(order) if self._watch.is_cut else order:
             connection.close()
@@ -352,7 +354,7 @@ class SqliteStore(
         return await reading
 
     def _read_page(self, where: JobFilter, limit: int, before: int | None) -> Listing:
-        """Return jobs that match. Rows are read one by one, to keep few in memory."""
+        """Return jobs that match. Rows are read one by one, so that few are in memory."""
         jobs: list[Job] = []
         size = 0
         read = partial(self._all, self._lister)

@@ -13,7 +13,8 @@ _QUEUED = "SELECT jobs FROM tallies WHERE state = 'queued'"
 _STORED = "SELECT 1 FROM projects WHERE name = ?"
 _QUEUED_IN_PROJECT = "SELECT jobs FROM project_tallies WHERE project = ? AND state = 'queued'"
 _QUEUED_OF_CALLER = "SELECT jobs FROM queued_of_callers WHERE caller = ?"
-# There are at most as many blocks as the limit allows jobs, and only queues with a limit are counted.
+# Only queues with a limit are counted. Such a queue has at most as many blocks as its limit allows queued
+# jobs.
 _QUEUED_IN_QUEUE = "SELECT sum(jobs) FROM queue_blocks WHERE queue = ?"
 _QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_QUEUE = (
     f"coalesce(({count}), 0) < ?"
@@ -22,7 +23,10 @@ _QUEUED_LESS, _QUEUED_LESS_IN_PROJECT, _QUEUED_LESS_OF_CALLER, _QUEUED_LESS_IN_Q
 
 
 class Submission:
-    """A job to insert, and the limits that it must keep. Its values are encoded once, when it is made."""
+    """A job to insert, and the limits that it must keep.
+
+    The job's values are encoded once, at the creation of this object.
+    """
 
     def __init__(
         self,
@@ -47,7 +51,7 @@ class Submission:
             "request_digest": request_key.digest if request_key else None,
         }
         self.spec_size = len(values["spec"])
-        """Characters of the spec as JSON."""
+        """The number of characters of the spec as JSON."""
         conditions: list[tuple[str, tuple[str | int, ...]]] = [(_QUEUED_LESS, (in_all,))]
         if in_project is not None:
             conditions.append((_QUEUED_LESS_IN_PROJECT, (spec.project, in_project)))
@@ -92,7 +96,7 @@ def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
     It is a single statement, since the event loop may have to wait for the GIL several times in each
     statement.
     """
-    # Only text of our own is in the statement; every value is bound.
+    # The statement contains only constant text of this program; every value is bound.
     return (
         f"INSERT INTO jobs ({', '.join(columns)}) SELECT {', '.join('?' * len(columns))} "
         f"WHERE {' AND '.join(conditions)}"
@@ -100,7 +104,7 @@ def _insertion(columns: tuple[str, ...], conditions: tuple[str, ...]) -> str:
 
 
 def find_submitted(db: sqlite3.Connection, request_key: RequestKey) -> Job | None:
-    """Return the job that was submitted with this key, if any. Raises RequestKeyConflict."""
+    """Return the job that was submitted with this key; None if there is none. Raises RequestKeyConflict."""
     query = "SELECT * FROM jobs WHERE project = ? AND request_key = ?"
     row = db.execute(query, (request_key.project, request_key.key)).fetchone()
     if row is None:

@@ -34,7 +34,7 @@ class _Pending:
     is_written: bool = False
     """Whether readers may see the write already.
 
-    Its caller still gets an error, since the write may not be durable.
+    The caller still gets an error, since the write may not be durable.
     """
 
 
@@ -53,10 +53,11 @@ class Rows(Protocol):
 class GroupCommitter:
     """Runs operations in order, each atomically, on the only connection that writes.
 
-    The operations that come during a commit wait for the next one. A commit takes as much CPU time as about
-    ten operations. So under load, the next commit waits for a short time, until there are as many operations
-    as in the last commit. An operation must check first and write afterwards: an operation that raises a
-    TrackerError must not have written. The result of an operation reaches the caller once it is durable.
+    The operations that come during a commit wait for the next commit. A commit takes as much CPU time as
+    about ten operations. So under load, a commit first waits for a short time, until there are as many
+    operations as in the last commit. An operation must check first and write afterwards: an operation that
+    raises a TrackerError must not have written. The result of an operation reaches the caller once it is
+    durable.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class GroupCommitter:
         """Insert `rows` in each transaction, after its operations.
 
         `check` is called before each commit, and again after the commit, before any caller is answered. It
-        raises StoreUnavailable if this commit may not be durable, and StoreLost if no later commit can be
+        raises StoreUnavailable if this commit may not be durable, and StoreLost if later commits cannot be
         durable, either.
         """
         self._connection = connection
@@ -77,7 +78,7 @@ class GroupCommitter:
         self._lost: StoreLost | None = None
         self._loop = asyncio.get_running_loop()
         self._batches: queue.SimpleQueue[list[_Pending] | None] = queue.SimpleQueue()
-        # Only the event loop uses these.
+        # Only the event loop uses these attributes.
         self._waiting: list[_Pending] = []
         self._expected = 1
         self._next: asyncio.Handle | None = None
@@ -89,10 +90,12 @@ class GroupCommitter:
     async def run(
         self, operation: Operation[Result], committed: Callable[[Result], None] = lambda _: None
     ) -> Result:
-        """Run the operation, and return its result once durable. Raises its error, or StoreUnavailable.
+        """Run the operation, and return its result once durable.
+
+        Raises the operation's error, or StoreUnavailable.
 
         `committed` gets the result first, on the event loop, even if the caller was cancelled. It also gets
-        the result of a commit that may not be durable, since readers see it.
+        the result if the commit may not be durable, since readers can see that commit.
         """
         if self._closed:
             raise StoreUnavailable("the store is closed")
@@ -117,7 +120,8 @@ class GroupCommitter:
             self._next = self._next or self._loop.call_later(_PATIENCE, self._commit_soon)
         elif len(self._waiting) == self._expected or self._next is None:
             self._forget_next()
-            # Not at once: the other callers that the event loop is about to run can then share the commit.
+            # The commit does not begin at once, so that other callers which the event loop is about to run
+            # can share it.
             self._next = self._loop.call_soon(self._commit_soon)
 
     def _commit_soon(self) -> None:
@@ -168,7 +172,7 @@ class GroupCommitter:
         try:
             self._transact(batch)
         except Exception:
-            # Repeat each operation alone, so that the failure of one does not affect the others.
+            # Repeat each operation alone, so that the failure of one operation does not affect the others.
             for pending in batch:
                 try:
                     self._transact([pending])
@@ -214,7 +218,7 @@ def _settle(batch: list[_Pending]) -> None:
     for pending in batch:
         if pending.error is None or pending.is_written:
             pending.committed(pending.outcome)
-        if pending.done.cancelled():  # its caller has gone away, but the write is committed
+        if pending.done.cancelled():  # the caller has gone away, but the write is committed
             continue
         if pending.error is not None:
             pending.done.set_exception(pending.error)
