@@ -255,7 +255,7 @@ def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -
 
 
 def _address_for_ranks(settings: Settings, servers: Servers, certificates: Certificates | None) -> str | None:
-    """Return the address where ranks report; None if they cannot."""
+    """Return the address to which ranks report; None if they cannot report."""
     listening, port = servers.report_address
     address = settings.reports.address or settings.plugin.address_for_ranks(split(listening)[0], port)
     if certificates is None or address is None:

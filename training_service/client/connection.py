@@ -141,7 +141,7 @@ def _read(name: str, path: str) -> bytes:
 
 
 def _check_authorities(path: str, content: bytes) -> None:
-    # Without certificates in it, gRPC would trust its own authorities, or fail without a reason.
+    # If the file had no certificates, gRPC would trust its own authorities, or fail without a reason.
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=content.decode())

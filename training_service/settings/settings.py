@@ -184,7 +184,7 @@ class Settings(BaseSettings):
     def check_algorithm(self, place: str, algorithm: Algorithm) -> None:
         """Raise ValueError unless the algorithm can run on the backend, and its options fit the others.
 
-        `place` is what comes before its fields in the message.
+        `place` is the text before the names of its fields in the message.
         """
         recipe = installed()[self.backend].recipe_model
         if recipe is not None and self.backend not in algorithm.recipes:

@@ -77,7 +77,7 @@ class SharedParts:
     def _begin(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Any]]) -> _Making:
         loop = asyncio.get_running_loop()
         busy = time.process_time()
-        # Those who wait for it handle its errors.
+        # The callers that wait for the version handle its errors.
         task = background(make(), "part of a page", expected=(Exception,), detached=True)
         making = _Making(loop.time(), task)
 

@@ -46,7 +46,7 @@ class Output:
     """Standard output in one form."""
 
     def __init__(self, *, json: bool, quiet: bool = False) -> None:
-        """With `quiet` there are no notes, and without `json` only brief results."""
+        """With `quiet`, no notes are written and, unless `json` is set, only brief results."""
         self._quiet = quiet
         if json or quiet:
             self.form = Form.JSON if json else Form.QUIET

@@ -95,7 +95,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The parts of a step's time in seconds, for the rank that takes longest. Their sum is the step."""
+    """The parts of a step's time, in seconds, for the rank that takes longest. They add up to its time."""
 
     work: float
     recomputed: float
@@ -167,7 +167,7 @@ def _in_flight(at: Layout) -> float:
 
 
 def _activations(training: Training, at: Layout) -> tuple[float, float, float]:
-    """Return bytes of a micro-batch: kept by each layer, needed by one layer, and for scores."""
+    """Return the bytes of a micro-batch that each layer keeps, that one layer needs, and of its scores."""
     return _activation_bytes(
         training,
         *(at.data * at.micro_batches, at.context, at.tensor, at.sequence_parallel, at.recomputation),
@@ -197,10 +197,10 @@ def _states(training: Training, at: Layout, parameters: float) -> float:
             return parameters * (weight + gradient + state)
         case "zero1":
             return parameters * (weight + gradient + state / ranks)
-        case "zero2":  # gradients of several micro-batches add up whole
+        case "zero2":  # several micro-batches add up whole gradients
             gradients = gradient / ranks if at.micro_batches == 1 else gradient
             return parameters * (weight + gradients + state / ranks)
-        case "shard_grad_op":  # gathered whole within a step
+        case "shard_grad_op":  # a rank gathers all weights within a step
             return parameters * (weight + (gradient + state) / ranks)
     gathered = 2 * training.model.layer_parameters / at.tensor * weight
     return parameters * (weight + gradient + state) / ranks + gathered

@@ -18,7 +18,7 @@ LARGEST = {
     "sequence": 100_000_000,
     "positions": 100_000_000,
 }
-"""The largest value of each size that is believed."""
+"""The largest accepted value of each size."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class Model:
 
     @cached_property
     def key_value_width(self) -> int:
-        """The numbers of all keys of a token, and of all values."""
+        """How many numbers the keys of a token have in all; its values have as many."""
         return (self.key_value_heads or self.heads) * self._head_size
 
     @cached_property
     def query_width(self) -> int:
-        """The numbers of all queries of a token."""
+        """How many numbers the queries of a token have in all."""
         return self.heads * self._head_size
 
     @cached_property

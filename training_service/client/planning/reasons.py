@@ -10,7 +10,7 @@ from training_service.client.planning.model import Model
 from training_service.client.planning.search import Choice, Decision
 
 LARGEST_CONTEXT = 4095
-"""Of language-model: a block of its corpus."""
+"""The longest context of language-model: a block of its corpus."""
 _PARTS = {
     "work": "uneven stages",
     "recomputed": "recomputation",
