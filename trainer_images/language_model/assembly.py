@@ -57,7 +57,7 @@ class Learner:
         return self._share(loss)
 
     def step_alone(self, learning_rate: float) -> None:
-        """Step with the gradients of this process. `flush` makes the weights of all equal again."""
+        """Step with the gradients of this process. `flush` makes the weights of all ranks equal again."""
         self._stepper.step(learning_rate)
         if self._local_weights is not None:
             self._local_weights.changed()

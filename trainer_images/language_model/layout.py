@@ -89,8 +89,7 @@ class Layout:
     backup_workers: int = 0
     """The number of workers whose gradients may be too late for a step."""
     speculate_after: int = SPECULATE_AFTER
-    """The percentage of shares with a gradient after which idle workers start the others again
-    (speculative)."""
+    """The percentage of shares with a gradient after which idle workers repeat other shares (speculative)."""
     softsync: int = 1
     """The number of updates that the gradients of all workers make."""
     compensation: float = COMPENSATION

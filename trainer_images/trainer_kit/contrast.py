@@ -24,7 +24,7 @@ from torch.nn import functional
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """Return the rows of all ranks, in the order of the ranks. All ranks must have equally many.
+    """Return the rows of all ranks, in the order of the ranks. All ranks must have equally many rows.
 
     It is differentiable: the backward pass adds up the gradients of all ranks' losses for this rank's rows.
     All ranks must call it, and its backward pass, in the same order.
@@ -83,9 +83,9 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def put(self, keys: Tensor) -> None:
-        """Replace the oldest keys by those of all ranks. Every rank must call this.
+        """Replace the oldest keys by the new keys of all ranks. Every rank must call this.
 
-        Raises ValueError if there are more than the queue holds.
+        Raises ValueError if there are more new keys than the queue holds.
         """
         new = functional.normalize(gathered(keys.detach()), dim=1).to(self._keys.dtype)
         size = len(self._keys)

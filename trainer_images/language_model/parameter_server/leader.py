@@ -60,7 +60,7 @@ class Leader:
         self._states: dict[int, Tensor] | None = None
         """The states of other shards, while they are gathered."""
         self.traffic: dict[int, tuple[int, int]] = {}
-        """The bytes that the server of each shard had sent and received when it last spoke."""
+        """The bytes that the server of each shard had sent and received at its last message."""
 
     def has(self, shard: int, order: Order, traffic: tuple[int, int]) -> list[Order]:
         """Record that the server of a shard has a gradient.
