@@ -148,7 +148,7 @@ def _connected(url: str) -> Iterator[http.client.HTTPConnection]:
 
 
 def _each_view(server: Server, url: str, filled: Filled, times: int) -> list[Row]:
-    """Load each view several times. Return the slowest at its 95th percentile, and that by CPU time."""
+    """Load each view several times. Return the slowest view by 95th percentile of time, and by CPU time."""
     process = psutil.Process(server.pid)
     found: dict[str, list[float]] = {}
     busy: dict[str, float] = {}
@@ -214,7 +214,7 @@ def _watched(filled: Filled) -> list[str]:
 
 @contextmanager
 def _changes(stub: TrainingServiceStub) -> Iterator[None]:
-    """Let jobs come and go meanwhile."""
+    """Let jobs come and go during the block."""
     over = threading.Event()
 
     def change() -> None:

@@ -46,7 +46,7 @@ def _measure(quick: bool) -> list[Row]:
     rounds, jobs = (3, 50) if quick else (5, 200)
     with cluster(TEST_CLUSTER_CONTROLLER_MANAGER_ARGS=_NO_LIMITS) as fresh:
         ways = (_by_the_service, _by_the_job_controller, _by_a_bare_loop)
-        _in_a_namespace(fresh, 5, _by_a_bare_loop)  # the one-time work of the API server
+        _in_a_namespace(fresh, 5, _by_a_bare_loop)  # excludes one-time work of the API server
         ours, controller, loop = interleaved(
             rounds, *(functools.partial(_in_a_namespace, fresh, jobs, way) for way in ways)
         )

@@ -53,7 +53,7 @@ BACK_WITHIN = 20
 _MB = 10**6
 _AFTER_SECONDS = 60.0
 _CLIENTS = 8
-_UNREAD_SECONDS = 30.0  # longer than a call may stay unread while others wait
+_UNREAD_SECONDS = 30.0  # longer than an unread call may keep its place while others wait
 _STRANGER = "127.0.0.2"
 _CGROUPS = Path("/sys/fs/cgroup")
 _FINISHED = Filling(finished=1, holder=False)
@@ -228,7 +228,7 @@ def _unread_watches(server: Server, calls: int) -> str:
 
 @contextmanager
 def _unread(server: Server, method: str, calls: int, message: bytes) -> Iterator[None]:
-    """Make the calls on each of 4 connections, from another address than ours."""
+    """Make the calls on each of 4 connections, from an address other than ours."""
     with ExitStack() as open_connections:
         for _ in range(4):
             path = f"/training.TrainingService/{method}"
@@ -251,7 +251,7 @@ def _logs(server: Server) -> str:
 
 @contextmanager
 def _timed_statuses(server: Server) -> Iterator[list[float]]:
-    """Measure the longest status call meanwhile, in seconds."""
+    """Measure the longest status call during the block, in seconds."""
     longest, over = [0.0], threading.Event()
 
     def ask() -> None:

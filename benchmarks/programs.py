@@ -104,7 +104,7 @@ def _first_lines(
             file.write("one line more\n")
         again = _until_first_line([script("trainctl"), "run", "python3", "train.py"], tree, address)
         alone = _until_first_line([sys.executable, "train.py"], tree, address)
-        if number:  # the first warms up the engine
+        if number:  # the first run warms up the engine
             whole.append(seconds)
             edited.append(again)
             directly.append(alone)
@@ -201,7 +201,7 @@ def _cut() -> list[Row]:
 
 
 def _refused() -> Row:
-    """Give `trainctl run` in a folder with more than 1 GB."""
+    """Run `trainctl run` in a folder with more than 1 GB."""
     with workspace() as folder, service(folder) as server:
         tree = folder / "tree"
         _write(tree, seed=1)
@@ -236,7 +236,7 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
 
 
 def measure(quick: bool) -> list[Row]:
-    """Return the rows that benchmarks of their own do not have."""
+    """Return the rows that no separate benchmark has."""
     return [*_processes(quick), *_docker(quick), *_kubernetes(quick), *_cut(), _refused()]
 
 

@@ -1,4 +1,4 @@
-"""Explanations: whether what `why` proposes first lets the job start, and how fast estimates are.
+"""Explanations: whether the first proposal of `why` lets the job start, and how fast estimates are.
 
 python -m benchmarks.remedies [--quick]
 
@@ -85,7 +85,7 @@ def _starts(situation: Situation, gang: Gang, found: Explanation) -> bool:
 
 
 def _is_unknown(found: Explanation) -> bool:
-    # A job that does not fit, or whose queue or service is closed, has no start: its reason says so.
+    # A job has no start if it does not fit, or if its queue or the service is closed. The reason says so.
     never = found.reasons[0] in (Reason.LOST_CAPACITY, Reason.MAX_RUNNING, Reason.ROOM)
     return not found.reasons or not found.remedy.text or (found.estimate is None and not never)
 

@@ -8,7 +8,7 @@ The same client (64 calls in flight, a separate process) asks in turn, in the sa
   be found), half about finished ones;
 - the service with 100,000 jobs, half of each as well, queued ones from all over the queue.
 
-Capacity 1 is held by a job that never ends, so that nothing moves meanwhile.
+The capacity is 1, and a job that never ends holds it, so that no job changes its state meanwhile.
 """
 
 import random
@@ -90,7 +90,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def mixed_ids(filling: Filling) -> list[int]:
-    """Ids to ask for: queued and finished ones in turn, from all over the store, the same in every run."""
+    """Return ids to ask for: queued and finished jobs in turn, from all of the store, always the same."""
     pick = random.Random(1)
     return [
         job_id
