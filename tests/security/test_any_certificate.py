@@ -59,7 +59,7 @@ class Recipe:
     lasts: timedelta = 30 * DAY
 
     def made(self, authority: Authority) -> Issued:
-        """Make it."""
+        """Make the certificate."""
         key = KEYS[self.key]
         extensions: list[tuple[x509.ExtensionType, bool]] = []
         if self.uris:

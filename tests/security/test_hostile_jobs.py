@@ -160,7 +160,7 @@ def test_a_link_in_place_of_a_models_folder_shows_no_other_folder(
     client: TrainingClient, run: Run, attack: str
 ) -> None:
     job = run(attack)
-    with suppress(TrainingServiceError):  # it may say that the folder cannot be read
+    with suppress(TrainingServiceError):  # the answer may say that the folder cannot be read
         assert names(client, job) == []
     with pytest.raises(TrainingServiceError) as refused:
         b"".join(client.fetch(job, "secret"))
@@ -203,7 +203,7 @@ def test_no_log_is_written_through_a_link(client: TrainingClient, run: Run, atta
 def test_a_stored_log_without_a_line_break_uses_neither_time_nor_memory(
     client: TrainingClient, run: Run, attacked: Attacked
 ) -> None:
-    """A later job of the same project can write it. It has 130 kB, and a thousand times as much unpacked."""
+    """A later job of the same project can write such a log. It has 130 kB, and 130 MB unpacked."""
     job = run("honest")
     [stored] = (attacked.folder / "storage" / "logs").glob(f"*/*-{job}/**/*.log.gz")
     stored.write_bytes(gzip.compress(bytes(130 * MB), 9))

@@ -81,7 +81,7 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
     assert time.monotonic() > asked_at + GRACE - 1, (
         "it has ignored the notice, and was killed after the grace"
     )
-    client.cancel(deaf)  # while it waits: it would take its whole grace again
+    client.cancel(deaf)  # while the job waits: otherwise it would take its whole grace again
     assert client.wait(another, timeout=100).status == pb.succeed
     assert goes_on(client, job, attempt=2) == saved
 
