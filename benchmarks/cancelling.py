@@ -213,7 +213,7 @@ on_cluster = or_left_out(_pods, "cancelling on a cluster")
 
 
 def measure(quick: bool) -> list[Row]:
-    """Measure on both, or on the one that `--on` names."""
+    """Measure on processes and on a cluster, or only where `--on` says."""
     which = sys.argv[sys.argv.index("--on") + 1] if "--on" in sys.argv else ""
     kinds = {"processes": on_processes, "cluster": on_cluster}
     if which and which not in kinds:

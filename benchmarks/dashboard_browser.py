@@ -1,4 +1,4 @@
-"""Measures the dashboard as a person sees it: times in a headless Chromium, which is Debian's."""
+"""Measures the dashboard as a person sees it: times in Debian's Chromium, without a window."""
 
 import json
 import shutil

@@ -167,7 +167,7 @@ def _uploads(quick: bool) -> list[Row]:
 
 
 def _cut() -> list[Row]:
-    """Upload through a link that is cut once, then again; count what was sent."""
+    """Upload through a link that is cut once, then again; count the bytes that were sent."""
     with workspace() as folder:
         uploads.write_files(folder / "tree", seed=1)
         files = read_folder(folder / "tree")

@@ -88,7 +88,7 @@ class Ranks:
                 self._processes.append(process)
 
     def close(self) -> None:
-        """End the ranks, and what they have started."""
+        """End the ranks, and the processes that they have started."""
         for process in self._processes:
             process.stdin.close()  # then a rank ends its task and itself
         for process in self._processes:

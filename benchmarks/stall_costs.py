@@ -69,7 +69,7 @@ def of_hook() -> Row:
 
 
 def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
-    """Return the µs of CPU time that the hook adds to a step, and those of a step without it.
+    """Return the µs of CPU time that the hook adds to a step, and the µs of a step without the hook.
 
     Steps with and without the hook run in turn in this process, which is a group of one.
     """

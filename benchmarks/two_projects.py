@@ -144,7 +144,7 @@ def _run(seen: Seen, plan: Plan, server: Server) -> Seen:
 
 
 def _have_ended(client: TrainingClient, seen: Seen) -> bool:
-    """Return whether all gangs have ended, even if none was seen while it ran."""
+    """Return whether all gangs have ended, even gangs that were not seen while they ran."""
     return all(client.status(job).status in (pb.succeed, pb.failure) for job in seen.submitted)
 
 

@@ -51,7 +51,7 @@ class Parameters:
     """How many numbers of an image the loss compares."""
     temperature: float
     queue: int
-    """The number of earlier keys that are negatives. 0: the other images of the step are negatives."""
+    """The number of earlier keys that are negatives. 0: the other images of the step are the negatives."""
     key_momentum: float
     """The share of its weights that the encoder of the keys keeps in a step, with a queue."""
     padding: int
@@ -246,7 +246,7 @@ class Copies:
 def class_accuracy(features: nn.Module, images: Images, test: Images, group: Group) -> float:
     """Return the share of test images whose features are nearest to the mean of their class.
 
-    The means are those of the features of all training images. The group divides the work. Features are
+    The mean of a class is over the features of all training images. The group divides the work. Features are
     compared by the cosine.
     """
     features.eval()

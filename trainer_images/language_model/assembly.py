@@ -96,7 +96,7 @@ class Learner:
         return self._share(self._passes.judge(self._own(batch)))
 
     def timeline(self) -> dict[str, Any] | None:
-        """Return the measured passes of the pipeline, see `pass_times`; None if there are none.
+        """Return the measured passes of the pipeline, see `pass_times`; None without measured passes.
 
         Every process must call this.
         """

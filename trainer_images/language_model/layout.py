@@ -274,7 +274,7 @@ class Layout:
 
 
 def _head_cost(layout: Layout) -> float:
-    """Return the multiplications of the head per token, relative to those of a layer.
+    """Return the multiplications of the head per token, relative to the multiplications of a layer.
 
     A layer has 12 width² weights, and attention also multiplies each query and each value of the context.
     """

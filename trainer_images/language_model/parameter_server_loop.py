@@ -27,8 +27,8 @@ def fit(
 ) -> dict[str, float] | None:
     """Take the remaining steps. Return the last report in the rank that leads at the end, otherwise None.
 
-    The model of that rank and those of the workers have the last weights. The group may have lost ranks, so
-    it cannot exchange anything afterwards.
+    The models of that rank and of the workers have the last weights. The group may have lost ranks, so it
+    cannot exchange anything afterwards.
     """
     messages = new_group()
     examples = data.Examples(blocks, layout.context)

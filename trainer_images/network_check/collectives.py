@@ -1,9 +1,9 @@
 """The collective operations, by size.
 
-Sizes and bandwidths are those of nccl-tests, doc/PERFORMANCE.md: the size of all_gather and of reduce_scatter
-is the size of the whole tensor, of which each of n ranks has a part. Algorithm bandwidth is size divided by
-time. Bus bandwidth is algorithm bandwidth times a factor. With this factor, the best possible algorithm has
-the bandwidth of the slowest link.
+Sizes and bandwidths are defined as in nccl-tests, doc/PERFORMANCE.md: the size of all_gather and of
+reduce_scatter is the size of the whole tensor, of which each of n ranks has a part. Algorithm bandwidth is
+size divided by time. Bus bandwidth is algorithm bandwidth times a factor. With this factor, the best possible
+algorithm has the bandwidth of the slowest link.
 """
 
 import math

@@ -45,7 +45,7 @@ def measure(group: "Group") -> None:
 
 
 class NetworkCheck:
-    """One measurement. Every rank has the results of the collectives, and rank 0 also those of all pairs."""
+    """A measurement. Every rank has the results of the collectives, and rank 0 also those of all pairs."""
 
     def __init__(self, group: "Group", parameters: Parameters, local_size: int, reporter: Reporter) -> None:
         self._group = group
@@ -158,7 +158,7 @@ class NetworkCheck:
         )
 
     def _bisect(self) -> Bisection | None:
-        """Let the first rank of each lower instance send to that of an upper instance, all at once."""
+        """Let the first rank of each lower instance send to an upper instance's first rank, all at once."""
         first_ranks = range(0, self._group.size, self._local_size)
         half = len(first_ranks) // 2
         if half < 2:

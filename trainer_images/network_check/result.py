@@ -38,7 +38,7 @@ class TimedCollective(Timed):
 
 @dataclass(frozen=True)
 class CollectiveResult:
-    """A collective operation of all ranks. The bandwidth is that of the bus; None for a barrier."""
+    """A collective operation of all ranks. The bandwidth is the bus bandwidth; None for a barrier."""
 
     operation: str
     latency_s: float

@@ -25,7 +25,7 @@ class Collective:
     operation: str
     """For example `all_reduce`."""
     sizes: str
-    """The sizes of what it sends, such as `[[1024, 8]]`."""
+    """The sizes of the sent tensors, such as `[[1024, 8]]`."""
     done: bool
 
 

@@ -3,9 +3,9 @@ example's own rank.
 
     loss = contrast.info_nce(encode(views), encode(other_views))
 
-With n ranks of b examples, each query has n x b - 1 negatives. The gradients equal those of one process with
-all examples: each rank gets back the gradients of other ranks' losses with respect to its keys (Chen et al.,
-SimCLR, ICML 2020).
+With n ranks of b examples, each query has n x b - 1 negatives. The gradients equal the gradients of one
+process with all examples: each rank gets back the gradients of other ranks' losses with respect to its keys
+(Chen et al., SimCLR, ICML 2020).
 
 With a queue, the negatives are keys of earlier steps, from an encoder that follows slowly (He et al., MoCo,
 CVPR 2020):
@@ -98,7 +98,7 @@ class Queue(nn.Module):
 
 @torch.no_grad()
 def follow(slow: nn.Module, fast: nn.Module, *, momentum: float = 0.999) -> None:
-    """Move the parameters of `slow` towards those of `fast`; `momentum` is the share that stays.
+    """Move the parameters of `slow` towards the parameters of `fast`; `momentum` is the share that stays.
 
     Copy the buffers.
     """

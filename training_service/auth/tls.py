@@ -25,7 +25,7 @@ class ServerTls:
     """The key and certificates of a server. They have been checked, and belong together."""
 
     chain: bytes
-    """The server's certificate and those of the authorities between it and a root, as PEM."""
+    """The server's certificate, and the certificates of the authorities between it and a root, as PEM."""
     key: bytes
     leaf: x509.Certificate
     client_ca: bytes | None = None

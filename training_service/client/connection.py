@@ -41,7 +41,7 @@ class Connection:
     ca: str | None = None
     """A PEM file with the authorities of the service's certificate, or `system`."""
     cert: str | None = None
-    """A PEM file with the client's certificate, and those of the authorities between it and a root."""
+    """A PEM file with the client's certificate, and the authorities' certificates between it and a root."""
     key: str | None = None
     """A PEM file with the key of `cert`."""
     server_name: str | None = None

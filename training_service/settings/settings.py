@@ -54,7 +54,7 @@ def _installed_backend(name: str) -> str:
 
 
 class Settings(BaseSettings):
-    """All settings without those of backends. `settings_model()` has both."""
+    """All settings, except the settings of backends. `settings_model()` has both."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
@@ -196,7 +196,7 @@ class Settings(BaseSettings):
                 self._check_options(place, algorithm, backend, role)
 
     def _check_options(self, place: str, algorithm: Algorithm, backend: str, role: str) -> None:
-        """Raise ValueError if the options of the algorithm conflict with those of all algorithms."""
+        """Raise ValueError if options of the algorithm conflict with options for all algorithms."""
         what = f"{place}{backend} over {backend}"
         try:
             instance = self._plugin_of(backend).resolve(algorithm, role, InstanceOptions())

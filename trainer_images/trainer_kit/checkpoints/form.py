@@ -22,7 +22,7 @@ class Form(Protocol[S]):
         ...
 
     def write(self, copy: S, folder: CheckpointFolder, checkpoint: Checkpoint) -> list[dict[str, Part]]:
-        """Write the parts, and return those of each process by name. Runs in a thread of its own."""
+        """Write the parts, and return the parts of each process by name. Runs in a thread of its own."""
         ...
 
     def opened(

@@ -1,8 +1,8 @@
 """Writes results: JSON lines for programs, plain lines for pipes, tables and progress bars for terminals.
 
 A command passes a message and two functions, one that formats it as a line and one that draws it. This module
-chooses between them. With --quiet it writes what a script needs: the id of the job, unless the command passes
-another function, `brief`.
+chooses between them. With --quiet, it writes only the value that a script needs: the id of the job, or the
+result of the function `brief` if the command passes one.
 """
 
 import logging
@@ -39,7 +39,7 @@ class Form(Enum):
     PLAIN = auto()
     TERMINAL = auto()
     QUIET = auto()
-    """Only what a script needs, such as ids."""
+    """Only the values that a script needs, such as ids."""
 
 
 class Output:

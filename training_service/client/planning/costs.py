@@ -217,7 +217,7 @@ def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
     head = 3 * model.head_operations * _tokens(training, at) / at.tensor / cluster.speed / cluster.efficiency
     work += cluster.layer_overhead
     layers = layers_of_rank(model, at)
-    # A stage with the head gets fewer layers, so the work is that of the largest stage or the mean.
+    # A stage with the head gets fewer layers, so its work is the mean, or that of the largest stage.
     mine = max(layers * work, (model.layers * work + head) / at.pipeline)
     one = mine + layers * (recomputed + tensor + context)
     times, idle = at.micro_batches, (at.pipeline - 1) / at.stages
@@ -263,10 +263,10 @@ def _passes(
 def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
     """Return the seconds of transfers between stages that are not hidden.
 
-    `passes` are those of a micro-batch. With one stage on each rank, all ranks wait for transfers while the
-    pipeline fills and empties. In between, passes hide transfers, unless a rank sends for longer than it
-    computes: ranks in the middle send in both directions. With several stages on each rank, every transfer is
-    waited for (SC 2021, section 2.2).
+    `passes` is the time of the passes of a micro-batch. With one stage on each rank, all ranks wait for
+    transfers while the pipeline fills and empties. In between, passes hide transfers, unless a rank sends for
+    longer than it computes: ranks in the middle send in both directions. With several stages on each rank,
+    every transfer is waited for (SC 2021, section 2.2).
     """
     if at.pipeline == 1:
         return 0.0
@@ -283,7 +283,7 @@ def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -
 def _data(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
     """Return the seconds of data ranks' traffic that passes do not hide.
 
-    `passes` are those of a micro-batch.
+    `passes` is the time of the passes of a micro-batch.
     """
     ranks = at.data * at.context
     if ranks == 1:

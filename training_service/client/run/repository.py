@@ -112,7 +112,7 @@ class _Git:
 
 
 def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[int, bytes]:
-    """Run a command until `end`. Return its exit code, 0 if it printed too much, and what it printed."""
+    """Run a command until `end`. Return its exit code (0 if it printed too much) and its output."""
     with (
         subprocess.Popen(
             command,

@@ -151,7 +151,7 @@ class Law:
         return low, high
 
     def speed_up(self, instances: float) -> float:
-        """Return the examples per second as a multiple of those of one instance."""
+        """Return the examples per second as a multiple of the rate of one instance."""
         once = self.seconds(1) / self.seconds(instances)
         return once if self.scaling is Scaling.STRONG else instances * once
 
@@ -169,7 +169,7 @@ class Law:
 
     @property
     def basis(self) -> str:
-        """Say what the law was fitted on, and how far it can be trusted."""
+        """Say on which numbers of instances the law was fitted, and how far it can be trusted."""
         counts = sorted(set(self.fitted_on))
         on = f"fitted on {', '.join(map(str, counts))} instance{'s' if counts != [1] else ''}"
         if len(counts) == 1:
@@ -184,7 +184,7 @@ def fit(points: Iterable[Point], scaling: Scaling) -> Law:
 
     Differences count as shares of the time, so that small and large times count alike. A law needs at least
     as many different numbers of instances as coefficients. AICc would choose between laws with many points,
-    but it is not defined for two coefficients and four points, which is what a study has.
+    but it is not defined for two coefficients and four points, the usual numbers of a study.
 
     Raises ValueError without points.
     """

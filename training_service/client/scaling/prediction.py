@@ -8,7 +8,7 @@ from training_service.client.scaling.laws import Scaling
 
 @dataclass(frozen=True)
 class Network:
-    """A measured network, and what a step sends over it."""
+    """A measured network, and the bytes and messages that a step sends over it."""
 
     latency: float
     """Seconds of a message."""

@@ -52,7 +52,7 @@ class Series:
 
     @cached_property
     def law(self) -> Law | None:
-        """The law of the points; None without points. Its times are those of an example of each instance."""
+        """The law of the points; None without points. Its times are for one example of each instance."""
         points = [Point(n, self._seconds(n, rate)) for n, rate in self.rates.items()]
         return fit(points, self.scaling) if points else None
 

@@ -123,7 +123,7 @@ def decided(
     messages: Mapping[str, Message | None],
     texts: Mapping[str, str],
 ) -> Decision:
-    """Run the study with the options of the job, and return what it decided."""
+    """Run the study with the options of the job, and return its decision."""
     from training_service.client.cli.auto_instances import decide
 
     tables = {name: json_format.MessageToDict(message) for name, message in messages.items() if message}

@@ -27,7 +27,7 @@ def algorithms(context: typer.Context, name: Name = "") -> None:
 
     In a pipe, each algorithm is one line: name, origin (shipped, file or api), project, version, framework,
     names of parameters, and description, separated by tabs. For one algorithm, each parameter is one line:
-    name, type, default, what is allowed, and description.
+    name, type, default, allowed values, and description.
     """
     session = session_of(context)
     with session.client() as client:

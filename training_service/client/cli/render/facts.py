@@ -111,7 +111,7 @@ def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
 
 
 def _why_it_waits(message: str) -> str:
-    """Return what the message of a queued job says after its position; empty: nothing."""
+    """Return the text after the position in the message of a queued job; empty without such a text."""
     return message.partition(" training jobs waiting before this. ")[2]
 
 
