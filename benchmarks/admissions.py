@@ -1,13 +1,13 @@
 """Admissions: jobs of many queues from QUEUED to LAUNCHING, committed to SQLite, with the fake backend.
 
-50,000 jobs wait in 1,000 queues of 10 cohorts, with room for all of them. The tracker launches and observes
-the admitted jobs in the same time. The time of the rate runs from the start of the tracker, which first reads
-the queue, until the last job has been admitted. The peer is Kueue's own performance test (50,000 workloads,
-1,000 queues: 42/s).
+50,000 jobs wait in 1,000 queues of 10 cohorts, and all of them fit. The tracker launches and observes the
+admitted jobs in the same time. The time of the rate runs from the start of the tracker, which first reads the
+queue, until the last job has been admitted. The peer is Kueue's own performance test (50,000 workloads, 1,000
+queues: 42/s).
 
-A second part has room for a tenth of 5,000 jobs. Each job ends at once, so that the next job gets its place.
-This is the rate of whole jobs, with their ends and their logs. A third part measures the memory of a queued
-job in the leader.
+In a second part, a tenth of 5,000 jobs fits. Each job ends at once, so that the next job gets its place. This
+is the rate of whole jobs, with their ends and their logs. A third part measures the memory of a queued job in
+the leader.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ from job_tracker.scheduling.simulation.trace import TraceJob
 
 CAPACITY: Final = 40
 SHALLOW, DEEP = 60, 300
-"""Waiting jobs in all queues together."""
+"""The number of waiting jobs in all queues together."""
 _SIZES = (1, 1, 2, 4)
 _SHORTEST, _LONGEST = 60.0, 600.0
 _HOURS, _QUICK_HOURS = 8.0, 4.0

@@ -11,7 +11,7 @@ _Pairs = Sequence[tuple[PlannedJob, pb.GetTrainingStatusResponse]]
 
 
 LOST_LOGS = "lost logs"
-"""An excuse: on a full disk there is no room for the logs of pods."""
+"""An excuse: on a full disk, the logs of pods cannot be stored."""
 
 
 _RUNS_TO_LEARN = 3

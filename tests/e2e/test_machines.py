@@ -23,7 +23,7 @@ from training_service.client.errors import InvalidRequest
 
 ROOT = Path(__file__).parents[2]
 FITTING = 5
-"""The number of instances that the node has room for."""
+"""The number of instances that fit on the node."""
 HOST = "kubernetes.io/hostname"
 FOREVER = {"RUN_SECONDS": "forever"}
 
@@ -113,7 +113,7 @@ def node(cluster: Cluster, namespace: str) -> Node:
 
 @pytest.fixture
 def kubeconfig(node: Node, tmp_path: Path) -> Path:
-    """The kubeconfig of an account with the deployed Role, and no more."""
+    """The kubeconfig of an account with only the deployed Role."""
     rules = accounts.rules_in("deploy/base/rbac.yaml")
     node.cluster.apply(node.namespace, *accounts.account("service", rules))
     token = accounts.token(node.cluster, node.namespace, "service")

@@ -1,4 +1,4 @@
-"""Any client certificate gives its own name or none, and only one of the authority gives any."""
+"""Any client certificate gives the caller its own name or no name. Only the authority's ones give a name."""
 
 import logging
 import warnings

@@ -184,7 +184,7 @@ def test_reading_pipes_leaves_no_thread_behind(client: TrainingClient, run: Run,
 def test_a_model_of_many_files_is_listed_in_part_and_at_once(
     client: TrainingClient, run: Run, attacked: Attacked
 ) -> None:
-    """The service looks at 2,560 of them, so more than these 15,000 cost no more."""
+    """The service looks at 2,560 of the files, so more files than these 15,000 take no more time."""
     job = run("many-files")
     list(client.list())
     memory, used = attacked.itself.memory_info().rss, sum(attacked.itself.cpu_times()[:2])

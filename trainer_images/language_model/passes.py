@@ -24,7 +24,7 @@ class Passes(Protocol):
         """Compute the gradients of the mean loss over all data ranks, and return the loss of this share.
 
         `position` is the position of the share in the training, on which random numbers depend. The result is
-        None if only other ranks know the loss.
+        None if only other ranks have the loss.
         """
         ...
 

@@ -109,7 +109,7 @@ class AsyncAccess:
             request = ListProjectsRequest(page_size=1000, page_token=page.next_page_token)
 
     async def set_project(self, name: str, *, max_queued: int = 0) -> Project:
-        """Declare a project, or replace its limits. With `max_queued` 0, it has no limit of its own."""
+        """Declare a project, or replace its limits. With `max_queued` 0, it has no own limit."""
         request = encoded(lambda: SetProjectRequest(name=name, max_queued=max_queued))
         return await self._answer_of(self._stub.SetProject, request)
 

@@ -90,7 +90,7 @@ class DeadlineExceeded(TrainingServiceError):
 
 
 class WaitTimedOut(TrainingServiceError):
-    """The job did not end within the timeout of `wait`, and goes on. `status` is its last known status."""
+    """The job did not end within the timeout of `wait`, and continues. `status` is its last known status."""
 
     def __init__(self, message: str, status: GetTrainingStatusResponse) -> None:
         super().__init__(message)

@@ -72,7 +72,7 @@ class Programs:
             time.sleep(pause)
 
     def upload_changes(self, revision: Revision, project: Metadata) -> ProgramChanges:
-        """Upload the changes of a revision as a tree of their own.
+        """Upload the changes of a revision as a separate tree.
 
         Return the part of a request that describes the changes.
         """

@@ -55,7 +55,7 @@ class SharedParts:
     async def made(self, key: Hashable, since: float, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return a version that was begun at `since`, a time of the event loop, or later.
 
-        Raises what `make` does. Callers with the same `key` must have the same `make`. The work goes on if
+        Raises what `make` does. Callers with the same `key` must have the same `make`. The work continues if
         one of these callers is cancelled.
         """
         loop = asyncio.get_running_loop()

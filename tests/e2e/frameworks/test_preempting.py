@@ -1,4 +1,4 @@
-"""On real engines, a training run gives way to a job of higher priority, and goes on from its checkpoint."""
+"""On real engines, a training run yields to a job of higher priority, and continues from its checkpoint."""
 
 import re
 import time
@@ -87,7 +87,7 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
 
 
 def goes_on(client: TrainingClient, job: int, attempt: int) -> int:
-    """Wait until the job trains in this attempt. Return the step from which it has gone on."""
+    """Wait until the job trains in this attempt. Return the step from which it continues."""
     again = comes(client, job, lambda found: found.attempt == attempt and found.progress.step > 0)
     assert again.max_attempts == attempt, "none of those before counts"
     assert not any(move.HasField("diagnosis") for move in again.moves)

@@ -175,7 +175,7 @@ async def test_a_victim_that_fails_meanwhile_has_failed(
 async def test_a_victim_whose_save_fails_during_the_notice_has_not_failed(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on from an earlier checkpoint."""
+    """It continues from an earlier checkpoint."""
     begun, may_go_on = hold_stops(service, monkeypatch)
     victim = await running(service)
     other = await urgent(service)

@@ -46,7 +46,7 @@ def group(members: Sequence[Signs], *, deadline: float | None = None, moved: flo
     [
         ([signs(still=29)], None, False),
         ([signs(still=31)], None, True),
-        ([signs(still=31), signs(1, still=29)], None, False),  # one of the processes goes on
+        ([signs(still=31), signs(1, still=29)], None, False),  # one of the processes continues
         ([signs(still=31), signs(1, still=31)], None, True),
         ([signs(still=4), signs(1, still=4)], 3.0, True),
         ([signs(still=4), signs(1, still=4)], 5.0, False),

@@ -1,6 +1,4 @@
-"""The leading server's decisions: the order of gradients, and whether training can go on after the loss of a
-process.
-"""
+"""The leading server's decisions: the order of gradients, and whether training continues after a loss."""
 
 from collections import deque
 from collections.abc import Iterable

@@ -142,7 +142,7 @@ class Replica:
                 self.leader.learn(shard, tensor, (numbers[0], numbers[1]))
 
     def lose(self, peer: int) -> None:
-        """Handle the loss of a process. Raises GroupError if the training cannot go on without it."""
+        """Handle the loss of a process. Raises GroupError if the training cannot continue without it."""
         if peer in self._lost | self._finished:
             return
         had_leader = self.leading

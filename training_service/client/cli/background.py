@@ -78,7 +78,7 @@ class BackgroundService:
     def stop(self, timeout: float = 60.0) -> int | None:
         """Stop the service that `start` has started, and return its pid; None if there is none.
 
-        Running jobs go on. Raises ServerError if the service does not stop in time.
+        Running jobs continue. Raises ServerError if the service does not stop in time.
         """
         found = self._process()
         if found is None:

@@ -54,7 +54,7 @@ class Output:
             self.form = Form.TERMINAL if _is_terminal(sys.stdout) else Form.PLAIN
         # A terminal that is too simple for drawing still obeys escape sequences.
         self.on_terminal = self.form is Form.TERMINAL or sys.stdout.isatty()
-        # Users' text is never parsed as markup or emoji codes, nor highlighted.
+        # Users' text is never highlighted, or parsed as markup or emoji codes.
         self._console = _Console(
             force_terminal=self.form is Form.TERMINAL, markup=False, emoji=False, highlight=False
         )

@@ -1,4 +1,4 @@
-"""Jobs that are stopped in simulations: the loss with each way to save, and how the jobs go on."""
+"""Jobs that are stopped in simulations: the loss with each way to save, and how the jobs continue."""
 
 from dataclasses import replace
 

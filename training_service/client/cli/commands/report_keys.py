@@ -49,8 +49,8 @@ def remove(
 ) -> None:
     """Refuse reports with the tokens of a replaced key at once, for example after a leak.
 
-    Live attempts that use the key go on, but their reports by calls are refused. The next attempt of such a
-    job has a newer key.
+    Live attempts that use the key continue, but their reports by calls are refused. The next attempt of such
+    a job has a newer key.
     """
     session = session_of(context)
     with session.client() as client:

@@ -96,7 +96,7 @@ def save(timeline: Timeline, label: str, path: Path) -> None:
 
 
 def _sign(box: Box, width: int) -> str:
-    """Return the sign of a pass: its kind and, if there is room, its micro-batch."""
+    """Return the sign of a pass: its kind and, if both fit, its micro-batch."""
     number, filler = str(box.micro_batch), _FILLERS[box.kind]
     return number + filler * (width - len(number)) if len(number) < width else filler * width
 
