@@ -2,10 +2,10 @@
 
 The picture of the page "service" shows two replicas on one Redis, if there is a Redis server.
 
-`python -m benchmarks.dashboard_pictures`, or with other folders:
+`python -m benchmarks.dashboard_pictures`, or with options:
 
 - `--to FOLDER`: where the pictures go; docs/dashboard by default
-- `--data FOLDER`: the service's folder, which stays. Run it again with the same one to look at the same jobs
+- `--data FOLDER`: the service's folder, which stays. A later run with this folder shows the same jobs
 - `--all`: each view in light and dark, on a telephone, a laptop and a screen of 4K
 - `--only TEXT`: only views whose names contain it
 """

@@ -5,10 +5,10 @@ Each rank of a benchmark runs in its own namespace, joined by a veth pair to a b
     with emulated([Machine(), Machine(rate="100mbit", cpus=0.5)]) as machines:
         machines[0].start("iperf3", "--server")
 
-How exact it is: the kernel's `tbf` limits the rate at which a machine sends and, at the bridge, the rate at
-which it receives, so the limit holds for any program. The kernel here has no netem, so a program adds the
-latency: `relay.py`, which explains its exactness. A CPU quota is set by the cgroup v1 controller. Emulation
-needs root.
+Exactness: the kernel's `tbf` limits the rate at which a machine sends and, at the bridge, the rate at which
+it receives, so the limit holds for any program. The kernel here has no netem, so a program adds the latency:
+`relay.py`, which explains its exactness. A CPU quota is set by the cgroup v1 controller. Emulation needs
+root.
 
 Names carry the pid of the owner, and the next start removes the leftovers of dead owners, so a kill -9 leaves
 nothing permanently.

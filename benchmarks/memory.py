@@ -5,10 +5,10 @@ make one). Beyond the limit the kernel kills the service, and the row says so.
 
 - 260,000 streams, each reset right after it is opened, on 8 connections.
 - 60 calls of 15 MiB of zeros, compressed with gzip, and 8 calls that decompress to 200 MiB.
-- Lists of 1,000 jobs of 60 kB, read by 8 clients at once, while another client's status calls are timed; and
-  200 such lists of which the clients read nothing.
-- 4 connections with 1,000 calls each of which the client reads nothing: the log of an ended job, and the
-  watch of a job of 60 kB. Meanwhile a client at another address reads one.
+- Lists of 1,000 jobs of 60 kB, read by 8 clients at once, while another client's status calls are timed;
+  and 200 such lists that the clients do not read.
+- 4 connections with 1,000 calls each, whose answers the client does not read: the log of an ended job, and
+  the watch of a job of 60 kB. Meanwhile, a client at another address reads one such answer.
 - A kept log of 256 MiB without a line break, and one of 16 MiB of only line breaks, read by 8 clients.
 
 Memory is the resident set in /proc; the peak is the kernel's own counter.

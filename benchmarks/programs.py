@@ -6,8 +6,8 @@ all of them are sent; then one line of one file changes, and the command is give
 train.py` by hand. The engine is warm: it has the image, and has run a job. Docker's engine and the cluster
 are those of tests/cluster, and the image is its small one with Python and grpcio.
 
-Uploads: benchmarks.uploads, then through a link that counts bytes and is cut in the middle; and a folder of
-1 GB, which is refused. torchrun: benchmarks.torchrun, of which the training with upload counts.
+Uploads: benchmarks.uploads, then through a link that counts bytes and is cut in the middle; and a folder of 1
+GB, which is refused. torchrun: benchmarks.torchrun, of which only the training as an uploaded program counts.
 """
 
 import json

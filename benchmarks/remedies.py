@@ -3,7 +3,8 @@
 python -m benchmarks.remedies [--quick]
 
 In each of 1,000 random states (100 with --quick), one waiting job is explained. The proposed changes are
-applied to the state, and a plan of it must admit the job. Nothing but the times depends on the machine.
+applied to the state, and a plan for the changed state must admit the job. Only the times depend on the
+machine.
 """
 
 import random

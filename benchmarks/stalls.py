@@ -2,16 +2,16 @@
 
 `python -m benchmarks.stalls [PART…] [--count N] [--quick]`. Groups of four train in step. The parts:
 
-- `frozen`, `left-out`, `unseen`: a random rank freezes (SIGSTOP) or leaves out a meeting of all, with and
-  without knowledge of the kit that the others wait. The deadline for progress is 3 s.
-- `default`: the first two with the default deadline of 30 s, N / 20 times each.
+- `frozen`, `left-out`, `unseen`: a random rank freezes (SIGSTOP), or leaves out a meeting of all ranks. In
+  `unseen`, the kit does not know that the other ranks wait. The deadline for progress is 3 s.
+- `default`: `frozen` and `left-out` with the default deadline of 30 s, N / 20 times each.
 - `healthy`: uneven steps, long compilations, evaluations and saves; deadline 3 s.
 - `slow`, `slow-ddp`: a rank becomes 30 % slower, N / 10 and N / 30 times; the others wait for it in the
   meeting, or in the backward pass of DDP.
-- `costs`: of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
+- `costs`: the costs of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
 
-N is 100, of `unseen` a fifth. *found*: the service says that no progress was made for too long. *ended*: the
-ending of the attempt, with the diagnosis, is written. Both times run from the stall, which comes up to a step
+N is 100; `unseen` runs N / 5 times. *found*: the service says that no progress was made for too long.
+*ended*: the ending of the attempt, with the diagnosis, is written. Both times run from the stall, which comes up to a step
 after the last progress.
 """
 

@@ -6,7 +6,7 @@ The same client (64 calls in flight, a separate process) asks in turn, in the sa
 - the same without parsing and serializing: bytes in, bytes out;
 - the service with 10 jobs; half of the calls are about queued jobs (whose place in the queue has to
   be found), half about finished ones;
-- the service with 100,000 jobs, half of each as well, queued ones from all over the queue.
+- the service with 100,000 jobs and the same halves; the queued jobs are from the whole queue.
 
 The capacity is 1, and a job that never ends holds it, so that no job changes its state meanwhile.
 """

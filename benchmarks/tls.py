@@ -1,9 +1,9 @@
 """TLS and client certificates: calls with and without them, while certificates are replaced.
 
 The same client (64 calls in flight, a separate process) calls three services in turn, in the same run:
-without TLS, with TLS, and with TLS and client certificates. They have few jobs. The capacity is 1, and a job
-that never ends holds it. The row "new connections" opens a connection for each call. During the last rounds
-the certificate is replaced about once a second; a call that fails ends the benchmark.
+without TLS, with TLS, and with TLS and client certificates. The services have few jobs. The capacity is 1,
+and a job that never ends holds it. The row "new connections" opens a connection for each call. During the
+last rounds the certificate is replaced about once a second; a call that fails ends the benchmark.
 """
 
 import statistics

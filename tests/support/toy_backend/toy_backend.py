@@ -149,7 +149,7 @@ class ToyBackend:
                 wanted = job.restarts_of(rank.status.rank)
                 if rank.process is None or rank.status.restarts < wanted:
                     if rank.process is not None and rank.following is not None and not rank.following.done():
-                        os.killpg(rank.process.pid, signal.SIGKILL)  # the attempt has stalled
+                        os.killpg(rank.process.pid, signal.SIGKILL)  # the rank's attempt has stalled
                         await rank.following
                     await self._start(job, group, rank, wanted)
             return group.observation
