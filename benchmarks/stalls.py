@@ -11,8 +11,8 @@
 - `costs`: the costs of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
 
 N is 100; `unseen` runs N / 5 times. *found*: the service says that no progress was made for too long.
-*ended*: the ending of the attempt, with the diagnosis, is written. Both times run from the stall, which comes up to a step
-after the last progress.
+*ended*: the ending of the attempt, with the diagnosis, is written. Both times run from the stall, which comes
+up to a step after the last progress.
 """
 
 import os
