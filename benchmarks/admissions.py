@@ -1,12 +1,13 @@
 """Admissions: jobs of many queues from QUEUED to LAUNCHING, committed to SQLite, with the fake backend.
 
-50,000 jobs wait in 1,000 queues of 10 cohorts, with room for all of them. The tracker launches and observes
-them in the same time. The rate counts from the start of the tracker, which first reads the queue, until the
-last job has been admitted. The peer is Kueue's own performance test (50,000 workloads, 1,000 queues: 42/s).
+50,000 jobs wait in 1,000 queues of 10 cohorts, and all of them fit. The tracker launches and observes the
+admitted jobs in the same time. The time of the rate runs from the start of the tracker, which first reads the
+queue, until the last job has been admitted. The peer is Kueue's own performance test (50,000 workloads, 1,000
+queues: 42/s).
 
-A second part has room for a tenth of 5,000 jobs. Each of them ends at once, so that its place is given to the
-next: this is the rate of whole jobs, with their ends and their logs. A third part measures the memory of a
-queued job in the leader.
+In a second part, a tenth of 5,000 jobs fits. Each job ends at once, so that the next job gets its place. This
+is the rate of whole jobs, with their ends and their logs. A third part measures the memory of a queued job in
+the leader.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from job_tracker.tracking.tracker import Tracker, TrackerOptions
 
 _JOBS, _QUEUES, _COHORTS = 50_000, 1_000, 10
 _KUEUE = 42.0  # admissions a second
-_TARGET = 10.0  # times as many
+_TARGET = 10.0  # as a multiple of Kueue's rate
 _MOST_BYTES = 1500
 _PATIENCE = 600.0
 _TERM = timedelta(hours=1)

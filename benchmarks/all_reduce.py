@@ -2,9 +2,9 @@
 
     python -m benchmarks.all_reduce [--quick]
 
-Each group sums a tensor of MEGABYTES by each algorithm. Bytes and messages are those of the busiest rank; the
-time is the slowest rank's median, as a ratio to gloo's all-reduce, measured in turns with it. With fewer
-cores than processes, the ratio depends more on the scheduler than on the algorithm.
+Each group sums a tensor of MEGABYTES by each algorithm. The table shows the bytes and messages of the busiest
+rank, and the slowest rank's median time divided by the time of gloo's all-reduce. Both are timed in turn.
+With fewer cores than processes, the ratio depends more on the scheduler than on the algorithm.
 """
 
 import statistics

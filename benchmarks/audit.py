@@ -1,9 +1,9 @@
 """The audit: Train with its event in the same commit, against Train without.
 
 The same client (64 calls in flight, a separate process) calls two services in turn, in the same run. One is
-as users have it; the other one (unaudited.py) gives the store no event. Each call is on the disk when it
-returns. Capacity 1 is held by a job that never ends. The CPU time of a call is measured, too, since it
-depends less on what else the machine does.
+the service that users have. The other (unaudited.py) gives the store no event. Each call is on the disk when
+it returns. The capacity is 1, and a job that never ends holds it. The CPU time of a call is measured, too,
+since it depends less on other programs of the machine.
 """
 
 import asyncio

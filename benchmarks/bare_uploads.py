@@ -17,7 +17,7 @@ _SERVICE = "training.ProgramService"
 
 
 class Bare:
-    """Writes and hashes. Threads sync, while the next pieces arrive."""
+    """Writes and hashes the pieces. Threads sync files to disk while the next pieces arrive."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

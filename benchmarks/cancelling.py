@@ -1,11 +1,11 @@
-"""Cancel many jobs at once: how soon a new job is launched meanwhile, and when all have ended.
+"""Cancel many jobs at once: how soon a new job is launched meanwhile, and when all jobs have ended.
 
 On processes: 70 jobs that ignore SIGTERM, with a grace of 20 s and some capacity left free. On a cluster:
 1,000 jobs of one pod on simulated nodes, whose containers run for ever and have no logs. New jobs are
 submitted one after another until the cancelled ones have ended; the result is the slowest launch. A launch
 takes from Train's answer until the job's master is created (a pod) or runs (a process).
 
-`--on processes` and `--on cluster` measure one of them.
+`--on processes` and `--on cluster` measure only one of the two.
 """
 
 import asyncio
@@ -38,17 +38,17 @@ from training_service._generated.training_service_pb2_grpc import TrainingServic
 _PODS_PER_NODE = 100
 _CALLS = 32
 _FREE = 100
-"""Capacity for new jobs. They are cancelled as well, and keep their place until they have ended."""
+"""Capacity for new jobs. New jobs are cancelled as well, and keep their place until they have ended."""
 _GRACE = 20
 _IGNORES = "[ $EPOCHS = 0 ] || { trap '' TERM; while :; do sleep 1 & wait; done; }"
-"""The program of the jobs. New jobs have EPOCHS=0 and end at once, so that the next finds a place."""
+"""The program of the jobs. New jobs have EPOCHS=0 and end at once, so that the next job finds a place."""
 _LAUNCH_TARGET, _END_TARGET = 1.0, 30.0
 _LOOK_SECONDS = 0.02
 _LIST_SECONDS = 0.5  # listing a thousand jobs costs the service as much as several launches
 _PAUSE_SECONDS = 0.5
 _PATIENCE = 600.0
 _PAGE = 1000
-_LOOKED_AT = 200  # jobs: more than there are new ones; listing all would slow the service
+_LOOKED_AT = 200  # more than the number of new jobs; to list all jobs would slow the service
 
 
 class Cancelled(NamedTuple):
@@ -105,7 +105,7 @@ def _pods(quick: bool) -> list[Row]:
 
 
 async def _delete_all(fresh: Cluster, namespace: str, number: int) -> float:
-    """Seconds that a loop of the client library takes to delete this many running pods."""
+    """Return the seconds that a loop of the client library takes to delete this many running pods."""
     async with Bare.connected(fresh) as bare:
         pods = [planned(job_id, 1, namespace).pods[0] for job_id in range(1, number + 1)]
         await at_most(_CALLS, [partial(bare.create, "pods", pod) for pod in pods])
@@ -157,7 +157,10 @@ def _cancel_all(
 
 
 def _launch(stub: TrainingServiceStub) -> float:
-    """Seconds from Train's answer until a new job has left the launch queue. The job is then cancelled."""
+    """Return the seconds from Train's answer until a new job has left the launch queue.
+
+    The job is then cancelled.
+    """
     job_id = stub.Train(request(EPOCHS="0")).job_id
     begun = time.monotonic()
     asked = pb.GetTrainingStatusRequest(job_id=job_id)
@@ -210,7 +213,7 @@ on_cluster = or_left_out(_pods, "cancelling on a cluster")
 
 
 def measure(quick: bool) -> list[Row]:
-    """Measure on both, or on the one that `--on` names."""
+    """Measure on processes and on a cluster, or only where `--on` says."""
     which = sys.argv[sys.argv.index("--on") + 1] if "--on" in sys.argv else ""
     kinds = {"processes": on_processes, "cluster": on_cluster}
     if which and which not in kinds:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.ceiling [--raw] [STATUS]...
 
-Each STATUS is a GetTrainingStatusResponse, serialized, as hexadecimal digits: the answer for its job. With
+Each STATUS is the answer for its job: a serialized GetTrainingStatusResponse, in hexadecimal digits. With
 --raw, handlers take and return bytes, and every job gets the first status.
 """
 
@@ -74,7 +74,7 @@ async def serve(statuses: Sequence[bytes], *, is_raw: bool) -> None:
     stop_requested = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop_requested.set)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    # Only the calls that are measured are there.
+    # The server has only the calls that are measured.
     if is_raw:
         server.add_generic_rpc_handlers((raw_handlers(statuses),))
     else:

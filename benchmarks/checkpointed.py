@@ -46,7 +46,7 @@ def window(work: Work, run: Kept | None) -> tuple[float, float]:
             run.step()
             longest = max(longest, time.perf_counter() - called)
     if run is not None:
-        run.wait()  # the save counts in the window that began it
+        run.wait()  # a save counts for the window in which it began
     return time.process_time() - began, longest
 
 

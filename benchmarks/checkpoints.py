@@ -1,9 +1,10 @@
 """The cost of checkpoints to a training run, and the work that a kill loses with them.
 
 **Overhead.** One process trains a model whose state is about 50 MB. Windows of equal length alternate: one
-asynchronous save, no save. The difference in CPU time is the price of a save. It is counted as if the
-training had waited for all of it, though another thread does most of the work: a step waits only for the
-copy. The overhead is that price over a period of 30 s. The benchmark saves more often, to be short.
+asynchronous save, no save. The difference in CPU time is the price of a save. The whole price counts, as if
+the training had waited for it. In fact, another thread does most of the work, and a step waits only for the
+copy. The overhead is the price divided by a period of 30 s. The benchmark saves more often, so that it takes
+less time.
 
 **Agreement.** The cost of the messages by which two processes agree on saves, with a small model and no save.
 

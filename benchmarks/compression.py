@@ -3,8 +3,9 @@
     python -m benchmarks.compression [--quick]      (as root: two machines of `links`)
 
 Two ranks train the same model on the same examples with each GRADIENT_COMPRESSION. The bytes of a step are
-those that the job reports (gradient_sent_bytes), and what left the machine, with the headers of packets, the
-losses' sums and the start of the group, in all steps.
+measured twice: the job reports them (gradient_sent_bytes), and the machine counts all bytes that left it. All
+bytes of the machine include the headers of packets, the sums of losses and the start of the group. They are
+divided by the number of steps.
 """
 
 import json

@@ -2,9 +2,9 @@
 
     python -m benchmarks.convergence [--quick]
 
-Each is a job of the service, on four instances (with a parameter server: four workers and the server). The
-validation loss is compared with that of the synchronous strategy with the same optimizer. Parameter servers
-train with SGD, for which their rules of staleness are derived.
+Each strategy trains in a job of the service, on four instances (with a parameter server: four workers and the
+server). Its validation loss is compared with the loss of the synchronous strategy with the same optimizer.
+Parameter servers train with SGD, for which their rules of staleness are derived.
 """
 
 import sys

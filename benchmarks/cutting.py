@@ -1,4 +1,4 @@
-"""A link to a server that counts what passes, and that can be cut."""
+"""A link to a server, which counts the bytes that pass, and can be cut."""
 
 import socket
 import threading

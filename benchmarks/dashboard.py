@@ -1,12 +1,12 @@
 """The dashboard, with 100,000 jobs in the store, in a headless Chromium and for 50 viewers.
 
-The service runs with the fake backend: 200 jobs run, 2,000 wait, the others have ended. A job has a log of
-1 GB, one has 10,000 ranks, and one has 256 metrics.
+The service runs with the fake backend: 200 jobs run, 2,000 wait, the others have ended. One job has a log
+of 1 GB, one has 10,000 ranks, and one has 256 metrics.
 
 - In the browser: bytes and time of the first page, time of an event, of 20 curves, and of the end of the log.
-- Over HTTP, one request after the other: the time of each view, and memory over 10,000 of them.
-- With 50 streams of pages open in another process, while jobs come and go: CPU, memory, and the rate of
-  GetTrainingStatus, in turns with the same without them.
+- Over HTTP, one request after the other: the time of each view, and memory over 10,000 page views.
+- With and without 50 viewers in another process, in turn, while jobs come and go: CPU, memory, and the rate
+  of GetTrainingStatus. Each viewer keeps the stream of a page open.
 """
 
 import http.client
@@ -148,7 +148,7 @@ def _connected(url: str) -> Iterator[http.client.HTTPConnection]:
 
 
 def _each_view(server: Server, url: str, filled: Filled, times: int) -> list[Row]:
-    """Load each view several times. Return the slowest at its 95th percentile, and that by CPU time."""
+    """Load each view several times. Return the slowest view by 95th percentile of time, and by CPU time."""
     process = psutil.Process(server.pid)
     found: dict[str, list[float]] = {}
     busy: dict[str, float] = {}
@@ -214,7 +214,7 @@ def _watched(filled: Filled) -> list[str]:
 
 @contextmanager
 def _changes(stub: TrainingServiceStub) -> Iterator[None]:
-    """Let jobs come and go meanwhile."""
+    """Let jobs come and go during the block."""
     over = threading.Event()
 
     def change() -> None:

@@ -1,4 +1,4 @@
-"""Measures the dashboard as a person sees it: times in a headless Chromium, which is Debian's."""
+"""Measures the dashboard as a person sees it: times in Debian's Chromium, without a window."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def chromium() -> Iterator[Browser | None]:
 
 
 def first_page(browser: Browser, url: str, rounds: int) -> list[Row]:
-    """Load the list of jobs as someone who has never been here."""
+    """Load the list of jobs in a browser with an empty cache."""
     sizes, times = [], []
     for _ in range(rounds):
         with browser.new_context(base_url=url) as context:
@@ -82,13 +82,13 @@ def first_page(browser: Browser, url: str, rounds: int) -> list[Row]:
 
 
 def events(browser: Browser, url: str, stub: TrainingServiceStub, number: int) -> Row:
-    """Cancel running jobs, and wait until the browser shows it. Return the longest wait."""
+    """Cancel running jobs, and wait until the browser shows the change. Return the longest wait."""
     waits = []
     with browser.new_context(base_url=url) as context:
         page = context.new_page()
         page.goto("/jobs")
         for turn in range(number):
-            time.sleep(0.15 * (turn % 7))  # so that the pause between versions has no part in it
+            time.sleep(0.15 * (turn % 7))  # so that the pause between versions does not count
             job_id = stub.Train(request()).job_id
             waits.append(_seen(page, f"#name-{job_id}", "test1", time.time()))
             called = time.time()
@@ -108,7 +108,10 @@ def _seen(page: Page, selector: str, text: str, since: float) -> float:
 
 
 def curves(browser: Browser, url: str, filled: Filled, rounds: int) -> Row:
-    """Draw a metric of 20 jobs with 10,000 points each. The service keeps fewer, so the answers are ours."""
+    """Draw a metric of 20 jobs with 10,000 points each.
+
+    The service keeps fewer points, so the benchmark itself makes the answers.
+    """
     jobs = range(filled.large - COMPARED, filled.large)
     with browser.new_context(base_url=url) as context:
         page = context.new_page()
@@ -164,5 +167,5 @@ def log_end(browser: Browser, url: str, job_id: int, last: str, size: int, round
 
 
 def absent(names: Sequence[str]) -> list[Row]:
-    """Return rows that say what was not measured."""
+    """Return rows for the measurements that could not be made."""
     return [Row(f"dashboard: {name}", "not measured: chromium is not installed") for name in names]

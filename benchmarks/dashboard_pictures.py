@@ -1,11 +1,11 @@
 """Makes the pictures of docs/dashboard.md: real jobs of a real service, in a headless Chromium.
 
-That of the service has two replicas on one Redis, if there is a Redis server.
+The picture of the page "service" shows two replicas on one Redis, if there is a Redis server.
 
-`python -m benchmarks.dashboard_pictures`, or with other folders:
+`python -m benchmarks.dashboard_pictures`, or with options:
 
 - `--to FOLDER`: where the pictures go; docs/dashboard by default
-- `--data FOLDER`: the service's folder, which stays. Run it again with the same one to look at the same jobs
+- `--data FOLDER`: the service's folder, which stays. A later run with this folder shows the same jobs
 - `--all`: each view in light and dark, on a telephone, a laptop and a screen of 4K
 - `--only TEXT`: only views whose names contain it
 """
@@ -109,7 +109,7 @@ class World:
         self.jobs: dict[str, int] = {}
 
     def run(self) -> None:
-        """Submit them, and wait until each is as it is to be shown."""
+        """Submit the jobs, and wait until each is in the state that the pictures show."""
         often = {"EPOCHS": "12", "CHECKPOINT_EVERY_STEPS": "60"}
         self._submit("questions", "vision", "intent-classification", often, instances=3, tags=["base"])
         self._seen("questions", pb.succeed)
@@ -125,7 +125,7 @@ class World:
         self._seen("stalled", pb.failure)
         self._seen("broken", pb.failure)
         self._ring("corpus", "speech", "slow:1:10", ranks=3, expected=40 * 60, tags=["release"])
-        time.sleep(25)  # so that it is not the cheaper one to preempt, and the slow rank is known as one
+        time.sleep(25)  # then it costs more to preempt, and its slow rank is known
         self._ring("borrowed", "speech", "", ranks=3, expected=25 * 60)
         self._seen("borrowed", pb.running)
         self._ring("fine-tuning", "vision", "", ranks=4, expected=15 * 60)
@@ -133,7 +133,7 @@ class World:
         self._ring("ablation", "vision", "", ranks=3, expected=10 * 60)
         self._ring("nightly", "speech", "", ranks=2, expected=30 * 60)
         self._ring("whole-corpus", "speech", "", ranks=8, expected=60 * 60)
-        time.sleep(35)  # so that the leader has written what queues hold
+        time.sleep(35)  # so that the leader has written the use of queues
 
     def _ring(self, name: str, project: str, fault: str, *, ranks: int, **more: Any) -> None:
         record = self._folder / "records" / name
@@ -245,7 +245,7 @@ _RENAME: Final = """(names) => {
     for (let text = texts.nextNode(); text; text = texts.nextNode())
         for (const [from, to] of names) text.data = text.data.replaceAll(from, to);
 }"""
-"""Replaces paths of this machine, which say nothing to readers, by usual ones."""
+"""Replaces paths of this machine, which mean nothing to readers, by common paths."""
 
 
 async def _take(url: str, views: Sequence[View], to: Path, names: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""The store that the dashboard is measured on: 100,000 jobs of several projects, and a few large ones."""
+"""The store for measurements of the dashboard: 100,000 jobs of several projects, and a few large jobs."""
 
 import asyncio
 import json
@@ -44,7 +44,7 @@ _CRASH: Final = Diagnosis(
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """The jobs of the store. Their number is that of all; the last ones wait."""
+    """The jobs of the store. `jobs` is the number of all jobs; the last ones wait."""
 
     jobs: int
     log_bytes: int
@@ -147,7 +147,7 @@ async def _fill_rest(data_dir: Path, filled: Filled) -> None:
 
 
 def _history() -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield what the queue and the projects held in the last week, which was never the same for long."""
+    """Yield the use by the queue and the projects in the last week, which often changed."""
     pick, today = random.Random(_SEED), int(datetime.now(UTC).timestamp() // 86_400)
     for day in range(today - DAYS, today):
         for kind, names in ((OF_QUEUES, ("default",)), (OF_PROJECTS, _PROJECTS)):
@@ -165,7 +165,7 @@ def _points(at: datetime, series: int) -> Iterator[MetricPoint]:
 
 
 async def _log(size: int) -> AsyncGenerator[bytes, None]:
-    """Yield the records of a log with so many bytes of text, 10,000 lines each second."""
+    """Yield the records of a log with this many bytes of text, 10,000 lines each second."""
     second = b"".join(
         b"@@@@@@@@@@@@@@@@@@@.%09dZ F line %06d %b\n" % (number, number, b"x" * (_LINE - 13))
         for number in range(LINES_OF_SECOND)

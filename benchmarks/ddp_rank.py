@@ -1,4 +1,4 @@
-"""A rank that trains with DDP, steps emulated by sleep.
+"""A rank that trains with DDP. Its steps mostly sleep.
 
 With FAULT=slow:RANK:STEP, that rank works 30 % longer from then on.
 """

@@ -1,9 +1,10 @@
-"""A drain of a node while six jobs train on it: all end right, and none loses more than since its notice.
+"""Drains a node while six jobs train on it. All must succeed, and lose only the steps since their notice.
 
 `python -m benchmarks.draining [--quick]`. It makes its own cluster with one node (tests/cluster), whose pods
 use the software of this machine. The jobs have one or two ranks, save only on the notice, and may have one
-attempt. When all of them train, `kubectl drain` evicts their pods; when it has returned, the node is opened
-again. Each job then adds up the numbers of its steps, so a step that is lost or done twice shows.
+attempt. When all of them train, `kubectl drain` evicts their pods. When the command has returned, the node is
+opened again. At its end, each job adds up the numbers of its steps, so a step that is lost or done twice
+changes the sum.
 """
 
 import re

@@ -1,10 +1,10 @@
-"""Shares of queues over their weights, when more waits than fits: a simulation with the service's planner.
+"""The shares of queues relative to their weights, while jobs wait: a simulation with the service's planner.
 
     python -m benchmarks.fair_shares [--quick]
 
-So many jobs always wait, as many in each queue: in shallow queues fewer than the planner holds reservations
-for, in deep ones more. Jobs have 1 to 4 instances, and run for 1 to 10 minutes, drawn with a fixed seed, so
-nothing depends on the machine. What counts is the second half of the time.
+A constant number of jobs waits, equally many in each queue. In shallow queues, fewer jobs wait than the
+planner holds reservations for; in deep queues, more. Jobs have 1 to 4 instances, and run for 1 to 10 minutes,
+drawn with a fixed seed, so nothing depends on the machine. Only the second half of the time counts.
 """
 
 import random
@@ -21,7 +21,7 @@ from job_tracker.scheduling.simulation.trace import TraceJob
 
 CAPACITY: Final = 40
 SHALLOW, DEEP = 60, 300
-"""Waiting jobs in all queues together."""
+"""The number of waiting jobs in all queues together."""
 _SIZES = (1, 1, 2, 4)
 _SHORTEST, _LONGEST = 60.0, 600.0
 _HOURS, _QUICK_HOURS = 8.0, 4.0
@@ -62,9 +62,9 @@ def _with(waiting: int, quick: bool) -> Iterator[Row]:
 def shares(weights: Mapping[str, float], depth: int, seconds: float) -> dict[str, float]:
     """Return the share of the work of each queue, in the second half of the time.
 
-    In each of them, `depth` jobs always wait.
+    In each queue, `depth` jobs always wait.
     """
-    draws = random.Random(1)  # no secret
+    draws = random.Random(1)  # not for secrets
     queues = {name: Queue(name=name, weight=weight) for name, weight in weights.items()}
     cluster = Cluster(Cluster.of(CAPACITY).flavors, queues)
 
@@ -79,7 +79,7 @@ def shares(weights: Mapping[str, float], depth: int, seconds: float) -> dict[str
 
     first = [job(name, 0.0) for name in weights for _ in range(depth)]
     records = replay(first, policy_of(PolicyName.PLANNER, cluster), cluster, more=more)
-    # Those that started while all queues had jobs.
+    # The jobs that started while all queues had jobs.
     kept = [each for each in records if each.started_at is not None and each.started_at < seconds]
     spans = over_time(kept, cluster.resources, _SPANS)
     used = dict.fromkeys(weights, 0.0)

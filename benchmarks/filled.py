@@ -1,4 +1,4 @@
-"""Fills the file of a store with many jobs in one transaction. A submission of each would take minutes."""
+"""Fills the file of a store with many jobs in one transaction. To submit each job would take minutes."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Groups of processes on this machine. They are forked, since importing PyTorch would take longest."""
+"""Groups of processes on this machine. They are forked, which saves the import of PyTorch."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from trainer_kit.group import Group, join
 
 
 def run(main: Callable[[Group], Any], size: int) -> list[Any]:
-    """Call `main` in each process of a group, and return the results by rank. They must fit into JSON."""
+    """Call `main` in each process of a group, and return the results by rank. Results are values of JSON."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         start_processes(  # type: ignore[no-untyped-call]
             _be_a_rank, (main, size, folder, _free_port()), nprocs=size, start_method="fork"

@@ -3,8 +3,8 @@
 `python -m benchmarks.giving_way [--quick]`. No checkpoint is due before the notice. In each round:
 
 - *lost*: the steps that the second attempt does again.
-- *free*: from the submission of the other job until the training has left its machines, the notice included.
-- *back*: from the launch of the second attempt until its first new step, compared with that of a first
+- *free*: from the submission of the other job until the training has left its machines, notice included.
+- *back*: from the launch of the second attempt until its first new step, compared with a first
   attempt.
 """
 
@@ -23,7 +23,7 @@ _COMMAND = ("python", "-m", "intent_classification.train")
 _LONG, _SHORT = "10000", "1"  # epochs
 _NOTICE_AFTER = 20  # steps
 _SLACK = 1.25
-"""The most by which the way back may exceed a first start: what four processes import varies as much."""
+"""The largest allowed ratio of *back* to a first start: the imports of four processes vary as much."""
 _SETTINGS = {"scheduling__queues__default__preemption__by_priority": "true", "jobs__stop_grace": "10"}
 
 
@@ -105,7 +105,7 @@ def _submit(client: TrainingClient, epochs: str, priority: str = "") -> int:
 def _trains(
     client: TrainingClient, job: int, condition: Callable[[pb.GetTrainingStatusResponse], bool]
 ) -> float:
-    """Return how long it took from the last launch until a status that meets the condition."""
+    """Return the time from the last launch until a status that meets the condition."""
     seen = _seen(client, job, condition)
     return time.time() - max(_at(move) for move in seen.moves if move.status == pb.launch)
 

@@ -1,8 +1,8 @@
 """The cost of an idle service, and the time until a restarted service is ready.
 
-Idle: CPU time and memory over some seconds, with 100,000 finished jobs in the store and none running.
-Ready: from the start of the process until it answers a call, after a kill -9 with 10,000 jobs queued and
-1,000 running. Those are real processes: each is found again, and none is started twice.
+Idle: CPU time and memory over some seconds, with 100,000 finished jobs in the store and none running. Ready:
+from the start of the process until it answers a call, after a kill -9 with 10,000 jobs queued and 1,000
+running. The running jobs are real processes: each process is found again, and none is started twice.
 """
 
 import os
@@ -77,7 +77,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
             _until(lambda: len(_running(stub)) == running)
             found = _processes_of(folder)
             again = sum(found.get(job) == process for job, process in started.items())
-            # From last to first, so that none is started meanwhile.
+            # The jobs are cancelled from last to first, so that none is started meanwhile.
             each_of(stub.CancelTraining, [pb.CancelTrainingRequest(job_id=i) for i in reversed(job_ids)])
             _until(lambda: not _running(stub), seconds=300)
     name = f"{name}, {queued:,} queued and {running:,} running"
@@ -99,7 +99,7 @@ def ready(running: int, name: str = "ready", *, within: float = 1, **settings: s
 
 
 def each_of(call: Any, requests: Iterable[Any]) -> list[Any]:
-    """Return all answers, with a bounded number of calls in flight: each has a deadline of 30 s."""
+    """Return all answers. Few calls are in flight at a time, since each call has a deadline of 30 s."""
     left, answers = list(requests), []
     while left:
         batch, left = left[:_TOGETHER], left[_TOGETHER:]

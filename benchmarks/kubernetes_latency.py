@@ -1,10 +1,10 @@
 """Time of one job until it has its pods: from Train's answer until the API server has all four.
 
 A watch reports the pods. The cluster is a control plane without nodes; service and cluster are otherwise
-idle. The next job is submitted when the group of the last one is gone.
+idle. The next job is submitted when the group of the last job is gone.
 
-The peer is the least possible: a bare client with ready manifests creates the master pod, which owns the
-rest, then three workers and the Service at once, and stores nothing.
+The peer does the least possible work: a bare client with ready manifests creates the master pod, which owns
+the other objects, then three workers and the Service at once. It stores nothing.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ measure = or_left_out(_measure, "pods-latency")
 
 
 async def _launches(server: Server, fresh: Cluster, namespace: str, count: int) -> list[tuple[float, float]]:
-    """Return the milliseconds of each launch: ours, and those of the bare client."""
+    """Return the milliseconds of each launch by the service, and of each launch by the bare client."""
     async with (
         grpc.aio.insecure_channel(server.address) as channel,
         Bare.connected(fresh) as bare,

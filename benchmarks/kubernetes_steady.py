@@ -1,12 +1,12 @@
 """The steady cost of running jobs to the API server and the service: many jobs against few.
 
-The pods run for ever on simulated nodes. Requests are those that the service counts in its metric
+The pods run for ever on simulated nodes. Requests are counted by the service, in its metric
 `training_service_kubernetes_requests_total` (watches, lists, writes, logs), over a minute in which no job
 begins or ends.
 
 Simulated nodes have no logs, so following a master's log fails repeatedly. The measurement starts once the
-retries have slowed down to one a minute. Requests for logs have their own row: on a real node there is one
-for every five minutes in which a master prints nothing.
+retries have slowed down to one a minute. Requests for logs have their own row: on a real node, the service
+makes one request for every five minutes in which a master prints nothing.
 """
 
 import re

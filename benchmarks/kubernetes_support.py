@@ -1,8 +1,8 @@
 """Shared parts of the Kubernetes benchmarks: a cluster, the service on it, and a bare client.
 
 tests/cluster makes the cluster, in a separate folder, and removes it afterwards. It is always the Debian
-cluster: only that one can do without nodes, simulate nodes, and see this machine's folders. `NoCluster` says
-why a machine cannot have one.
+cluster: only this cluster can run without nodes, simulate nodes, and see this machine's folders. `NoCluster`
+says why a machine cannot have one.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from training_service.job_opening import make_resolver
 from training_service.settings import settings_model
 
 CALLS = 32
-"""Calls to the API server in flight at once: the same number as in the service."""
+"""The number of calls to the API server in flight, which is the same as in the service."""
 
 _ROOT = Path(__file__).parents[1]
 _SCRIPT = _ROOT / "tests" / "cluster" / "cluster"
@@ -92,19 +92,19 @@ class Cluster:
             return str(probe.getsockname()[0])
 
     def load_images(self) -> None:
-        """Build the project's images with the present Docker engine, or ours, and load them into the node."""
+        """Build the project's images with a running Docker engine or ours, and load them into the node."""
         environment = _environment()
         subprocess.run(
             [_ROOT / "scripts" / "images", "--load"], check=True, env=environment, stdout=sys.stderr
         )
-        # Stops the engine if it was started for this. Its images stay for the next run.
+        # Stop the engine if it was started here. Its images stay for the next run.
         subprocess.run([_SCRIPT.with_name("docker-down")], check=False, env=environment, stdout=sys.stderr)
 
 
 @contextmanager
 def cluster(*, node: bool = False, **variables: str) -> Iterator[Cluster]:
     """Start a fresh control plane, with or without a node. `variables` are TEST_CLUSTER settings."""
-    _run("provider")  # fails early
+    _run("provider")  # raises before anything is created
     try:
         _run("down")
         _run("up", *([] if node else ["--no-node"]), **variables)
@@ -241,7 +241,7 @@ class Bare:
         return await self.call("POST", f"{path_of(manifest['metadata']['namespace'])}/{kind}", manifest)
 
     async def count(self, kind: Resource, namespace: str) -> int:
-        """Return the number of objects. The API server counts them and sends only one."""
+        """Return the number of objects. The API server counts them, and sends only one of them."""
         page = await self.call("GET", f"{path_of(namespace)}/{kind}?limit=1")
         return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
@@ -288,7 +288,7 @@ def remove_namespace(cluster: Cluster, name: str) -> None:
 
     async def remove() -> None:
         async with Bare.connected(cluster) as bare:
-            # Jobs first, since they would replace their pods. Pods are deleted without grace.
+            # Jobs are deleted first, since they would replace their pods. Pods are deleted without grace.
             await bare.call("DELETE", jobs_path(name), {"propagationPolicy": "Background"})
             await bare.call("DELETE", f"{path_of(name)}/pods", {"gracePeriodSeconds": 0})
             await bare.call("DELETE", path_of(name))

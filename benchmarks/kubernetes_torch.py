@@ -75,7 +75,7 @@ measure = or_left_out(_measure, "pods-torch")
 
 
 def _make_storage(fresh: Cluster, folder: Path, namespace: str) -> Path:
-    """Make a folder with the data that service and pods see at the same path. Pods may write to it."""
+    """Make a folder with the data. Service and pods see it at the same path. Pods may write to it."""
     make_dataset(folder, real=True)
     storage = folder / "storage"
     folder.chmod(0o755)

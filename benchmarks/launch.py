@@ -5,8 +5,8 @@ which prints the time at once, so the figure has no start-up of a shell, of Pyth
 Client, service and processes read the same clock. The group's log says when each process ran. The next
 job is submitted when the group has ended.
 
-The peer is the least possible: the same three programs started by `posix_spawn` from an idle Python
-process. It keeps no exit codes and its children do not outlive it, so it is not a target.
+The peer does the least possible work: an idle Python process starts the same three programs by `posix_spawn`.
+It keeps no exit codes, and its children do not outlive it, so its time is not a target.
 
 The parts are read from the times of the process backend's files (files.py). The kernel rounds these to
 4 ms, so the mean of many launches is taken.

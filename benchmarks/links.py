@@ -5,12 +5,13 @@ Each rank of a benchmark runs in its own namespace, joined by a veth pair to a b
     with emulated([Machine(), Machine(rate="100mbit", cpus=0.5)]) as machines:
         machines[0].start("iperf3", "--server")
 
-How exact it is: the kernel's `tbf` limits what a machine sends and, at the bridge, what it receives, so the
-limit holds for any program. The kernel here has no netem, so a program adds the latency: `relay.py`, which
-explains its exactness. A CPU quota is that of the cgroup v1 controller. All of it needs root.
+Exactness: the kernel's `tbf` limits the rate at which a machine sends and, at the bridge, the rate at which
+it receives, so the limit holds for any program. The kernel here has no netem, so a program adds the latency:
+`relay.py`, which explains its exactness. A CPU quota is set by the cgroup v1 controller. Emulation needs
+root.
 
-Names carry the pid of the owner, and the next start removes what dead owners have left, so a kill -9 leaves
-nothing for good.
+Names carry the pid of the owner, and the next start removes the leftovers of dead owners, so a kill -9 leaves
+nothing permanently.
 """
 
 import contextlib
@@ -28,7 +29,10 @@ from pathlib import Path
 PREFIX = "emu"
 CGROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD = 10_000
-"""Microseconds. The kernel's default, ten times as long, makes ranks wait for each other's next period."""
+"""The period of CPU quotas, in microseconds.
+
+With the kernel's default, which is ten times as long, ranks would wait for each other's next period.
+"""
 _OWNED = re.compile(rf"{PREFIX}(?P<pid>\d+)-[\da-z]+$")
 INTERFACE = "link0"
 
@@ -38,11 +42,11 @@ class Machine:
     """An emulated machine."""
 
     rate: str = "1gbit"
-    """Of its link, in each direction, as `tc` writes it."""
+    """The rate of its link, in each direction, in the notation of `tc`."""
     cpus: float | None = None
     """CPUs in all; None: no limit."""
     latency: float = 0
-    """Seconds, one way, that its link adds in each direction."""
+    """The latency in seconds that its link adds in each direction."""
 
 
 @dataclass
@@ -54,15 +58,15 @@ class Running:
     bridge: str
     """The namespace of the bridge."""
     port: str
-    """The machine's port there."""
+    """The machine's port at the bridge."""
     cgroup: Path | None
 
     def start(
         self, *command: str, environment: Mapping[str, str] | None = None, **options: object
     ) -> subprocess.Popen[str]:
-        """Start a program in the machine. The caller ends it; what still runs at the end is killed."""
+        """Start a program in the machine. The caller ends it; leftover processes are killed at the end."""
         inside = ("ip", "netns", "exec", self.namespace, *command)
-        if self.cgroup:  # a process joins before it becomes the program, so all of its threads do
+        if self.cgroup:  # the process joins first, so all threads of the program are members
             procs = self.cgroup / "cgroup.procs"
             inside = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', str(procs), *inside)
         every = {**os.environ, **(environment or {})}
@@ -84,7 +88,7 @@ class Running:
 
 
 def missing() -> str:
-    """Return what this machine lacks for emulated ones; empty if nothing."""
+    """Return what this machine lacks to emulate machines; empty if it lacks nothing."""
     if os.geteuid() != 0:
         return "root"
     if lacking := [name for name in ("ip", "tc") if not shutil.which(name)]:
@@ -130,7 +134,7 @@ def place(rank: int, machines: Sequence[Running]) -> dict[str, str]:
 
 
 def remove_leftovers() -> None:
-    """Remove what owners that no longer run have left."""
+    """Remove the leftovers of owners that no longer run."""
     for pid in {_pid_of(name) for name in _names()}:
         if not Path(f"/proc/{pid}").exists():
             _remove(pid)
@@ -202,7 +206,7 @@ def _pid_of(name: str) -> int:
 
 
 def _remove(pid: int) -> None:
-    """Remove namespaces and cgroups of an owner, and end what still runs in them. May be repeated."""
+    """Remove namespaces and cgroups of an owner, and end the processes in them. May be repeated."""
     for name in {name for name in _names() if _pid_of(name) == pid}:
         if (Path("/var/run/netns") / name).exists():
             listed = subprocess.run(

@@ -1,8 +1,9 @@
 """Logs: the memory of the service with followers on a log of 1 GB, and the cost to a rank that prints it.
 
-The rank prints 1 GB as fast as it can, in lines of 100 bytes. Two followers read: one as fast as it can; one
-stops reading after a while, but stays connected. Then the job ends, and its log is moved to storage and
-read again from there. The memory is the peak of the resident set in all that time, less the value before.
+The rank prints 1 GB as fast as it can, in lines of 100 bytes. Two followers read the log. One reads as fast
+as it can. The other stops reading after a while, but stays connected. Then the job ends, and its log is moved
+to storage and read again from there. The result is the peak of the resident set in this time, minus its value
+before.
 
 The peer of the printing is the same program with a file as its output.
 """
@@ -37,7 +38,7 @@ _STORAGE_SECONDS = 120.0
 
 
 class _Peak:
-    """The peak of a process's resident set, less its value at the start, in bytes."""
+    """The peak of a process's resident set minus its value at the start, in bytes."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)

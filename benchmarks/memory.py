@@ -5,10 +5,10 @@ make one). Beyond the limit the kernel kills the service, and the row says so.
 
 - 260,000 streams, each reset right after it is opened, on 8 connections.
 - 60 calls of 15 MiB of zeros, compressed with gzip, and 8 calls that decompress to 200 MiB.
-- Lists of 1,000 jobs of 60 kB, read by 8 clients at once, while another client's status calls are timed; and
-  200 such lists of which the clients read nothing.
-- 4 connections with 1,000 calls each of which the client reads nothing: the log of an ended job, and the
-  watch of a job of 60 kB. Meanwhile a client at another address reads one.
+- Lists of 1,000 jobs of 60 kB, read by 8 clients at once, while another client's status calls are timed;
+  and 200 such lists that the clients do not read.
+- 4 connections with 1,000 calls each, whose answers the client does not read: the log of an ended job, and
+  the watch of a job of 60 kB. Meanwhile, a client at another address reads one such answer.
 - A kept log of 256 MiB without a line break, and one of 16 MiB of only line breaks, read by 8 clients.
 
 Memory is the resident set in /proc; the peak is the kernel's own counter.
@@ -53,7 +53,7 @@ BACK_WITHIN = 20
 _MB = 10**6
 _AFTER_SECONDS = 60.0
 _CLIENTS = 8
-_UNREAD_SECONDS = 30.0  # longer than a call may stay unread while others wait
+_UNREAD_SECONDS = 30.0  # longer than an unread call may keep its place while others wait
 _STRANGER = "127.0.0.2"
 _CGROUPS = Path("/sys/fs/cgroup")
 _FINISHED = Filling(finished=1, holder=False)
@@ -228,7 +228,7 @@ def _unread_watches(server: Server, calls: int) -> str:
 
 @contextmanager
 def _unread(server: Server, method: str, calls: int, message: bytes) -> Iterator[None]:
-    """Make the calls on each of 4 connections, from another address than ours."""
+    """Make the calls on each of 4 connections, from an address other than ours."""
     with ExitStack() as open_connections:
         for _ in range(4):
             path = f"/training.TrainingService/{method}"
@@ -251,7 +251,7 @@ def _logs(server: Server) -> str:
 
 @contextmanager
 def _timed_statuses(server: Server) -> Iterator[list[float]]:
-    """Measure the longest status call meanwhile, in seconds."""
+    """Measure the longest status call during the block, in seconds."""
     longest, over = [0.0], threading.Event()
 
     def ask() -> None:

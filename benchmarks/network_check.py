@@ -21,7 +21,7 @@ from benchmarks.support import Row, run_alone
 RATES = ("20mbit", "100mbit", "400mbit")
 WITHIN = 0.05
 PATIENCE = 20
-"""Seconds."""
+"""GROUP_TIMEOUT of the cut measurement, in seconds."""
 SIZES = "8,65536,1048576,4194304"
 
 
@@ -59,7 +59,7 @@ def _iperf3(first: Running, second: Running) -> float:
                 stdout=subprocess.PIPE,
             )
             output, _ = client.communicate(timeout=60)
-            # Without a server, some versions end with 0, too.
+            # Without a server, some versions end with exit code 0, too.
             if received := json.loads(output)["end"].get("sum_received"):
                 return float(received["bits_per_second"]) / 8
             time.sleep(0.1)

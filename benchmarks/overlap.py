@@ -1,9 +1,9 @@
-"""Time that ZeRO waits for sums of gradients over a slow link, with overlap against without.
+"""The time for which ZeRO waits for sums of gradients over a slow link, with and without overlap.
 
     python -m benchmarks.overlap [--quick]      (as root: it makes two network namespaces)
 
-Two ranks, each in an emulated machine (`links`), are joined by links of RATE. They send each bucket as soon
-as it is full in every other step, and all after the backward pass in the others.
+Two ranks, each in an emulated machine (`links`), are joined by links of RATE. In every second step, they send
+each bucket as soon as it is full. In the other steps, they send all buckets after the backward pass.
 """
 
 import json

@@ -3,13 +3,14 @@
     python -m benchmarks.preemption [--quick] [--traces FOLDER] [--draws 16 17 18]
 
 Both policies replay the traces of benchmarks.scheduling_traces, with the same jobs, as many replays at a time
-as there are processors. By a seeded draw, a quarter of the jobs has a high priority, which stops others; half
-obey the notice, a quarter save every 10 to 60 minutes and ignore it, and a quarter never save. All need a
-minute to get going again, so those that obey lose 60 s each time. Policies know only which checkpoints were
-reported: those that obey report one every minute, as trainer_kit does. A few stops lose most, so draws differ
-widely: the target holds for what all draws lose together. The numbers of the rule were chosen on draws 1 to
-15, which are not measured. Nothing depends on the machine. `--quick` replays the first 1,500 jobs of each
-trace, with one draw.
+as there are processors. A seeded draw gives a quarter of the jobs a high priority, by which they stop others.
+It also decides how jobs save: half of them save on the notice, a quarter save every 10 to 60 minutes and
+ignore the notice, and a quarter never save. All jobs need a minute to restart, so a job that saves on the
+notice loses 60 s with each stop. Policies know only the reported checkpoints. Jobs that save on the notice
+report a checkpoint every minute, as trainer_kit does. Most of the loss comes from a few stops, so draws
+differ widely, and the target holds for the loss of all draws together. The parameters of the rule were chosen
+on draws 1 to 15, which are not measured. Nothing depends on the machine. `--quick` replays the first 1,500
+jobs of each trace, with one draw.
 """
 
 import argparse
@@ -57,7 +58,7 @@ class _Task:
     quick: bool
 
     def run(self) -> Summary:
-        """Return what it gives."""
+        """Return the result of the replay."""
         rules = PreemptionRules(by_priority=True)
         queues = {DEFAULT_QUEUE: Queue(name=DEFAULT_QUEUE, preemption=rules)}
         cluster = replace(Cluster.of(self.case.capacity), queues=queues)

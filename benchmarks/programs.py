@@ -6,8 +6,8 @@ all of them are sent; then one line of one file changes, and the command is give
 train.py` by hand. The engine is warm: it has the image, and has run a job. Docker's engine and the cluster
 are those of tests/cluster, and the image is its small one with Python and grpcio.
 
-Uploads: benchmarks.uploads, then through a link that counts bytes and is cut in the middle; and a folder of
-1 GB, which is refused. torchrun: benchmarks.torchrun, of which the training with upload counts.
+Uploads: benchmarks.uploads, then through a link that counts bytes and is cut in the middle; and a folder of 1
+GB, which is refused. torchrun: benchmarks.torchrun, of which only the training as an uploaded program counts.
 """
 
 import json
@@ -104,7 +104,7 @@ def _first_lines(
             file.write("one line more\n")
         again = _until_first_line([script("trainctl"), "run", "python3", "train.py"], tree, address)
         alone = _until_first_line([sys.executable, "train.py"], tree, address)
-        if number:  # the first warms up the engine
+        if number:  # the first run warms up the engine
             whole.append(seconds)
             edited.append(again)
             directly.append(alone)
@@ -167,7 +167,7 @@ def _uploads(quick: bool) -> list[Row]:
 
 
 def _cut() -> list[Row]:
-    """Upload through a link that is cut once, then again; count what was sent."""
+    """Upload through a link that is cut once, then again; count the bytes that were sent."""
     with workspace() as folder:
         uploads.write_files(folder / "tree", seed=1)
         files = read_folder(folder / "tree")
@@ -201,7 +201,7 @@ def _cut() -> list[Row]:
 
 
 def _refused() -> Row:
-    """Give `trainctl run` in a folder with more than 1 GB."""
+    """Run `trainctl run` in a folder with more than 1 GB."""
     with workspace() as folder, service(folder) as server:
         tree = folder / "tree"
         _write(tree, seed=1)
@@ -236,7 +236,7 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
 
 
 def measure(quick: bool) -> list[Row]:
-    """Return the rows that benchmarks of their own do not have."""
+    """Return the rows that no separate benchmark has."""
     return [*_processes(quick), *_docker(quick), *_kubernetes(quick), *_cut(), _refused()]
 
 

@@ -1,8 +1,8 @@
 """The Redis store beside SQLite: calls of Train, time until a killed service is ready, memory of a job.
 
 Train: one client process with 64 calls in flight calls three services in turn: on SQLite, on Redis with
-`appendfsync everysec`, and on Redis with `always`. Only with the first and the last is every call on the disk
-when it returns. The Redis server shares the two cores of this machine.
+`appendfsync everysec`, and on Redis with `always`. On the first and the last service, every call is on the
+disk when it returns. The Redis server shares the two cores of this machine.
 
 Ready: as in idle.py. After a kill -9, the new leader has to wait for the end of the old lease.
 

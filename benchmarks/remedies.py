@@ -1,9 +1,10 @@
-"""Explanations: whether what `why` proposes first lets the job start, and how fast estimates are.
+"""Explanations: whether the first proposal of `why` lets the job start, and how fast estimates are.
 
 python -m benchmarks.remedies [--quick]
 
 In each of 1,000 random states (100 with --quick), one waiting job is explained. The proposed changes are
-applied to the state, and a plan of it must admit the job. Nothing but the times depends on the machine.
+applied to the state, and a plan for the changed state must admit the job. Only the times depend on the
+machine.
 """
 
 import random
@@ -85,7 +86,7 @@ def _starts(situation: Situation, gang: Gang, found: Explanation) -> bool:
 
 
 def _is_unknown(found: Explanation) -> bool:
-    # A job that does not fit, or whose queue or service is closed, has no start: its reason says so.
+    # A job has no start if it does not fit, or if its queue or the service is closed. The reason says so.
     never = found.reasons[0] in (Reason.LOST_CAPACITY, Reason.MAX_RUNNING, Reason.ROOM)
     return not found.reasons or not found.remedy.text or (found.estimate is None and not never)
 

@@ -1,4 +1,4 @@
-"""Two predictions against what emulated machines measure, see docs/scaling.md:
+"""Two predictions against measurements on emulated machines, see docs/scaling.md:
 
     python -m benchmarks.scaling [--predictions | --plans] [--quick]      (as root)
 
@@ -7,7 +7,8 @@
 - the planner's first choice, against the fastest of the layouts that were tried, in several settings.
 
 Each rank is in a machine of `links` with an equal share of CPU, 1.8 cores together. While only some ranks
-train, the other machines compute, so that ranks always share caches and memory with as many others.
+train, the other machines compute, so that ranks always share caches and memory with the same number of
+others.
 """
 
 import json
@@ -38,7 +39,7 @@ BEGAN = time.monotonic()
 PATIENCE = 120.0
 """Seconds for one run."""
 CALIBRATED_AT = "1gbit"
-"""The rate of links while devices are measured for the second part: transfers take no time worth it."""
+"""The rate of links while devices are measured for the second part: transfers take almost no time."""
 BUCKET = 25 << 20
 SMALL = {"LAYERS": "4", "WIDTH": "128", "HEADS": "4", "CONTEXT": "32"}
 LARGE = {"LAYERS": "4", "WIDTH": "256", "HEADS": "4", "CONTEXT": "32"}
@@ -87,7 +88,7 @@ class Ranks:
                 self._processes.append(process)
 
     def close(self) -> None:
-        """End the ranks, and what they have started."""
+        """End the ranks, and the processes that they have started."""
         for process in self._processes:
             process.stdin.close()  # then a rank ends its task and itself
         for process in self._processes:
@@ -97,7 +98,7 @@ class Ranks:
     def run(
         self, count: int, task: str, environment: Mapping[str, str], settings: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Run a task on `count` ranks while the other machines compute. Return the answer of the first.
+        """Run a task on `count` ranks while the other machines compute. Return the answer of the first rank.
 
         Raises SystemExit if a rank fails or does not answer.
         """
@@ -153,7 +154,7 @@ def _ranks(rate: str) -> Iterator[Ranks]:
 
 
 def measure(quick: bool, parts: Sequence[str] = PARTS) -> list[Row]:
-    """Return the rows of the parts; with `quick`, of one training run and two settings, and shorter runs."""
+    """Return the rows of the parts. With `quick`, runs are shorter: one training run and two settings."""
     if lacking := missing():
         return [Row("scaling", f"not measured: it needs {lacking}")]
     with _ranks(RATE) as ranks:
@@ -198,7 +199,7 @@ def _predictions(ranks: Ranks, names: Sequence[str], seconds: float) -> list[Row
 
 
 def _add(rows: list[Row], row: Row) -> None:
-    """Add a row, and show it at once, since all of them take minutes."""
+    """Add a row, and show it at once, since each row takes minutes."""
     rows.append(row)
     print("; ".join(filter(None, (row.name, row.measured, row.peer, row.ratio))), file=sys.stderr, flush=True)
 
@@ -252,13 +253,13 @@ class Device:
     """The costs of a training run on one device."""
 
     seconds: float
-    """Of a step, in proportion to its examples."""
+    """Seconds of a step, in proportion to its examples."""
     overhead: float
     """Seconds of all layers for each micro-batch, however small."""
 
 
 def _device(ranks: Ranks, environment: Mapping[str, str], seconds: float) -> Device:
-    """Measure a device by a pipeline of two with few and with many micro-batches.
+    """Measure a device by a pipeline of two devices, with few and with many micro-batches.
 
     m micro-batches on two equal stages take (m + 1) (work / 2m + overhead / 2).
     """

@@ -25,18 +25,18 @@ from trainer_kit.group import Group, join
 
 WARM_UP, FEWEST, MOST = 2, 3, 60  # steps
 TERMS, CLASSES = 16_384, 16
-"""Those of the questions, roughly."""
+"""The approximate numbers of terms and classes of the questions."""
 
 Step = Callable[[int], float]
 
 
 def main() -> None:
     """Serve orders until standard input ends. The next order ends a task that has no end of its own."""
-    # A short share of a period goes to one processor: threads on another would wait for the next period.
+    # One processor uses up the short quota of a period: threads on another would wait for the next period.
     os.sched_setaffinity(0, {int(sys.argv[1])})
     torch.set_num_threads(1)  # two on one processor spin while they wait for each other: ten times slower
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what trainings print is no answer
+    os.dup2(2, 1)  # the output of training code is no answer
     running = 0
     for line in sys.stdin:
         if running:
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def _serve(order: dict[str, Any], answers: TextIO) -> None:
-    """Do what is ordered, print the answer, and end this process."""
+    """Execute an order, print the answer, and end this process."""
     os.environ.update(order["environment"])
     try:
         answer = TASKS[order["task"]](order["settings"])
@@ -80,7 +80,7 @@ def train(settings: dict[str, Any]) -> dict[str, Any]:
         times = []
         for number in range(WARM_UP + 1, WARM_UP + 1 + count):
             began = time.perf_counter()
-            group.total(step(number))  # as trainings do, to report the loss of the group
+            group.total(step(number))  # training code does the same to report the group's loss
             times.append(time.perf_counter() - began)
         size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     return {"seconds": statistics.median(times), "bytes": size, "steps": count}
@@ -110,7 +110,7 @@ def _language(_: dict[str, Any], group: Group) -> tuple[nn.Module, Step]:
 
 
 def _questions(settings: dict[str, Any], group: Group) -> tuple[nn.Module, Step]:
-    """Return the classifier of `pytorch_questions`, with features of which few are set, as there."""
+    """Return the classifier of `pytorch_questions`, with sparse features as in that example."""
     chance = torch.Generator().manual_seed(group.rank)
     examples = settings["batch"] // group.size
     features = torch.rand(examples, TERMS, generator=chance) < 0.001

@@ -2,11 +2,11 @@
 
     python -m benchmarks.schedules [--quick]
 
-Idle time: the passes of each rank of a real pipeline are measured, then laid out by dependency, as
-`trainctl plot --timeline` draws them. Once each pass takes one unit of time: then the idle share is the
-bubble, independent of the machine. Once each takes its CPU time: then stages that take longer than others add
-to it. Repeated work: the floating point operations of a step, by PyTorch's own counter, beside those of a
-step without checkpointing.
+Idle time: the passes of each rank of a real pipeline are measured, then laid out by dependency, as `trainctl
+plot --timeline` draws them. This is done twice. If each pass takes one unit of time, the idle share is the
+bubble, independent of the machine. If each pass takes its CPU time, stages that take longer than others add
+to the idle share. Repeated work: the floating point operations of a step, by PyTorch's own counter, beside
+the operations of a step without checkpointing.
 """
 
 import json
@@ -34,12 +34,12 @@ from training_service.client import timelines
 
 MODEL = Layout(layers=8, width=32, context=32, batch_size=16)
 PIPELINED = Layout(layers=16, width=128, context=64, batch_size=32)
-"""A model of which the layers take most of the time, so that stages take almost equally long."""
+"""A model whose layers take most of the time, so that stages take almost equally long."""
 STEPS = 20
 """The number of steps from which the CPU times come."""
 _CLOSE = 0.01
 _NEAR = 0.02
-"""The most by which the share by CPU time may differ from the formula.
+"""The largest allowed difference between the idle share by CPU time and the formula.
 
 The last stage also computes scores and loss.
 """
@@ -114,7 +114,7 @@ def _take_steps(layout: Layout, group: Group, steps: int) -> dict[str, Any] | No
 
 
 def _done_twice() -> Iterator[Row]:
-    # PyTorch does not count the products inside of its fused kernel for CPUs.
+    # PyTorch does not count the products inside its fused kernel for CPUs.
     model = replace(MODEL, attention=Attention.EXPLICIT)
     plain = _operations(model)
     for checkpointing in ("selective", "keep_products", "every:2", "full"):

@@ -1,4 +1,4 @@
-"""The planner alone: how fast it decides, what it costs, and how fair it is. No store, and no jobs are run.
+"""The planner alone: how fast it decides, its cost, and its fairness. There is no store, and no job runs.
 
 Times of passes are CPU times, so that other programs on the machine do not count.
 """
@@ -34,7 +34,7 @@ from job_tracker.scheduling.waiting import WaitingGangs
 
 _OPTIONS = PlannerOptions()
 _SHALLOW, _DEEP = 10, 200
-"""Jobs that wait in each queue: fewer and more than there are reservations."""
+"""The numbers of jobs that wait in each queue: fewer and more than the reservations."""
 _LENGTH = Expected(median=100.0, high=200.0)
 
 
@@ -149,7 +149,7 @@ def _long_queue(jobs: int, passes: int) -> Iterator[Row]:
 
 
 def _owed(jobs: int, passes: int) -> Iterator[Row]:
-    """500 queues hold what another 500 own. It is taken back, and not if all of them are protected."""
+    """Let 500 queues hold the quota of another 500: it is taken back, unless all jobs are protected."""
     for protected, name in ((None, "is taken back"), (0, "cannot be taken back")):
         rules = PreemptionRules(protected=protected)
         queues = {each.name: replace(each, preemption=rules) for each in _thousand_queues().values()}
@@ -178,9 +178,9 @@ def _p99(took: list[float]) -> float:
 
 
 def _shares(weights: dict[str, float], depth: int) -> dict[str, float]:
-    """Return what queues used over their weights, over the second half of a run of jobs of one length.
+    """Return the use by each queue divided by its weight, in the second half of a run of equally long jobs.
 
-    So many jobs always wait in each queue.
+    In each queue, `depth` jobs always wait.
     """
     world = _World(40, {name: Queue(name=name, weight=weight) for name, weight in weights.items()})
     got: Counter[str] = Counter()

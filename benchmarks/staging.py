@@ -3,9 +3,9 @@
     python -m benchmarks.staging [--quick]      (as root: five machines of `links`)
 
 One machine is the storage, a server of files by HTTP. The others are four ranks. Each way stages a file on
-all disks. The bytes are those that left the storage's link and that of the busiest rank, with the headers of
-packets, and are compared with the formulas of `trainer_kit.staging.ways`. No way can be faster than S / the
-rate of a link, since each rank must receive all.
+all disks. The bytes are counted where they leave the storage's link, and the link of the busiest rank. They
+include the headers of packets, and are compared with the formulas of `trainer_kit.staging.ways`. Every way
+takes at least S / the rate of a link, since each rank must receive all S bytes.
 """
 
 import json
@@ -92,7 +92,7 @@ def _row(way: str, formula: tuple[float, float], seen: tuple[float, float, float
 
 
 def _staged(way: str, uri: str, machines: list[Running], storage: Running) -> tuple[float, float, float]:
-    """Return the bytes that left the storage and the busiest rank, and the seconds of the slowest."""
+    """Return the bytes that left the storage and the busiest rank, and the seconds of the slowest rank."""
     before = [machine.sent_bytes() for machine in [storage, *machines]]
     ranks = [
         machine.start(

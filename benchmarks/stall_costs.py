@@ -52,7 +52,7 @@ else:
 
 
 def of_step() -> Row:
-    """The time of a call of `step`."""
+    """Measure the time of a call of `step`."""
     steps, count = Steps(), 100_000
     began = time.perf_counter()
     for number in range(count):
@@ -62,16 +62,16 @@ def of_step() -> Row:
 
 
 def of_hook() -> Row:
-    """The CPU time that noting the waiting of DDP adds to a step, with and without in turn."""
+    """Measure the CPU time that the hook for the waiting of DDP adds to a step."""
     added, plain = _hook_cost()
     measured = f"{added:.1f} µs more than {plain:.0f} µs of CPU time"
     return Row("stalls: the waiting of DDP, a step", measured, target="≤ 20 µs", met=added <= 20)
 
 
 def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
-    """Return the µs of CPU time that the hook adds to a step, and those of the step, in a group of one.
+    """Return the µs of CPU time that the hook adds to a step, and the µs of a step without the hook.
 
-    Steps with and without the hook run in turn, in this process.
+    Steps with and without the hook run in turn in this process, which is a group of one.
     """
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
@@ -98,9 +98,9 @@ def _hook_cost(rounds: int = 40, steps: int = 100) -> tuple[float, float]:
 
 
 def of_rank(quick: bool) -> Row:
-    """The CPU time of ranks that are watched, against that of ranks that are not, side by side.
+    """Measure the CPU time of ranks with and without the watch, side by side.
 
-    They train with steps of 50 ms, all of it sleep, so the rest is what the watch costs.
+    They train with steps of 50 ms that only sleep, so the difference is the cost of the watch.
     """
     seconds, pairs = (15.0 if quick else 45.0), 4
     code = _RANK.format(step=_STEP_SECONDS, settle=_SETTLE_SECONDS, seconds=seconds)
@@ -131,7 +131,7 @@ def of_rank(quick: bool) -> Row:
 
 
 def of_service(quick: bool) -> Row:
-    """The CPU time of a service while 1,000 ranks report, each at the pause that it is given."""
+    """Measure the CPU time of a service while 1,000 ranks report, each with the requested pauses."""
     jobs, ranks, seconds = 10, 100, 20.0 if quick else 50.0
     with workspace() as folder, service(folder, capacity=jobs * ranks) as server:
         tokens = running_jobs(server, folder, jobs, PARALLEL_INSTANCES=str(ranks))
@@ -142,7 +142,7 @@ def of_service(quick: bool) -> Row:
 
             def report(job: int) -> None:
                 due = [time.monotonic() + random.uniform(0, _FIRST_SECONDS) for _ in range(ranks)]
-                spread = set(range(ranks))  # their second reports, so that the rate is even from then on
+                spread = set(range(ranks))  # wait for second reports, so that the rate is even from then on
                 step = 0
                 while not ends.is_set():
                     rank = min(range(ranks), key=due.__getitem__)
@@ -183,7 +183,7 @@ def of_service(quick: bool) -> Row:
 
 
 def _used(process: psutil.Process, seconds: float) -> float:
-    """The cores that the process uses in this time."""
+    """Return the number of cores that the process uses in this time."""
     before, began = process.cpu_times(), time.monotonic()
     time.sleep(seconds)
     after = process.cpu_times()

@@ -1,10 +1,10 @@
-"""A rank of a group that trains in step, and that can stall: FAULT says how, RECORD is its folder.
+"""A rank of a group that trains in step. It can stall in the way that FAULT says. RECORD is its folder.
 
 The ranks meet at a socket of rank 0 after each step. With FAULT=KIND:RANK:STEP, that rank writes the time
 into a file at that step. Then it stops itself (`frozen`), or sleeps instead of going to the meeting
-(`left-out`, or `unseen` if the kit does not know that the others wait). With `healthy`, steps are uneven, and
-compilation, evaluations and saves take longer than the deadline. With `slow:RANK:STEP` it works 30 % longer
-from then on.
+(`left-out`, or `unseen`: the same, but the kit does not know that the others wait). With `healthy`, steps are
+uneven, and compilation, evaluations and saves take longer than the deadline. With `slow:RANK:STEP`, the rank
+works 30 % longer from then on.
 """
 
 import os

@@ -1,18 +1,18 @@
-"""Measures how soon stalled and slow ranks are found, how often the right one, false alarms, and the cost.
+"""Measures how soon and how correctly stalled and slow ranks are found, false alarms, and the cost.
 
 `python -m benchmarks.stalls [PART…] [--count N] [--quick]`. Groups of four train in step. The parts:
 
-- `frozen`, `left-out`, `unseen`: a random rank freezes (SIGSTOP) or leaves out a meeting of all, with and
-  without knowledge of the kit that the others wait. The deadline for progress is 3 s.
-- `default`: the first two with the default deadline of 30 s, N / 20 times each.
+- `frozen`, `left-out`, `unseen`: a random rank freezes (SIGSTOP), or leaves out a meeting of all ranks. In
+  `unseen`, the kit does not know that the other ranks wait. The deadline for progress is 3 s.
+- `default`: `frozen` and `left-out` with the default deadline of 30 s, N / 20 times each.
 - `healthy`: uneven steps, long compilations, evaluations and saves; deadline 3 s.
 - `slow`, `slow-ddp`: a rank becomes 30 % slower, N / 10 and N / 30 times; the others wait for it in the
   meeting, or in the backward pass of DDP.
-- `costs`: of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
+- `costs`: the costs of `step`, of the hook of DDP, of a watched rank, and of a service with 1,000 ranks.
 
-N is 100, of `unseen` a fifth. *found*: the service says that no progress was made for too long. *ended*: the
-ending of the attempt, with the diagnosis, is written. Both count from the stall, which is up to a step later
-than the last progress.
+N is 100; `unseen` runs N / 5 times. *found*: the service says that no progress was made for too long.
+*ended*: the ending of the attempt, with the diagnosis, is written. Both times run from the stall, which comes
+up to a step after the last progress.
 """
 
 import os
@@ -37,7 +37,7 @@ from training_service._generated import training_service_pb2 as pb
 _DEADLINE_SECONDS, _DEFAULT_SECONDS = 3.0, 30.0
 _RANKS = 4
 _AT_ONCE = 4 * (os.cpu_count() or 1)
-_AT_ONCE_IDLE = 8 * (os.cpu_count() or 1)  # of jobs that sleep for most of their time
+_AT_ONCE_IDLE = 8 * (os.cpu_count() or 1)  # for jobs that sleep most of the time
 _GIVE_UP_SECONDS = 300.0
 _SLOW_FROM, _SLOW_FACTOR, _NAMED_WITHIN = 20, 1.3, 20
 _QUIETLY = {"jobs__stop_grace": "1", "logging__level": "INFO"}
@@ -69,7 +69,7 @@ def measure(quick: bool) -> list[Row]:
         "slow-ddp": lambda: [_slow("slow-ddp", ddp_rank, -(-count // 30), 1)],
         "costs": lambda: _costs(quick),
     }
-    # `benchmarks.run` has words of its own in the command line.
+    # With `benchmarks.run`, the command line has other words, too.
     wanted = [part for part in parts if part in sys.argv[1:]] or list(parts)
     return [row for part in wanted for row in parts[part]()]
 
@@ -131,7 +131,7 @@ def _times(seconds: Sequence[float]) -> str:
 
 
 def _outcomes(kinds: Sequence[str], at_once: int, deadline: float | None) -> list[Outcome]:
-    """Run a job of each kind, several at once in one service."""
+    """Run a job for each of these kinds, several at once in one service."""
     program = [sys.executable, str(Path(stalling_rank.__file__))]
     with (
         workspace() as folder,
@@ -202,7 +202,7 @@ def _found_at(server: Server, job: int) -> float:
 
 
 def _slow(name: str, program: ModuleType, count: int, at_once: int) -> Row:
-    """The steps from which a rank works 30 % longer until it is named as slow."""
+    """Measure how many steps a rank works 30 % longer until it is named as slow."""
     with (
         workspace() as folder,
         service(

@@ -6,9 +6,9 @@ The same client (64 calls in flight, a separate process) asks in turn, in the sa
 - the same without parsing and serializing: bytes in, bytes out;
 - the service with 10 jobs; half of the calls are about queued jobs (whose place in the queue has to
   be found), half about finished ones;
-- the service with 100,000 jobs, half of each as well, queued ones from all over the queue.
+- the service with 100,000 jobs and the same halves; the queued jobs are from the whole queue.
 
-Capacity 1 is held by a job that never ends, so that nothing moves meanwhile.
+The capacity is 1, and a job that never ends holds it, so that no job changes its state meanwhile.
 """
 
 import random
@@ -90,7 +90,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def mixed_ids(filling: Filling) -> list[int]:
-    """Ids to ask for: queued and finished ones in turn, from all over the store, the same in every run."""
+    """Return ids to ask for: queued and finished jobs in turn, from all of the store, always the same."""
     pick = random.Random(1)
     return [
         job_id

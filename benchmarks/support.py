@@ -1,4 +1,4 @@
-"""Shared parts of the benchmarks: a service, its ceiling, load, stores with many jobs, the table."""
+"""Shared parts of the benchmarks: a service, its peer with empty handlers, load, filled stores, the table."""
 
 import asyncio
 import functools
@@ -44,9 +44,9 @@ PARAMETERS = (
     "SIZE",
     "FAULT",
 )
-"""Names of parameters without a type: those that clients send and those that the programs read."""
+"""Names of parameters without a type: parameters that clients send, or that programs read."""
 DECLARED = f"parameters = {{ {', '.join(f'{name} = {{}}' for name in PARAMETERS)} }}"
-"""The TOML line that declares them for the algorithm."""
+"""The TOML line that declares these parameters for the algorithm."""
 _START_SECONDS = 60.0
 _SEED_IN_FLIGHT = 256
 
@@ -90,7 +90,7 @@ def clean_up_on_sigterm() -> None:
 
 @contextmanager
 def workspace() -> Iterator[Path]:
-    """Make a folder for all that a benchmark writes. At the end, groups that still run in it are ended."""
+    """Make a folder for all files of a benchmark. At the end, groups that still run in it are ended."""
     with tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True) as folder:
         try:
             yield Path(folder)
@@ -167,9 +167,9 @@ def service(
 def ceiling(
     statuses: Iterable[pb.GetTrainingStatusResponse] = (), *, is_raw: bool = False
 ) -> Iterator[Server]:
-    """A grpc.aio server with empty handlers, which answer GetTrainingStatus with these messages.
+    """Run a grpc.aio server with empty handlers, which answer GetTrainingStatus with these messages.
 
-    With `is_raw`, it neither parses requests nor serializes answers: each status is the first of these.
+    With `is_raw`, it does not parse requests or serialize answers: every answer is the first status.
     """
     texts = [status.SerializeToString().hex() for status in statuses]
     with serving(
@@ -181,7 +181,7 @@ def ceiling(
 @contextmanager
 def serving(argv: list[str]) -> Iterator[Server]:
     """Start a server process and wait until it logs its address."""
-    # The log goes to a file: a pipe would have to be read all the time.
+    # The log is a file: a pipe would have to be read all the time.
     with tempfile.NamedTemporaryFile("r", prefix="bench-", suffix=".log") as log:
         started = time.monotonic()
         process = subprocess.Popen(argv, stderr=log.fileno(), stdin=subprocess.DEVNULL)
@@ -248,7 +248,7 @@ class Client:
 
 
 def interleaved(rounds: int, *measures: Callable[[], Measured]) -> list[list[Measured]]:
-    """Return the results by measure. Rounds run as A B C, C B A, …, so that noise affects all alike."""
+    """Return the results by measure. Rounds run as A B C, C B A, …: noise then affects all measures alike."""
     found: list[list[Measured]] = [[] for _ in measures]
     for number in range(rounds):
         order = list(zip(measures, found, strict=True))
@@ -296,7 +296,7 @@ def request(**parameters: str) -> pb.TrainRequest:
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The jobs of a store: first one that takes one instance for ever, then these."""
+    """The jobs of a store: first a job that holds one instance for ever, then ended and queued jobs."""
 
     finished: int = 0
     queued: int = 0
@@ -314,7 +314,7 @@ class Filling:
 
 
 def fill(data_dir: Path, filling: Filling) -> None:
-    """Put the jobs into the service's store. Later calls of a run copy the file of the first."""
+    """Put the jobs into the service's store. Later calls in a run copy the file of the first call."""
     data_dir.mkdir(parents=True, exist_ok=True)
     shutil.copy(_filled(filling), data_dir / "jobs.db")
 
@@ -365,7 +365,7 @@ def _jobs(filling: Filling) -> Iterator[Job]:
 
 
 async def many(work: Callable[[int], object], keys: Iterable[int]) -> None:
-    """Do the work for each key, with a bounded number in flight."""
+    """Do the work for each key, for a bounded number of keys at a time."""
     # A shared iterator serves as the queue of the workers.
     left = iter(keys)
 

@@ -1,9 +1,9 @@
-"""TLS and client certificates: calls against the same service without, and certificates replaced meanwhile.
+"""TLS and client certificates: calls with and without them, while certificates are replaced.
 
 The same client (64 calls in flight, a separate process) calls three services in turn, in the same run:
-without TLS, with TLS, and with TLS and client certificates. They have few jobs, and capacity 1 is held by a
-job that never ends. "new connections" opens one for each call. During the last rounds the certificate is
-replaced about once a second; a call that fails ends the benchmark.
+without TLS, with TLS, and with TLS and client certificates. The services have few jobs. The capacity is 1,
+and a job that never ends holds it. The row "new connections" opens a connection for each call. During the
+last rounds the certificate is replaced about once a second; a call that fails ends the benchmark.
 """
 
 import statistics
@@ -91,9 +91,9 @@ def measure(quick: bool) -> list[Row]:
 @dataclass(frozen=True, slots=True)
 class _Rate:
     calls: float
-    """A second."""
+    """Calls a second."""
     cpu: float
-    """CPU seconds of the service for each. Other programs on the machine affect it less."""
+    """CPU seconds of the service for a call. Other programs on the machine affect this number less."""
 
 
 def _cpu_seconds(server: Server) -> float:
@@ -125,7 +125,7 @@ def _rows(name: str, rates: list[list[_Rate]], *, target: float | None = 0.9) ->
 
 @contextmanager
 def _replacing(authority: Authority, folder: Path) -> Iterator[list[int]]:
-    """Replace the server's certificate until the end of the block. Yields how often, in a list."""
+    """Replace the server's certificate until the end of the block. Yields a list with the number of times."""
     done, replaced = threading.Event(), [0]
 
     def replace() -> None:

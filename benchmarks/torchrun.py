@@ -1,10 +1,10 @@
 """The same training under the service and under bare torchrun: submit → first step, submit → end.
 
-Three processes train the questions for a few epochs, in turns under each. The third of each turn is the
-training as an uploaded program: the code and 10 MB beside it are read, hashed and sent first, new each
-time. The first step is taken as the user sees it: the first report of progress in torchrun's output, and the
-first status with a step from WatchTraining. So the figures contain all that the service adds: the queue,
-commits, starting processes, reading their logs, and the way to the client.
+Three processes train the questions for a few epochs, in turn under each of the two. In each turn, a third run
+trains as an uploaded program: first, the code and 10 MB beside it are read, hashed and sent, with new content
+each time. The first step counts when the user sees it: in torchrun's output, it is the first report of
+progress; from WatchTraining, the first status with a step. So the figures contain all that the service adds:
+the queue, commits, starting processes, reading their logs, and the way to the client.
 """
 
 import json
@@ -132,7 +132,7 @@ def _under_torchrun(folder: Path, epochs: int) -> Times:
         **parameters,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}",
         "EPOCHS": str(epochs),
-        "OMP_NUM_THREADS": "1",  # as under the service on a machine with fewer than six cores
+        "OMP_NUM_THREADS": "1",  # the same as under the service on fewer than six cores
         "JOB_ID": "0",
         "JOB_ATTEMPT": "1",
         "ALGORITHM_NAME": ALGORITHM,

@@ -1,10 +1,10 @@
-"""Two projects on a real service: one floods the queue, the other submits large gangs. Draws their shares.
+"""Draws the shares of two projects on a service: one floods the queue, the other submits large gangs.
 
     python -m benchmarks.two_projects [--backend kubernetes] [--picture FILE.svg] [--quick]
 
-It runs twice: with one queue for both projects, and with a queue for each. The shares in the picture are what
-the service reports (GetQueueSnapshot). Jobs only sleep. On Kubernetes, it takes the cluster of tests/cluster
-if that is up.
+The benchmark runs twice: with one queue for both projects, and with a queue for each. The service reports the
+shares in the picture (GetQueueSnapshot). Jobs only sleep. On Kubernetes, the benchmark uses the cluster of
+tests/cluster if it is up.
 """
 
 import argparse
@@ -62,9 +62,9 @@ class Plan:
     """The jobs that the projects submit."""
 
     jobs: int
-    """The jobs of one instance with which the first project floods the queue."""
+    """The number of jobs of one instance with which the first project floods the queue."""
     seconds: float
-    """The seconds that each runs."""
+    """The seconds that each of these jobs runs."""
     gangs: int
     gang_seconds: float
     gang_after: float
@@ -86,7 +86,7 @@ class Seen:
     """The instances of the jobs that run, by project."""
     submitted: dict[int, float] = field(default_factory=dict)
     started: dict[int, float] = field(default_factory=dict)
-    """By gang, in seconds from the beginning."""
+    """The start of each gang, in seconds from the beginning."""
     overtaken: dict[int, int] = field(default_factory=dict)
     """The number of the other project's jobs that still waited when a gang started."""
 
@@ -110,7 +110,7 @@ def measure(quick: bool) -> list[Row]:
 
 
 def seen_of(plan: Plan, backend: str) -> list[Seen]:
-    """Run it with one queue, then with two."""
+    """Run the plan with one queue, then with two."""
     found = []
     for name, queues in (("one queue for both", ""), ("a queue for each", _QUEUES)):
         with workspace() as folder, _service(folder, backend, queues) as server:
@@ -119,7 +119,7 @@ def seen_of(plan: Plan, backend: str) -> list[Seen]:
 
 
 def _run(seen: Seen, plan: Plan, server: Server) -> Seen:
-    began = time.time()  # the service says when it has looked
+    began = time.time()  # the snapshots of the service have absolute times
     with (
         TrainingClient(server.address, project=FLOODS) as floods,
         TrainingClient(server.address, project=GANGS) as gangs,
@@ -137,14 +137,14 @@ def _run(seen: Seen, plan: Plan, server: Server) -> Seen:
             status = floods.status(job)
             if status.status != pb.succeed:
                 raise RuntimeError(f"job {job} has not succeeded: {status}")
-            if job in seen.submitted and job not in seen.started:  # it ran between two looks
+            if job in seen.submitted and job not in seen.started:  # the job ran between two looks
                 move = next(move for move in status.moves if move.status == pb.running)
                 seen.started[job] = move.at.ToNanoseconds() / 1e9 - began
     return seen
 
 
 def _have_ended(client: TrainingClient, seen: Seen) -> bool:
-    """Return whether all gangs have ended, even if none was seen while it ran."""
+    """Return whether all gangs have ended, even gangs that were not seen while they ran."""
     return all(client.status(job).status in (pb.succeed, pb.failure) for job in seen.submitted)
 
 
@@ -160,10 +160,10 @@ def _submit(client: TrainingClient, seconds: float, instances: int) -> int:
 
 
 def _look(seen: Seen, snapshot: pb.GetQueueSnapshotResponse, began: float) -> bool:
-    """Note what runs. Return whether jobs wait or run."""
+    """Record the running jobs. Return whether jobs wait or run."""
     now = snapshot.taken_at.ToMicroseconds() / 1e6 - began
     if seen.times and now <= seen.times[-1]:
-        return True  # seen already
+        return True  # this snapshot was seen already
     sizes = [sum(part.count for part in shape.parts) for shape in snapshot.shapes]
     running = dict.fromkeys(seen.running, 0)
     waiting = sum(job.project == FLOODS and not job.HasField("admitted_at") for job in snapshot.jobs)
@@ -228,7 +228,7 @@ def _cluster(*arguments: str) -> str:
     ).stdout.strip()
 
 
-# --- what is shown -------------------------------------------------------------------------------
+# --- the results -------------------------------------------------------------------------------
 
 
 def rows(every: Sequence[Seen]) -> list[Row]:

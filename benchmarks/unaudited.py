@@ -1,4 +1,4 @@
-"""training-service without audit events of changes, which no setting turns off: for benchmarks alone."""
+"""training-service without audit events of changes, for benchmarks only: no setting turns them off."""
 
 from job_tracker import jobs
 from training_service.commands import app

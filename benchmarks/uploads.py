@@ -1,9 +1,10 @@
 """Uploads of programs: 200 MB of mixed files, beside a bare stream of the same pieces.
 
 The peer is a grpc.aio server that writes each content to a file, hashes it on the way, and syncs the files to
-disk in threads. It checks nothing. Both get the same messages of the same client, in turn, in the same run.
-Each round has new contents, so that nothing is there already. "with reading" begins before the client reads
-and hashes the folder. Then the same tree is uploaded again, which sends only its name.
+disk in threads. It checks nothing. The service and the peer get the same messages of the same client, in
+turn, in the same run. Each round has new contents, so that the service lacks all of them. The time of "with
+reading" begins before the client reads and hashes the folder. Then the same tree is uploaded again, which
+sends only its name.
 """
 
 import os
@@ -84,7 +85,7 @@ def _timed(send: Callable[[WorkingTree], None], files: WorkingTree) -> float:
 
 
 def _last_of(trees: list[WorkingTree], client: TrainingClient) -> WorkingTree:
-    """Return a tree that the service has."""
+    """Upload the last tree, and return it."""
     client._programs.upload(trees[-1], None, ())
     return trees[-1]
 
@@ -107,7 +108,7 @@ def write_files(folder: Path, seed: int) -> None:
         for number in range(count):
             with (folder / kind / f"{number}.bin").open("wb") as file:
                 file.write(made.randbytes(size))
-    os.sync()  # so that a measurement does not pay for it
+    os.sync()  # so that this does not count in a measurement
 
 
 if __name__ == "__main__":

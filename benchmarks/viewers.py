@@ -1,8 +1,8 @@
 """Viewers of the dashboard, in a separate process: each keeps a page open that changes by itself.
 
 It reads orders on its standard input, a JSON object a line: {"url": …, "paths": […]} opens a stream for each
-path, and is answered with a line once each has sent its first bytes; {} is answered with the number of
-events so far. They end with the process.
+path, and is answered with a line once each stream has sent its first bytes; {} is answered with the number of
+events so far. The streams end with the process.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Viewers:
         self._ask({"url": url, "paths": list(paths)})
 
     def events(self) -> int:
-        """Return how many events all of them have got."""
+        """Return how many events all viewers have got."""
         return self._ask({})
 
     def close(self) -> None:

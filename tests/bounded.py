@@ -20,7 +20,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.begun = 0
-        """Tests so far."""
+        """The number of tests so far."""
         self._begin: float | None = None
 
     def seconds(self) -> float:
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _load(request: pytest.FixtureRequest) -> Iterator[None]:
-    """As many processes that compute as there are cores, with --load."""
+    """With --load, run as many computing processes as there are cores."""
     wanted = len(os.sched_getaffinity(0)) if request.config.option.load else 0
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(wanted)]
     yield
@@ -52,7 +52,7 @@ def _load(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def _round(request: pytest.FixtureRequest) -> int:
-    """The number of the round in which the test runs; it is in the test's name."""
+    """The number of the round in which the test runs, which is part of the test's name."""
     number: int = request.param
     return number
 
@@ -69,7 +69,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One round of all tests after another, so that each has had its turns when time is up."""
+    """Sort the tests by round, so that all tests have run about equally often when time is up."""
     items.sort(key=lambda item: item.callspec.params.get(_ROUND, 0) if hasattr(item, "callspec") else 0)
 
 
@@ -79,7 +79,7 @@ def _is_over(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
-    """Pass over further rounds when time is up."""
+    """Skip further rounds when time is up."""
     if item.config.option.repeat > 1 and _is_over(item):
         return True
     _CLOCK.begun += 1

@@ -65,7 +65,7 @@ def base() -> str:
 
 
 def changed_files(since: str) -> set[Path]:
-    """Return the files that differ from that commit, including new and without deleted ones."""
+    """Return the files that differ from that commit, with new files and without deleted files."""
     names = git("diff", "--name-only", since) + git("ls-files", "--others", "--exclude-standard")
     return {ROOT / name for name in names.splitlines() if (ROOT / name).is_file()}
 
@@ -85,7 +85,7 @@ def nearest_first(changed: set[Path]) -> dict[Path, int]:
 
 
 def neighbours(path: Path) -> Iterator[Path]:
-    """Yield the tests with the path of a file. If it is not Python, also the modules of its folder."""
+    """Yield the tests with the path of a file. If it is not Python, also yield the modules of its folder."""
     for root in TESTED_FROM:
         if path.is_relative_to(root):
             own = UNIT / path.relative_to(root).with_suffix("")
@@ -101,7 +101,7 @@ def neighbours(path: Path) -> Iterator[Path]:
 
 @cache
 def users_of_files() -> Mapping[Path, set[Path]]:
-    """Return the files that import each file, or name its module in a string, as to start a program."""
+    """Return the files that import each file, or name its module in a string, such as to start a program."""
     users = defaultdict[Path, set[Path]](set)
     for path in (path for source in SOURCES for path in (ROOT / source).rglob("*.py")):
         for name in _names(path):
@@ -127,7 +127,7 @@ def changed_tests(changed: set[Path], since: str) -> Iterator[str]:
 
 
 def describe(changed: set[Path], near: Mapping[Path, int], wanted: list[Path], since: str) -> None:
-    """Print which tests are run, and which are left to the gate."""
+    """Print the tests that are run, and the tests that are left to the gate."""
 
     def say(text: str) -> None:
         print(f"changed: {text}", file=sys.stderr)
@@ -152,10 +152,10 @@ def git(*arguments: str) -> str:
 
 
 def _names(path: Path) -> Iterator[str]:
-    """Yield the dotted names that a file imports, and those in its strings."""
+    """Yield the dotted names that a file imports, and the dotted names in its strings."""
     try:
         tree = ast.parse(path.read_text())
-    except SyntaxError:  # for pytest to show
+    except SyntaxError:  # pytest shows the error
         return
     for node in ast.walk(tree):
         match node:
@@ -189,7 +189,7 @@ def _folder(path: Path) -> str:
 
 
 def _place(path: Path) -> tuple[int, bool, Path]:
-    """Return the sort key: unit tests first, and of these the trainers' last, since they start PyTorch."""
+    """Return the sort key: unit tests first, with the trainers' tests at their end (PyTorch is slow)."""
     order = ("unit", "contract", "integration", "security", *TOO_LONG)
     return order.index(_folder(path)), "trainer_images" in path.parts, path
 

@@ -10,12 +10,12 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.support.trainers.fork_fixtures"]  # here, so that all tests of a process share them
+pytest_plugins = ["tests.support.trainers.fork_fixtures"]  # here, so that all tests share them
 
 _ORDER = {"crash": 0, "chaos": 1, "e2e/frameworks": 3, "e2e": 2, "unit/trainer_images": 4}
-"""Places of the folders with the longest tests, which run before all others with --longest-first.
+"""The order of the folders with the longest tests, which run before all other tests with --longest-first.
 
-Those that need scripts/install-frameworks come after those that do not: it may still be running.
+Tests that need scripts/install-frameworks come last of these, since the script may still be running.
 """
 
 _MARKERS = {"cluster": "cluster", "docker_engine": "engine"}
@@ -25,16 +25,16 @@ _ENGINES = tuple(
     _TESTS / place
     for place in ("contract/backends", "crash", "e2e", "integration/docker", "integration/kubernetes")
 )
-"""The folders of these tests. To import all others takes longer than some of them do."""
+"""The folders of these tests. To import all other tests would take longer than some of these tests."""
 
 _MEMORY, _ROOM = Path("/dev/shm"), 6 << 30
-"""A folder in memory, and the free bytes with which it has the files of the tests.
+"""A folder in memory for the files of tests, and the free bytes that it must have to be used.
 
-On a disk, tests of stores mostly wait for it, since SQLite syncs each commit. A killed service loses nothing
-of what it has written, there as here.
+With files on a disk, tests of stores would mostly wait for the disk, since SQLite syncs each commit. In both
+places, a killed service keeps all that it has written.
 """
 
-# What helpers assert says as much when it fails as what tests assert.
+# Failed assertions of helpers get the same detailed messages as those of tests.
 pytest.register_assert_rewrite("tests.support")
 
 # A slow example is a sign of a busy machine, and not of a defect.
@@ -44,7 +44,7 @@ settings.load_profile("tests")
 # Tests share the cores. Two threads of PyTorch that wait for each other spin, which takes four times the CPU.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A shell that runs us with & has us ignore it, and our children would inherit that.
+# A shell that starts this process with & makes it ignore SIGINT, and our children would inherit this.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -53,7 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # What containers and pods mount stays where an engine finds it.
+    # Files that containers and pods mount stay where an engine finds them.
     if config.option.markexpr not in _MARKERS.values() and _has_room(_MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
@@ -86,7 +86,7 @@ def no_process_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     before = _pids()
     yield
     left = [process for pid in _pids() - before if (process := _ours(pid, folder))]
-    _, alive = psutil.wait_procs(left, timeout=1)  # the last of them may be on their way out
+    _, alive = psutil.wait_procs(left, timeout=1)  # the last of them may be just ending
     for process in alive:
         process.kill()
     psutil.wait_procs(alive)
@@ -100,7 +100,7 @@ async def no_task_is_left() -> AsyncIterator[None]:
     yield
     left = {task for task in asyncio.all_tasks() - before if not task.done()}
     left.discard(asyncio.current_task())
-    if left:  # gRPC's tasks of calls that were answered may be on their way out
+    if left:  # gRPC's tasks of answered calls may be just ending
         _, left = await asyncio.wait(left, timeout=1)
     for task in left:
         task.cancel()
@@ -119,7 +119,7 @@ def storage(tmp_path: Path) -> Path:
 
 
 def _is_shared(item: pytest.Item, fixture: str) -> bool:
-    """Return whether the test uses this fixture of tests.support, and not its own with the same name."""
+    """Return whether the test uses this fixture of tests.support, and not another fixture with this name."""
     if fixture not in getattr(item, "fixturenames", ()):
         return False
     found = item._request._fixturemanager.getfixturedefs(fixture, item)  # type: ignore[attr-defined]
@@ -127,7 +127,7 @@ def _is_shared(item: pytest.Item, fixture: str) -> bool:
 
 
 def _has_room(folder: Path) -> bool:
-    """Return whether this folder has room for the files of the tests, among them programs to run."""
+    """Return whether this folder has room for the files of the tests, and allows programs in it to run."""
     try:
         status = os.statvfs(folder)
     except OSError:
@@ -137,13 +137,13 @@ def _has_room(folder: Path) -> bool:
 
 
 def _place(item: pytest.Item) -> int:
-    """The item's place in the order of the folders with the longest tests."""
+    """Return the item's place in the order of the folders with the longest tests."""
     path = item.path.relative_to(_TESTS)
     return next((place for folder, place in _ORDER.items() if path.is_relative_to(folder)), len(_ORDER))
 
 
 def _pids() -> set[int]:
-    """All processes of this machine. Listed before and after each test, so it has to be quick."""
+    """Return all processes of this machine. Must be quick: it is called before and after each test."""
     return set(psutil.pids())
 
 
@@ -155,6 +155,6 @@ def _ours(pid: int, folder: str) -> psutil.Process | None:
             return process
         if f"HOME={folder}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
             return process
-    except (OSError, psutil.Error):  # it has ended
+    except (OSError, psutil.Error):  # the process has ended
         pass
     return None

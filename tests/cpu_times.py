@@ -1,8 +1,8 @@
 """A pytest plugin that shows which tests cost CPU time: `-p tests.cpu_times`.
 
-On a busy machine, how long a test takes says little about what it costs. The CPU time of a test includes that
-of all processes that it starts, with those that run on their own, if this machine lets us make a cgroup;
-otherwise only of those that have ended.
+On a busy machine, the duration of a test says little about its cost. The CPU time of a test includes all
+processes that it starts, even detached ones, if this machine lets us make a cgroup. Otherwise, it includes
+only processes that have ended.
 """
 
 import atexit
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class CpuTimes:
-    """The CPU time of each test, and of what is not a test."""
+    """The CPU time of each test, and of the work outside of tests."""
 
     def __init__(self, read: Callable[[], float]) -> None:
         self._read = read
@@ -34,7 +34,7 @@ class CpuTimes:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Add what the test costs with its fixtures, also those that it shares and is the first to use."""
+        """Add the cost of the test and its fixtures, including shared ones that it is the first to use."""
         begin = self._read()
         answer = yield
         self.tests[item.nodeid] = self.tests.get(item.nodeid, 0) + self._read() - begin
@@ -43,7 +43,7 @@ class CpuTimes:
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
     ) -> None:
-        """Show the files and the tests with the most."""
+        """Show the files and the tests with the most CPU time."""
         files = defaultdict[str, float](float)
         for test, seconds in self.tests.items():
             files[test.partition("::")[0]] += seconds
@@ -70,7 +70,7 @@ def _of_ended_processes() -> float:
 
 
 def _of_a_cgroup() -> Callable[[], float] | None:
-    """Move this process into a new cgroup, which its children share, and return how to read its CPU time."""
+    """Move this process into a new cgroup for it and its children. Return a function to read its CPU time."""
     group = _CGROUPS / f"tests-{os.getpid()}"
     try:
         group.mkdir()

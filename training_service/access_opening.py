@@ -34,7 +34,8 @@ async def open_access(settings: Settings, store: Store, note: EventObserver) -> 
     """Read the projects, and make the parts. `note` gets an event of each denial, and of each
     project that changes in the file.
 
-    Raises Unusable if the file of projects cannot be used, or declares a project that the API declared, too.
+    Raises Unusable if the file of projects cannot be used, or if it declares a project that was also declared
+    by the API.
     """
     projects = Projects(store, note=note)
     await projects.load()

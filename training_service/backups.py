@@ -65,7 +65,7 @@ async def _restore_file(settings: Settings, source: Path | None) -> str:
                 restored = await _catch_up(settings, store, last_given)
             finally:
                 await store.close()
-            # Only now, when the copy is prepared. Until here the job store is unchanged.
+            # The job store is replaced only now, when the copy is prepared.
             aside = await asyncio.to_thread(backup.put_in_place, staged, path)
         except BaseException:
             backup.discard(staged)
@@ -90,7 +90,7 @@ async def _catch_up(settings: Settings, store: Store, last_given: int = 0) -> Re
 
 
 async def _lead(settings: Settings, store: Store) -> Term:
-    """Take the lease; that of a killed service expires first. Raises StoreRefused."""
+    """Take the lease, if need be after the lease of a killed service has expired. Raises StoreRefused."""
     deadline = time.monotonic() + 2 * settings.store.lease_seconds
     while (term := await store.lead(f"restore on {socket.gethostname()}/{os.getpid()}", _LEASE)) is None:
         if time.monotonic() > deadline:

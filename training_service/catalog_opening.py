@@ -45,9 +45,9 @@ async def open_catalog(
     note: EventObserver = ignore_event,
     file: ConfigurationFile | None = None,
 ) -> OpenedCatalog:
-    """Read what was declared. With a `file`, its changes count without a restart, unless it is a pipe.
+    """Read the declared entries. Changes of `file` count without a restart, unless it is a pipe.
 
-    Raises Unusable if a name is in the file, and was declared by the API, too.
+    Raises Unusable if the file has a name that was also declared by the API.
     """
     catalog = DeclaredCatalog(
         store, reader_of(settings), occupied=(occupied := Occupied(store)), projects=projects.names
@@ -55,7 +55,8 @@ async def open_catalog(
     await catalog.refresh()
     configured = files_of(settings)
     _refuse_both(configured, catalog.stored)
-    # A pipe, such as that of `--config <(…)`, can be read once: the settings have its content.
+    # A pipe, such as that of `--config <(…)`, can be read only once, and the settings already have its
+    # content.
     is_watched = file is not None and not is_special(file.path)
     if file is not None and is_watched:
         live = _watched(file, catalog)
@@ -96,7 +97,7 @@ def reader_of(settings: Settings) -> Reader:
 
 
 def _refusal_of(settings: Settings) -> str:
-    """Return why this service takes no algorithms of callers, which are code like programs; else ""."""
+    """Return why this service refuses algorithms of callers; "" if not. Algorithms are code like programs."""
     wanted = settings.catalog.declared_algorithms
     name = "catalog.declared_algorithms"
     if wanted is None:

@@ -35,9 +35,9 @@ class Certificates:
         return self._ca.get() if self._ca else SYSTEM_ROOTS
 
     def address_for_ranks(self, address: str | None) -> str | None:
-        """Return the address if the certificate is for its host; otherwise None, as ranks would refuse it.
+        """Return the address if the certificate is for its host; None if ranks would refuse the certificate.
 
-        Logs a warning if it is not, or if ranks may not trust its authority.
+        Logs a warning if the certificate is for another host, or if ranks may not trust its authority.
         """
         tls = self.tls.get()
         if address is None:
@@ -81,7 +81,7 @@ class Certificates:
             await asyncio.sleep(_CHECK_SECONDS)
 
     def warnings(self, now: datetime) -> Iterator[str]:
-        """Yield the warnings of this moment. Each is given once a day."""
+        """Yield the warnings that are due now. Each warning is due once a day."""
         for setting, end in self.ends().items():
             if now < end - self._warn_before:
                 self._warn_at.pop(setting, None)

@@ -13,8 +13,8 @@ import typer
 from training_service.settings import Settings
 from training_service.settings.loading import SettingsError, load
 
-# gRPC reads it when it is imported, below. Otherwise each failed handshake adds a line in gRPC's own format
-# to the log, and strangers could fill it.
+# gRPC reads this variable when it is imported below. Otherwise each failed handshake adds a line in gRPC's
+# own format to the log, and strangers could fill it.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 app = typer.Typer(

@@ -19,7 +19,8 @@ class NotHealthy(Exception):
 def ask(settings: Settings | None, address: str | None) -> str:
     """Return the state of the service at the address: SERVING if it serves. Raises NotHealthy.
 
-    Without an address, it is that of the settings. TLS is used if the settings say so for the address.
+    Without an address, the address of the settings is asked. TLS is used if the settings say so for the
+    address.
     """
     target, channel = _channel(settings, address)
     with channel:
@@ -50,7 +51,7 @@ def _channel(settings: Settings | None, address: str | None) -> tuple[str, grpc.
         tls = read_certificate(settings)
     except Unusable as error:
         raise NotHealthy(str(error)) from error
-    # Only this certificate is trusted, by whichever name it has.
+    # Only this certificate is trusted, with any name in it.
     name = min(tls.names, default="").replace("*.", "any.")
     credentials = grpc.ssl_channel_credentials(tls.chain)
     return target, grpc.secure_channel(target, credentials, [("grpc.ssl_target_name_override", name)])

@@ -142,7 +142,7 @@ def make_leadership(
 
 
 def this_replica() -> Replica:
-    """This process, as others see it."""
+    """Describe this process to other replicas."""
     return Replica(
         name=f"{socket.gethostname()}/{os.getpid()}",
         version=version("training-service"),
@@ -171,7 +171,7 @@ def tracker_options(settings: Settings) -> TrackerOptions:
         keep_failed_group=settings.jobs.keep_failed_group,
         keep_succeeded_group=settings.jobs.keep_succeeded_group,
         keep_events=settings.audit.keep,
-        restarts_ranks=settings.scheduling.delegate is None,  # each pod has its place in a pod group
+        restarts_ranks=settings.scheduling.delegate is None,  # a pod group has a fixed place for each pod
     )
 
 

@@ -64,8 +64,8 @@ def _context() -> dict[str, Any]:
 def quotes_no_metadata(record: logging.LogRecord) -> bool:
     """Return whether gRPC's record may be logged; see logging.Filter.
 
-    It quotes metadata that is not UTF-8, with a traceback: any stranger could fill the log, and a token with
-    a wrong character after it would be shown. The call itself is logged like all others.
+    gRPC logs metadata that is not UTF-8, with a traceback. So any stranger could fill the log, and the log
+    would show a token that is followed by a wrong character. The call itself is logged like all others.
     """
     return not str(record.msg).startswith("Invalid encoding")
 
@@ -77,6 +77,6 @@ def set_up(settings: LoggingSettings) -> None:
     logging.basicConfig(level=settings.level, handlers=[handler], force=True)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
     logging.getLogger(GRPC_LOGGER).addFilter(quotes_no_metadata)
-    # Neither format has these, and every call that changes something logs a line.
+    # Do not collect facts that neither format shows: every call that changes something logs a line.
     logging._srcfile = None  # "Optimization" in the logging HOWTO: records without file and line
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 
 _CAMPAIGN = "the campaign for leadership"
 _UMASK = 0o077
-"""Only this user can read files of the service, and those of its jobs, which inherit the umask."""
+"""Only this user can read files of the service and of its jobs, which inherit the umask."""
 _EXIT_KILLED = 128 + signal.SIGTERM
 
 
@@ -255,7 +255,7 @@ def _offer_operator_token(settings: Settings, access: OpenedAccess, port: int) -
 
 
 def _address_for_ranks(settings: Settings, servers: Servers, certificates: Certificates | None) -> str | None:
-    """Return the address where ranks report; None if they cannot."""
+    """Return the address to which ranks report; None if they cannot report."""
     listening, port = servers.report_address
     address = settings.reports.address or settings.plugin.address_for_ranks(split(listening)[0], port)
     if certificates is None or address is None:

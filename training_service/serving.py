@@ -51,7 +51,7 @@ SERVICE_NAMES = tuple(
     for service in file.DESCRIPTOR.services_by_name.values()
 )
 _HEALTH_DESCRIPTORS = 128
-"""Half of them are connections; probes need few."""
+"""The descriptors of the server of health checks. Half of them are for connections; probes need few."""
 
 
 class CannotServe(Exception):

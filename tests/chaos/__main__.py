@@ -23,13 +23,13 @@ from tests.support.redis_server import MISSING, RedisServer, find_server
 _CAPACITY_OF_A_LANE = 3
 _PATIENCE = {"machine": 60.0, "redis": 60.0, "cluster": 180.0}
 _SLOW = {"machine": 5.0, "redis": 5.0, "cluster": None}
-"""Seconds. On a cluster the node decides how soon a pod starts."""
+"""Seconds. On a cluster, the node decides how soon a pod starts."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Return 0 if all checks pass."""
     asked = _parsed(arguments)
-    # Clean up after both signals. A shell that starts this with & makes it ignore SIGINT by default.
+    # Clean up after both signals. A program that a shell starts with & ignores SIGINT by default.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
     options = Options(

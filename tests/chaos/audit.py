@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """An event of a rank: start, end, save, resume or child. The events twice and beside are violations."""
+    """An event of a rank: start, end, save, resume or child. `twice` and `beside` are violations."""
 
     event: str
     job: int
@@ -70,7 +70,7 @@ class Audit:
         )
 
     def overlaps(self, job: int, excused: Collection[tuple[int, int]]) -> Iterator[str]:
-        """Yield attempts that began while another one still ran, unless that one is excused."""
+        """Yield attempts that began while another attempt still ran, unless the other attempt is excused."""
         left = [attempt for other, attempt in excused if other == job]
         for line in self[job]:
             if line.event == "beside" and not any(attempt < line.attempt for attempt in left):

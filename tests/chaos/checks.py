@@ -13,7 +13,7 @@ _KILLED = frozenset({"killed", "supervisor_lost", "pod_deleted", "node_lost", "g
 
 
 def check_listed(played: Sequence[Played], listed: Sequence[pb.GetTrainingStatusResponse]) -> Iterator[str]:
-    """Check that the acknowledged jobs exist, that there are no others, and that their results are final."""
+    """Check that exactly the acknowledged jobs exist, and that their results are final."""
     acknowledged = Counter(each.job_id for each in played)
     yield from (f"job id {job} was given {count} times" for job, count in acknowledged.items() if count > 1)
     names = {job.job_id: job.metadata.name for job in listed}

@@ -23,7 +23,7 @@ _HOSTILE_ATTEMPTS = 2
 
 
 class Stuck(Exception):
-    """The service has made no progress for so long that the run is pointless."""
+    """The service has made no progress for so long that the run cannot continue."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Played:
 
     plan: Plan
     submitted_at: float
-    """By the boot clock, at the first try."""
+    """The time of the first try, by the boot clock."""
     job_id: int = 0
     """0 until it is acknowledged."""
     end: pb.GetTrainingStatusResponse | None = None
@@ -197,7 +197,7 @@ class Clients:
         """Read everything of a hostile job in a separate thread. An error is a valid answer, too."""
         reader = threading.Thread(target=self._read, args=(job,), name=f"reader of job {job}", daemon=True)
         begin = time.monotonic()
-        self._is_over.wait(seconds / 2)  # by then most acts are done
+        self._is_over.wait(seconds / 2)  # by then, most hostile acts are done
         reader.start()
         self._is_over.wait(max(0.0, seconds - (time.monotonic() - begin)))
         reader.join(self._patience)

@@ -33,7 +33,7 @@ _LONGEST_AWAY = 5.0
 
 
 class ClusterWorld:
-    """See World. `spares_api_server` is for a cluster that others use, too."""
+    """See World. `spares_api_server`: no fault hits the API server, since others use it, too."""
 
     has_process_groups = False
 

@@ -56,7 +56,7 @@ class Disturbances:
 
 
 class Pace:
-    """Keeps submissions and faults in step, so that all happen, with a share for each kind of fault."""
+    """Keeps submissions and faults in step, so that all of them happen. Each kind of fault has a share."""
 
     def __init__(self, jobs: int, faults: Sequence[int], lead: int) -> None:
         """`faults` has the number of each kind. Neither side runs ahead by more than `lead` jobs."""

@@ -49,7 +49,7 @@ def _stored_log() -> Path:
 
 
 def _away(path: Path) -> Path:
-    """Delete the file or folder at the path, and return the path."""
+    """Delete the file or folder at the path. Return the path."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -86,7 +86,7 @@ def _fifo(path: Path) -> Callable[[], object]:
 
 
 def _left(plant: Callable[[], object]) -> Callable[[], object]:
-    """Plant something, then kill the supervisor, so that it cannot replace it with its own record."""
+    """Plant a file, then kill the supervisor, so that it cannot replace the file with its own record."""
 
     def leave() -> None:
         plant()
@@ -96,7 +96,7 @@ def _left(plant: Callable[[], object]) -> Callable[[], object]:
 
 
 def _link_to_another() -> None:
-    """Link the record of an ended rank of another job in place of this rank's own."""
+    """Replace this rank's record by a link to the record of an ended rank of another job."""
     mine = _GROUP_FOLDER.resolve()
     others = [path for path in mine.parent.parent.glob("*/*/*/exit.json") if mine not in path.parents]
     _link(_RANK / "exit.json", lambda: (others or [_outside() / SECRET])[0])()
@@ -126,7 +126,7 @@ def _flood(piece: bytes, times: int) -> Callable[[], object]:
 
 
 def _outlive() -> None:
-    """Leave processes behind that have left the session, have no environment, and ignore SIGTERM."""
+    """Leave processes behind that are in other sessions, have no environment, and ignore SIGTERM."""
     for _ in range(3):
         if os.fork() == 0:
             os.setsid()

@@ -49,7 +49,10 @@ def acts_of(chosen: Collection[str]) -> list[str]:
 
 
 def draw(dice: random.Random, jobs: int, acts: Sequence[str], *, elastic: bool = True) -> list[Plan]:
-    """Choose that many jobs, some of them hostile if there are acts. All acts are about equally frequent."""
+    """Choose this number of jobs.
+
+    If there are acts, some jobs are hostile. All acts are about equally frequent.
+    """
     plans: list[Plan] = []
     waiting: list[str] = []
     for number in range(jobs):
@@ -108,7 +111,7 @@ def _honest(dice: random.Random, number: int, elastic: bool) -> Plan:
 
 
 def _hostile(dice: random.Random, number: int, act: str) -> Plan:
-    # Some end by themselves, but most are cancelled. Their records are read in both cases.
+    # Some of these jobs end by themselves, but most are cancelled. Their records are read in both cases.
     stays = dice.random() < 0.7
     return Plan(
         name=f"job-{number}",

@@ -1,4 +1,4 @@
-"""Measures all the time how long the service takes to answer."""
+"""Measures continuously how long the service takes to answer."""
 
 import threading
 

@@ -13,7 +13,7 @@ import sys
 import time
 
 _RANKS = 16  # bytes of the lock file for each attempt
-_BUSY_SECONDS = 0.5  # another rank's check holds a byte for some microseconds
+_BUSY_SECONDS = 0.5  # a check of another rank holds a byte for some microseconds
 _STEP_SECONDS = 0.1
 
 

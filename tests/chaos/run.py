@@ -34,7 +34,7 @@ class Options:
     patience: float = 60.0
     """Seconds after which anything counts as stuck."""
     slow: float | None = 5.0
-    """The most seconds for an answer, or for the start of an honest job, without a disturbance."""
+    """The most seconds without a disturbance that an answer, or the start of an honest job, may take."""
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ _SERVING = b"serving at"
 _ORDERED = (0, -signal.SIGKILL)
 _REFUSED = 2
 _NO_STORE = re.compile(r"redis://\S+ \(prefix \w+\)(?: does not answer|: cannot be reached)")
-"""A service ends at its start if Redis does not answer, and who started it starts it again."""
+"""A service ends at its start if Redis does not answer, and its service manager starts it again."""
 
 
 class Service:
@@ -32,7 +32,7 @@ class Service:
         self.address = address
         self.starts = 0
         self.by_itself: list[str] = []
-        """Its ends other than by a kill or a stop."""
+        """The ends of its processes, except by a kill or a stop of the test."""
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._is_over = False

@@ -39,7 +39,7 @@ class World(Protocol):
         ...
 
     def is_settled(self) -> bool:
-        """Return whether nothing but logs is left of all jobs."""
+        """Return whether only logs are left of all jobs."""
         ...
 
     def problems(self) -> Iterator[str]:

@@ -96,7 +96,7 @@ wipe() {
     for f in "$S"/containerd/state/io.containerd.runtime.v2.task/k8s.io/*/address; do
         [ ! -e "$f" ] || rm -f "$(sed 's|^unix://||' "$f")" # the sockets of the shims are in /run
     done
-    # Mounts below it were in the cluster's mount namespace, which ended with its last process.
+    # Mounts below the folder were in the cluster's mount namespace, which ended with its last process.
     unmount_below "$S"
     rm -rf --one-file-system "$S"
 }

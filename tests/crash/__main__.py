@@ -43,7 +43,7 @@ def local_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
 
 @contextmanager
 def redis_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
-    """Create worlds of processes and Redis. The server ends here."""
+    """Create worlds of processes and Redis. The server ends with the block."""
     redis = server_or_skip(folder / "redis")
     redis.start()
     try:
@@ -62,7 +62,7 @@ def scripted_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
 
 @contextmanager
 def kueue_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
-    """Create the same with a stand-in for Kueue, which decides which jobs run."""
+    """Create the same worlds with a stand-in for Kueue, which decides which jobs run."""
     from tests.crash.scripted import KueueWorld
 
     yield lambda name: KueueWorld(folder / name)
@@ -70,7 +70,10 @@ def kueue_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
 
 @contextmanager
 def remote_worlds(folder: Path) -> Iterator[Callable[[str], World]]:
-    """Create worlds of pods and Redis. The cluster is started and stays up; the Redis server ends here."""
+    """Create worlds of pods and Redis.
+
+    The cluster is started and stays up; the Redis server ends with the block.
+    """
     from tests.crash.remote import RemoteWorld
     from tests.support.cluster import Cluster
 

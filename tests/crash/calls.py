@@ -28,7 +28,7 @@ _MODULES = {
 
 def wrapper(name: str) -> Callable[[Seams, Path], None]:
     """Return the function that wraps the calls of a subject, for a service with a given data folder."""
-    # Imported on demand, since a client library takes as long as everything else.
+    # Imported on demand, since a client library takes as long to import as all other modules together.
     wrap: Callable[[Seams, Path], None] = getattr(
         importlib.import_module(f"tests.crash.{_MODULES[name]}"), f"wrap_{name}"
     )
@@ -78,7 +78,7 @@ def os_error(number: int) -> Callable[[], OSError]:
 
 
 def name_of_update(state: str, ending: Ending | None) -> str:
-    """Return the name of a move: the state that it leads to, or what was decided of an attempt."""
+    """Return the name of a move: the state that it leads to, or the decision about an attempt."""
     if ending is not None and ending.eviction is not None:
         return "update to evicted"
     if ending is None or ending.preemption is None or ending.state is not JobState.QUEUED:

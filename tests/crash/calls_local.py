@@ -74,7 +74,7 @@ def wrap_processes(seams: Seams, data: Path) -> None:
 
 
 def _purpose(operation: Any) -> str:
-    """Return the name of the store's method that wants the operation, and for a move where to."""
+    """Return the name of the store's method that requests the operation, and for a move its target state."""
     # SqliteStore.submit.<locals>.insert
     name = str(operation.__qualname__).split(".")[-3:][0]
     if name == "update":

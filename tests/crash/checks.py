@@ -11,7 +11,7 @@ _Pairs = Sequence[tuple[PlannedJob, pb.GetTrainingStatusResponse]]
 
 
 LOST_LOGS = "lost logs"
-"""An excuse: on a full disk there is no room for the logs of pods."""
+"""An excuse: on a full disk, the logs of pods cannot be stored."""
 
 
 _RUNS_TO_LEARN = 3
@@ -28,8 +28,8 @@ def check_jobs(
 ) -> Iterator[str]:
     """Yield the problems with the jobs. Attempts may have failed with one of the `excused` categories.
 
-    A service that `learns` how long jobs run lets some start early, in gaps: from the third run on.
-    One that does not decide which jobs run launches them for the cluster's own queue.
+    A service that `learns` how long jobs run lets some jobs start early, in gaps: from the third run on. If
+    the service does not decide which jobs run, it launches jobs for the cluster's own queue.
     """
     if list(ids) != sorted(set(ids)):
         yield f"the ids are not increasing: {ids}"
@@ -75,7 +75,7 @@ def check_jobs(
 
 
 def check_deletion(service: KeptService, job_id: int, others: Collection[int]) -> Iterator[str]:
-    """Delete an ended job, and yield the problems: it is gone, and no other job is."""
+    """Delete an ended job. Yield problems unless this job is gone, and all other jobs remain."""
     delete(service, job_id)
     listed = sorted(job.job_id for job in service.ask(lambda client: list(client.list())))
     if listed != sorted(others):

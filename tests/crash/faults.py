@@ -1,4 +1,4 @@
-"""Faults: what happens to the service at which of its outside calls. Data for both processes."""
+"""Faults: the events that hit the service at its outside calls. Both processes use these data."""
 
 import random
 from collections.abc import Collection
@@ -19,7 +19,7 @@ class Faults(Protocol):
 
 @dataclass(slots=True)
 class AtCall:
-    """One fault, at the first call from that number on that offers it."""
+    """One fault, at the first call with this number or a higher one that offers the fault."""
 
     number: int
     what: str
@@ -36,7 +36,7 @@ class AtCall:
 
 
 class AtRandom:
-    """Random faults: each call is hit with a probability for kills and one for errors."""
+    """Random faults: each call is hit with a probability for kills, and with another for errors."""
 
     def __init__(self, seed: int, kills: float, errors: float) -> None:
         self._random = random.Random(seed)

@@ -1,7 +1,7 @@
-"""Starts services as fast as a fork: they find all modules imported. `python -m tests.crash.forkserver`.
+"""Starts services as fast as a fork: all modules are already imported. `python -m tests.crash.forkserver`.
 
-Each line on standard input is an order (`Order`, as JSON). The answer is the service's pid and, when the
-service has ended, its exit code (-N for signal N). Then the next order is read.
+Each line on standard input is an order (`Order`, as JSON). The answer is the service's pid. When the service
+has ended, a second answer is its exit code (-N for signal N). Then the next order is read.
 """
 
 import ctypes
@@ -69,7 +69,7 @@ class ForkServer:
         return self._answer()
 
     def close(self) -> None:
-        """End the server. A service that still runs is killed with it."""
+        """End the server. A service that still runs is killed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -102,7 +102,7 @@ def main(wraps: Sequence[str]) -> None:
     for module in DASHBOARD:
         importlib.import_module(module)
     settings_model()
-    gc.freeze()  # a collection in a service would copy all that is shared
+    gc.freeze()  # a garbage collection in a service would copy all shared memory
     assert Path(training_service.main.__file__).is_relative_to(ROOT), "imported from other sources"
     answers = os.dup(1)
     for line in sys.stdin:

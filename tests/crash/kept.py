@@ -17,7 +17,7 @@ from training_service.client.errors import DeadlineExceeded, Unavailable
 T = TypeVar("T")
 
 PATIENCE = 60.0
-"""Seconds without an answer, or without a change of any job, after which something counts as stuck."""
+"""Seconds without an answer, or without a change of any job, after which a run counts as stuck."""
 
 
 _FAILURES = 3  # failed starts in a row, as with an unreachable store, after which the restarts end
@@ -76,7 +76,7 @@ class KeptService:
         while self._keeper.is_alive():
             start = len(self.exit_codes)
             if not self._is_serving(start):
-                time.sleep(0.01)  # it does not handle signals yet
+                time.sleep(0.01)  # the service does not handle signals yet
                 continue
             self._signal(signal.SIGTERM)
             with self._changed:
@@ -126,6 +126,6 @@ class KeptService:
         return log.exists() and "serving at" in log.read_text()
 
     def _signal(self, number: int) -> None:
-        with self._changed, suppress(ProcessLookupError):  # it may have ended
+        with self._changed, suppress(ProcessLookupError):  # the process may have ended
             if self._pid is not None:
                 os.kill(self._pid, number)

@@ -113,7 +113,7 @@ class RemoteWorld:
         Place(self._cluster, self._namespace).evict(f"witness-{job_id}-1-worker")
 
     def is_settled(self) -> bool:
-        """See World. Logs that a fault left on this machine wait for the next sweep of a service."""
+        """See World. Logs that a fault has left on this machine wait for a service's next sweep."""
         return not any(file.is_file() for file in (self.folder / "data" / "logs").rglob("*"))
 
     def problems(self) -> Iterator[str]:
@@ -168,7 +168,7 @@ class PodWatch:
         self._process.wait()
 
     def problems(self) -> Iterator[str]:
-        """Yield violations: pods that ran twice, or together with those of another attempt."""
+        """Yield violations: pods that ran twice, or at the same time as pods of another attempt."""
         deadline = time.monotonic() + _WATCH_SECONDS
         while (left := self._living()) and time.monotonic() < deadline:
             time.sleep(0.1)  # the last event may not have arrived
@@ -207,6 +207,6 @@ class PodWatch:
             try:
                 event, position = decoder.raw_decode(text, position)
             except ValueError:
-                return  # the rest is still being written
+                return  # the end of the line is still being written
             yield event["type"], event["object"]
             position += len(text[position:]) - len(text[position:].lstrip())

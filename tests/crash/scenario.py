@@ -1,4 +1,4 @@
-"""A few jobs that cover all paths, and a client that submits them persistently."""
+"""A few jobs that cover all paths, and a client that submits them until the service answers."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ class PlannedJob:
     priority: str = ""
     """The class of its priority; empty: the usual one."""
     stops: tuple[str, ...] = ()
-    """The reasons why it is stopped, unless an attempt failed before: the first words of each sentence."""
+    """The reasons why it is stopped, unless an attempt has failed before: the first words of each reason."""
     expected: timedelta | None = None
     """The run time, as its caller states it."""
     is_evicted: bool = False
@@ -65,7 +65,10 @@ UNWANTED = PlannedJob("cancelled-while-queued", (pb.cancelled,), ranks=HOLD, is_
 RETRIED = PlannedJob("retried", (pb.succeed,), ("killed",), ranks=DIE_ONCE)
 UPLOADED = PlannedJob("uploaded", (pb.succeed,), instances=2, uploads=True)
 JOBS = (FIRST, FAILING, HOLDING, UNWANTED, RETRIED, UPLOADED)
-"""In the order of submission. The third leaves no room for the fourth. The second is deleted in the end."""
+"""The jobs in the order of submission.
+
+The third job leaves no capacity for the fourth. The second job is deleted in the end.
+"""
 
 
 LOSING = PlannedJob(
@@ -93,13 +96,16 @@ GIVING_WAY = PlannedJob(
 URGENT = PlannedJob("urgent", (pb.succeed,), instances=2, priority="high")
 SMALL = PlannedJob("small", (pb.succeed,), expected=timedelta(days=1))
 PREEMPTION = (GIVING_WAY, URGENT, SMALL)
-"""The first runs after all others, until the second is submitted and stops it. It runs again until the third
-is submitted, for which it becomes smaller. As that has ended, it becomes larger, and ends. Their order in a
-world's jobs is this, and nothing follows."""
+"""The jobs of a preemption, which are the last jobs of a world, in this order.
+
+The first job runs after all others, until the second job is submitted and stops it. The first job runs again
+until the third job is submitted, for which the first becomes smaller. When the third job has ended, the first
+becomes larger, and ends.
+"""
 
 
 EVICTED = PlannedJob("evicted", (pb.succeed,), instances=2, ranks={"DO": "hold once"}, is_evicted=True)
-"""It holds until others stop one of its instances. Its next attempt ends."""
+"""A job that runs until others stop one of its instances. Its next attempt ends."""
 
 
 def write_user_folder(world: Path, files: Mapping[str, str]) -> None:
@@ -172,7 +178,7 @@ def submit(service: KeptService, job: PlannedJob) -> int:
 
 
 def wait(service: KeptService, job_id: int) -> None:
-    """Wait until the job has ended. It may wait for others: it is stuck if no job at all changes any more."""
+    """Wait until the job has ended. It may wait for others: it is stuck only if no job changes any more."""
     while True:
         before = _phases(service)
         try:
@@ -225,5 +231,5 @@ def _until(service: KeptService, condition: Callable[[TrainingClient], bool], ot
 
 
 def _phases(service: KeptService) -> dict[int, tuple[int, int]]:
-    """The status and the attempt of each job."""
+    """Return the status and the attempt of each job."""
     return service.ask(lambda client: {job.job_id: (job.status, job.attempt) for job in client.list()})

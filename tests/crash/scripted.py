@@ -1,6 +1,7 @@
-"""The world of a service whose pods live in an API server in memory, and SQLite. A run takes a second.
+"""The world of a service whose pods live in an API server in memory, and SQLite.
 
-So all calls of the Kubernetes backend can be tried, also those around an eviction.
+A run takes a second. So all calls of the Kubernetes backend can be tried, including the calls around an
+eviction.
 """
 
 import asyncio
@@ -27,7 +28,7 @@ from tests.support.ports import free_port
 _NAMESPACE = "crash"
 _START_SECONDS, _RUN_SECONDS, _SAVE_SECONDS = 0.01, 0.05, 0.1
 _AGREEMENT_SECONDS = 10.0
-"""The time that ranks that save wait for the notice of the others, as training code does."""
+"""The time for which ranks, before they save, wait for the notice of other ranks, as training code does."""
 _PATIENCE = 10.0
 _DRAINED = disrupted("EvictionByEvictionAPI", "Eviction API: evicting")
 
@@ -41,7 +42,7 @@ class Node(FakeCluster):
         self.violations: list[str] = []
         self._starts: Counter[str] = Counter()
         self._noticed: dict[str, asyncio.Event] = {}
-        """Set once the processes of a pod have got SIGTERM."""
+        """Set once the processes of a pod have received SIGTERM."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -65,7 +66,7 @@ class Node(FakeCluster):
         for name in names if kind == "pods" else ():
             if "running" in self._state_of(name):
                 self.violations.append(f"{name} was ended without the time to save")
-            if (notice := self._noticed.pop(name, None)) is not None:  # it may be deleted twice
+            if (notice := self._noticed.pop(name, None)) is not None:  # the pod may be deleted twice
                 notice.set()
         super().delete(*names, kind=kind)
 
@@ -153,7 +154,7 @@ class Node(FakeCluster):
 
 
 class KueueNode(Node):
-    """The same with a stand-in for Kueue, which admits as many pods as the service otherwise does."""
+    """A Node with a stand-in for Kueue, which admits as many pods as the service otherwise does."""
 
     def __init__(self, kubeconfig: Path) -> None:
         super().__init__(kubeconfig)
@@ -192,7 +193,7 @@ class Served:
         return asyncio.run_coroutine_threadsafe(answer(), self._loop).result(_PATIENCE)
 
     def close(self) -> None:
-        """End it."""
+        """End the node."""
         self._loop.call_soon_threadsafe(self._ends.set)
         self._thread.join()
         self._loop.close()
@@ -285,7 +286,7 @@ class ScriptedWorld:
 
 
 class KueueWorld(ScriptedWorld):
-    """The same where Kueue decides which jobs run, and evicts. See World."""
+    """A ScriptedWorld in which Kueue decides which jobs run, and evicts pods. See World."""
 
     decides = False
     node = KueueNode

@@ -25,7 +25,7 @@ class Seam:
     """A function through which the service touches the outside.
 
     `name` returns the subject of a call, or None if the call does not touch the outside. `refusals` are
-    errors instead of the call. `losses` are errors after the call: it has its effect, but no answer.
+    errors instead of the call. `losses` are errors after the call: the call has its effect, but no answer.
     """
 
     kind: str
@@ -100,4 +100,4 @@ class Seams:
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-    threading.Event().wait()  # the signal may end another thread first
+    threading.Event().wait()  # the signal may reach another thread first

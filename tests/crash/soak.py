@@ -38,7 +38,7 @@ class Record:
 
 
 def soak(forks: ForkServer, world: World, seed: int, seconds: float) -> Record:
-    """Submit jobs and inject faults for `seconds`, then let all jobs end. The seed decides what, not when."""
+    """Submit jobs and inject faults for `seconds`, then let all jobs end. The seed decides all but times."""
     dice = random.Random(seed)
     is_over = False
 

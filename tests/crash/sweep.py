@@ -58,7 +58,7 @@ class Outcome:
 
 
 def trace_of(file: Path) -> tuple[list[Call], list[tuple[Call, str]]]:
-    """Read all calls of one start, and those that were hit."""
+    """Read all calls of one start, and the calls that were hit."""
     calls: dict[str, Call] = {}
     hits = []
     for line in file.read_text().splitlines():
@@ -107,7 +107,7 @@ def hits_in(world: World) -> Iterator[tuple[Call, str]]:
 
 
 def finish(service: KeptService, world: World) -> None:
-    """Stop the service in good order. The next one cleans up what it could not."""
+    """Stop the service in good order. The next service cleans up the leftovers."""
     service.stop()
     if world.is_settled():
         return
@@ -119,7 +119,7 @@ def finish(service: KeptService, world: World) -> None:
 
 
 def around(calls: Sequence[Call], name: str) -> list[Call]:
-    """Return the calls around the first one whose name has this in it."""
+    """Return the calls around the first call whose name contains this text."""
     place = next(place for place, call in enumerate(calls) if name in call.name)
     return list(calls[max(0, place - _BEFORE) : place + _AFTER])
 
@@ -139,7 +139,7 @@ def _points(calls: Iterable[Call], is_wanted: Callable[[str], bool]) -> list[tup
 
 
 def with_recoveries(tried: Sequence[tuple[str, ...]], seed: int) -> list[tuple[str, ...]]:
-    """Return the same faults, each followed by a kill during the recovery."""
+    """Return these faults, each followed by a kill during the recovery."""
     dice = random.Random(seed)
     return [
         (*faults, f"{dice.randint(1, _CALLS_OF_A_RECOVERY)} {dice.choice((KILL_BEFORE, KILL_AFTER))}")
@@ -182,7 +182,7 @@ class Sweep:
         while not waiting.empty():
             faults = waiting.get()
             outcome = try_faults(forks, world, faults)
-            if not outcome.hits and _PORT_TAKEN in outcome.log:  # another program has taken it since
+            if not outcome.hits and _PORT_TAKEN in outcome.log:  # another program has taken the port since
                 outcome = try_faults(forks, world, faults)
             outcomes.append(outcome)
             report(outcome)

@@ -1,4 +1,4 @@
-"""The table of crash points: every change that the service makes in its store, and where it is killed."""
+"""The table of crash points: every change that the service makes in its store, and the kills around it."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -83,11 +83,11 @@ ALWAYS: Final = frozenset(
         *("keep_scheduling_notes", "notes_keep", "read scheduling_notes", "notes"),
     }
 )
-"""Calls whose points CI tries in each run, and does not leave to the sample."""
+"""Calls whose points CI tries in each run. Of other calls, CI tries a sample."""
 
 
 def sqlite_writes() -> Iterator[str]:
-    """Yield the methods of the store that pass an operation to its writer, as its sources have them."""
+    """Yield the methods of the store that pass an operation to its writer, found in its source."""
     for file in Path(job_tracker.store.sqlite.__file__).parent.glob("*.py"):
         for method in ast.walk(ast.parse(file.read_text())):
             if isinstance(method, ast.AsyncFunctionDef) and any(map(_is_write, ast.walk(method))):

@@ -13,7 +13,7 @@ from tests.crash.sweep import Sweep, around, errors, kills
 LANES = 3
 KILLS, ERRORS = 3, 2
 WORLD = (ScriptedWorld, KueueWorld)[SEED % 2]
-"""By drain or by Kueue. Chance takes one of them, since a run of either costs several seconds."""
+"""A world with evictions by a drain or by Kueue. The seed chooses, since each run takes several seconds."""
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -16,11 +16,11 @@ from tests.crash.table import ALWAYS, REDIS, REDIS_READS, SCENARIO, SQLITE
 from tests.support.redis_server import server_or_skip
 
 KILLS = 60
-"""Out of some thousand points, different ones in each run. `scripts/crash-points` tries all."""
+"""The size of the sample of some thousand points, drawn anew each time. `scripts/crash-points` tries all."""
 WITH_RECOVERIES, ERRORS, KILLS_ON_REDIS = 15, 15, 8
-"""So many of KILLS are followed by a kill during the recovery, and so many other points are tried."""
+"""The number of KILLS that are followed by a kill during the recovery, and of other points that are tried."""
 OF_EACH = 2
-"""Of the calls that are always tried, the first so many of each name."""
+"""The number of calls of each name that are always tried: the first ones."""
 SOAK_SECONDS = 20
 
 pytestmark = pytest.mark.timeout(1200)
@@ -43,7 +43,7 @@ def always(calls: list[Call]) -> list[Call]:
     """Return the first calls of each kind and name that are always tried."""
     found: dict[tuple[str, str], list[Call]] = {}
     for call in calls:
-        # A commit has the names of all that it writes together.
+        # A commit has the names of all changes that it writes together.
         if names := ALWAYS.intersection((*call.name.split(", "), " ".join(call.name.split(" ")[:2]))):
             found.setdefault((call.kind, min(names)), []).append(call)
     return [call for same in found.values() for call in same[:OF_EACH]]

@@ -27,7 +27,7 @@ class World(Protocol):
 
     @property
     def evict(self) -> Callable[[int], None] | None:
-        """A function that stops an instance of a running job, as others do. None: nothing evicts here."""
+        """A function that stops an instance of a running job, as others do. None: there are no evictions."""
         ...
 
     @property

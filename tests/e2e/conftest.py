@@ -38,7 +38,10 @@ def services_are_forked(forked_services: None) -> None:
 
 @pytest.fixture
 def make_server(tmp_path: Path, storage: Path) -> Callable[[str], Server]:
-    """Return a function that makes services which share the data folder. The test must end each it starts."""
+    """Return a function that makes services which share the data folder.
+
+    The test must end each service that it starts.
+    """
     return functools.partial(Server, tmp_path)
 
 

@@ -42,7 +42,8 @@ def test_a_restarted_service_finds_running_jobs_and_ends_a_job_killed_meanwhile(
 
 def test_gangs_of_two_projects_start_whole_with_one_queue_and_with_two(tmp_path: Path) -> None:
     shared, alone = every = two_projects.seen_of(two_projects.QUICK, "process")
-    # With one queue, the gang is the last. With two, how many it passes depends on how quick this machine is.
+    # With one queue, the gang runs last. With two queues, the number of jobs that it passes depends on the
+    # speed of this machine.
     assert list(shared.overtaken.values()) == [0]
     for seen in every:
         assert seen.started.keys() == seen.submitted.keys()

@@ -60,7 +60,7 @@ RULES = {
 
 
 class Watched:
-    """A page, and what went wrong on it."""
+    """A page, and the errors on it."""
 
     def __init__(self, page: Page, origin: str) -> None:
         self.page = page
@@ -142,7 +142,7 @@ async def test_the_dashboard_works_in_a_browser(site: Site, shared: Site, browse
 
 
 async def violations(page: Page, path: str, look: tuple[int, str]) -> list[tuple[object, ...]]:
-    """Return why a screen reader, or someone at a small screen, could not use a view."""
+    """Return why a person with a screen reader or a small screen could not use a view."""
     await take_on(page, look)
     width = await page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert width[0] <= width[1], f"{path} is wider than the screen"

@@ -1,4 +1,4 @@
-"""A page in a browser goes on at another replica when the one that it reads from goes away."""
+"""A page in a browser continues at another replica when the replica that it reads from goes away."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

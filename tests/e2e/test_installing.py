@@ -1,4 +1,4 @@
-"""The service as `pip install` gives it: a wheel in an environment that knows no checkout."""
+"""The service after `pip install`: a wheel in an environment without access to a checkout."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""A group of the real service goes on without a rank that it may lose."""
+"""A group of the real service continues without a rank that it may lose."""
 
 from typing import TYPE_CHECKING, Any
 

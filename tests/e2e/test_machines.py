@@ -23,13 +23,13 @@ from training_service.client.errors import InvalidRequest
 
 ROOT = Path(__file__).parents[2]
 FITTING = 5
-"""The number of instances that the node has room for."""
+"""The number of instances that fit on the node."""
 HOST = "kubernetes.io/hostname"
 FOREVER = {"RUN_SECONDS": "forever"}
 
 
 class Node:
-    """The first node of the cluster, and what a fifth of its free cpu is."""
+    """The first node of the cluster, and a fifth of its free cpu."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace = cluster, namespace
@@ -42,7 +42,7 @@ class Node:
         self.host = node["metadata"]["labels"][HOST]
         allocatable = offered(node["status"]["allocatable"])["cpu"]
         pods = json.loads(cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]
-        # Pods of earlier tests are on their way out.
+        # Pods of earlier tests may be just ending.
         labelled = cluster.kubectl("get", "ns", "-l", "training-service.test/namespace", "-o", "name")
         of_tests = {name.removeprefix("namespace/") for name in labelled.split()}
         running = [
@@ -64,7 +64,7 @@ class Node:
         name = f"other-{uuid.uuid4().hex[:8]}"
         container = {
             "name": "main",
-            "image": "training-service.test/none:1",  # it need not run
+            "image": "training-service.test/none:1",  # the pod need not run
             "imagePullPolicy": "Never",
             "resources": {"requests": {"cpu": f"{millicores}m"}},
         }
@@ -113,7 +113,7 @@ def node(cluster: Cluster, namespace: str) -> Node:
 
 @pytest.fixture
 def kubeconfig(node: Node, tmp_path: Path) -> Path:
-    """The kubeconfig of an account with the deployed Role, and no more."""
+    """The kubeconfig of an account with only the deployed Role."""
     rules = accounts.rules_in("deploy/base/rbac.yaml")
     node.cluster.apply(node.namespace, *accounts.account("service", rules))
     token = accounts.token(node.cluster, node.namespace, "service")
@@ -203,7 +203,7 @@ def test_what_pods_of_others_request_is_not_free_until_they_end(service: Server,
         assert len(groups_of(node.pods())) == 1
         node.give_back(other)
         comes(client, jobs[1], all_run)
-        # More is requested by others than what is left: what runs runs on, and nothing new starts.
+        # Others request more than is left: running jobs run on, and no new job starts.
         again = node.take(3 * node.share)
         waiting = submit(client, 2, {})
         waits_for(client, waiting, "capacity")
@@ -234,7 +234,7 @@ def test_a_job_whose_place_was_taken_waits_again_and_loses_no_attempt(service: S
 def test_a_job_that_fits_on_no_node_is_refused_with_the_largest_that_would(
     service: Server, node: Node
 ) -> None:
-    other = node.take(2 * node.share)  # it may end, so it counts for what starts now only
+    other = node.take(2 * node.share)  # the pod may end, so it counts only for jobs that would start now
     with service.start() as client:
         running = submit(client, 1, {})
         assert client.wait(running, timeout=30).status == pb.succeed

@@ -53,7 +53,7 @@ def worked(server: Server) -> Iterator[Server]:
     """A service that has had a job of each outcome, one with a second attempt."""
     with server.start(*FLAGS) as client:
         cancelled = submit(client, RUN_SECONDS="forever")
-        may_end = server.folder / "may-end"  # once the service has seen that they run
+        may_end = server.folder / "may-end"  # after the service has seen that the jobs run
         ended = [submit(client, UNTIL_FILE=str(may_end), EXIT_CODE=code) for code in ("0", "3")]
         for job_id in ended:
             next(status for status in client.watch(job_id) if status.status == pb.running)

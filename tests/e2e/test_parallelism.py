@@ -28,7 +28,7 @@ SMALL = {"LAYERS": "4", "WIDTH": "32", "CONTEXT": "32", "BATCH_SIZE": "16", "STE
 TOLERANCE = 1e-5
 ASYNCHRONOUS_TOLERANCE = 0.05
 OTHER_UPDATES = ("PipeDream", "averaging")
-"""Strategies whose updates are others than those of one process, on purpose."""
+"""Strategies whose updates differ from the updates of one process on purpose."""
 ALL = {
     **STRATEGIES,
     "parameter servers": (6, {"STRATEGY": "parameter_server", "SERVERS": "2", "STANDBY": "true"}),

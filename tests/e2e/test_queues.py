@@ -4,7 +4,7 @@ from tests.support.server import Server
 
 
 def test_jobs_start_as_soon_as_their_queue_allows_it(server: Server) -> None:
-    """Sooner than at the next look at all jobs, which is every 30 s."""
+    """The start comes before the next look at all jobs, which happens every 30 s."""
     with server.start("--backend", "fake") as client:
         client.catalog.set_queue("closed", {"max_running": 0})
         job = client.submit(

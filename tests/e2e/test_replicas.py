@@ -27,7 +27,7 @@ else:
 FOREVER = {"RUN_SECONDS": "forever", "PRINT": "up"}
 LEADER = "{training-service}:leader"
 READS = 4
-"""For each submission, in a load."""
+"""The number of reads for each submission, in a load."""
 
 
 class Replicas:
@@ -239,7 +239,7 @@ def test_replicas_survive_their_redis(replicas: Replicas, redis: RedisServer, ha
 class Load:
     """Clients that submit and read continuously, and repeat unanswered requests with the same request key.
 
-    Most calls are reads, since the time of a job is that of its processes.
+    Most calls are reads, since a job takes as long as its processes.
     """
 
     def __init__(self, replicas: Replicas) -> None:

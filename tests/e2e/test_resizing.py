@@ -106,5 +106,5 @@ def trains(client: TrainingClient, job: int, attempt: int) -> pb.GetTrainingStat
 
 
 def printed(client: TrainingClient, job: int, attempt: int = 0) -> str:
-    """Return what all instances have printed. torchrun chooses which of them has rank 0."""
+    """Return the output of all instances. torchrun chooses the instance of rank 0."""
     return "".join(piece.text for piece in client.logs(job, attempt=attempt, all_ranks=True))

@@ -1,4 +1,4 @@
-"""Any client certificate gives its own name or none, and only one of the authority gives any."""
+"""Any client certificate gives the caller its own name or no name. Only the authority's ones give a name."""
 
 import logging
 import warnings
@@ -59,7 +59,7 @@ class Recipe:
     lasts: timedelta = 30 * DAY
 
     def made(self, authority: Authority) -> Issued:
-        """Make it."""
+        """Make the certificate."""
         key = KEYS[self.key]
         extensions: list[tuple[x509.ExtensionType, bool]] = []
         if self.uris:

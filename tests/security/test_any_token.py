@@ -28,7 +28,7 @@ from training_service.auth.authenticator import Proofs
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 NAMES = ("alice", "bob", "vision/ci", "operator", "revoked", "expired")
-"""The callers with tokens. Those of the last two have ended."""
+"""The callers with tokens. The tokens of the last two have ended."""
 MALFORMED = "the metadata authorization has another form; send 'Bearer TOKEN'"
 
 LOOK_ALIKES = {"s": "ѕ", "t": "ｔ", "a": "а", "o": "0", "0": "O", "_": "＿", "l": "1", "-": "‐", "I": "l"}
@@ -82,7 +82,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 @st.composite
 def almost_tokens(draw: st.DrawFn) -> tuple[str, ...]:
-    """Names of two tokens, and what is done to the first: see `changed`."""
+    """Names of two tokens, and a change of the first: see `changed`."""
     kinds = (
         "put",
         "cut",
@@ -210,7 +210,7 @@ async def test_no_changed_token_is_valid_at_a_server(
     crowd: Crowd, caplog: pytest.LogCaptureFixture, change: tuple[str, ...], method: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    # Others are refused by the client's own library.
+    # The client's own library refuses other texts.
     text = "".join(c for c in changed(crowd.texts, change) if " " <= c <= "~")[:7000]
     if text.strip() in crowd.texts.values():
         return

@@ -1,4 +1,4 @@
-"""Temporary shortages of the machine fail no job, and no job is forgotten."""
+"""No job fails because of a temporary shortage of the machine, and no job is forgotten."""
 
 import errno
 import os

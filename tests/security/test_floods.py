@@ -1,4 +1,4 @@
-"""A caller that floods the service is refused, and another caller is not: it gets its answers meanwhile."""
+"""A caller that floods the service is refused. Meanwhile, another caller gets its answers."""
 
 import asyncio
 import time

@@ -160,7 +160,7 @@ def test_a_link_in_place_of_a_models_folder_shows_no_other_folder(
     client: TrainingClient, run: Run, attack: str
 ) -> None:
     job = run(attack)
-    with suppress(TrainingServiceError):  # it may say that the folder cannot be read
+    with suppress(TrainingServiceError):  # the answer may say that the folder cannot be read
         assert names(client, job) == []
     with pytest.raises(TrainingServiceError) as refused:
         b"".join(client.fetch(job, "secret"))
@@ -184,7 +184,7 @@ def test_reading_pipes_leaves_no_thread_behind(client: TrainingClient, run: Run,
 def test_a_model_of_many_files_is_listed_in_part_and_at_once(
     client: TrainingClient, run: Run, attacked: Attacked
 ) -> None:
-    """The service looks at 2,560 of them, so more than these 15,000 cost no more."""
+    """The service looks at 2,560 of the files, so more files than these 15,000 take no more time."""
     job = run("many-files")
     list(client.list())
     memory, used = attacked.itself.memory_info().rss, sum(attacked.itself.cpu_times()[:2])
@@ -203,7 +203,7 @@ def test_no_log_is_written_through_a_link(client: TrainingClient, run: Run, atta
 def test_a_stored_log_without_a_line_break_uses_neither_time_nor_memory(
     client: TrainingClient, run: Run, attacked: Attacked
 ) -> None:
-    """A later job of the same project can write it. It has 130 kB, and a thousand times as much unpacked."""
+    """A later job of the same project can write such a log. It has 130 kB, and 130 MB unpacked."""
     job = run("honest")
     [stored] = (attacked.folder / "storage" / "logs").glob(f"*/*-{job}/**/*.log.gz")
     stored.write_bytes(gzip.compress(bytes(130 * MB), 9))

@@ -83,7 +83,7 @@ class World:
         return str((await self.entry.stub.CreateToken(request, metadata=self.entry.operator)).text)
 
     async def asked(self, who: str, rpc: str, job_id: int) -> tuple[grpc.StatusCode, str]:
-        """Return the code and the message of a call about a job. The job's id in it is replaced."""
+        """Return the code and the message of a call about a job. The job's id in the message is replaced."""
         request: Callable[..., Any] = ABOUT_A_JOB[rpc]
         fields = {"name": "model.pt"} if rpc == "FetchTrainingArtifact" else {}
         call = getattr(self.service.stub, rpc)
@@ -93,7 +93,7 @@ class World:
         return code, details.replace(f"Job {job_id}", "Job N")
 
 
-# What each caller gets, whether the job exists or not.
+# The answer to each caller, which is the same whether the job exists or not.
 EXPECTED = {
     "no token": (CODE.UNAUTHENTICATED, "this service needs to know who is calling"),
     "malformed": (CODE.UNAUTHENTICATED, tokens.REFUSED),

@@ -45,7 +45,7 @@ class Entry:
             await self.member(name, member, role)
 
     async def member(self, project: str, member: str, role: str) -> None:
-        """Give a role."""
+        """Give a caller a role in a project."""
         request = apb.SetMemberRequest(project=project, member=member, role=apb.Role.Value(role))
         await self.stub.SetMember(request, metadata=self.operator)
 

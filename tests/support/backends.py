@@ -59,7 +59,7 @@ class World(Protocol):
         ...
 
     async def kept(self) -> set[str]:
-        """Return the names of stopped groups of which more than the logs remains."""
+        """Return the names of stopped groups that have left more than logs."""
         ...
 
     async def end(self) -> None:

@@ -15,7 +15,7 @@ _ARGUMENTS: Final = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
-    """Start it. Without it the test is skipped, or fails on CI."""
+    """Start Chromium. Without it, the test is skipped, or fails on CI."""
     path = shutil.which("chromium")
     if path is None:
         (pytest.fail if ON_CI else pytest.skip)("Chromium is not installed; see scripts/install-chromium")

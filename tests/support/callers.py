@@ -14,7 +14,7 @@ def caller_at(address: str) -> Caller:
 
 
 def caller_with(role: Role | None, project: str = "vision", *, name: str = "ada") -> Caller:
-    """Return a caller with the role in the project, which is its default. An operator has it everywhere."""
+    """Return a caller with the role in the project, its default project. An operator is one everywhere."""
     where = ALL_PROJECTS if role is Role.OPERATOR else project
     roles = {} if role is None else {where: role}
     return Caller(name=name, means=Means.OPEN, roles=roles, default_project=project)

@@ -31,7 +31,7 @@ class Issued:
     key: bytes
 
     def write(self, folder: Path, name: str) -> "Files":
-        """Write both into a folder, each in one step as a careful administrator does."""
+        """Write both into a folder. Each file is replaced in one step, as a careful administrator does."""
         files = Files(folder / f"{name}.pem", folder / f"{name}.key")
         replace(files.key, self.key, 0o600)
         replace(files.certificate, self.certificate)

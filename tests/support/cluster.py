@@ -23,40 +23,43 @@ PROGRAM_IMAGE: Final = os.environ.get("TEST_CLUSTER_PROGRAM_IMAGE", "training-se
 """tests/support/program.py as an image: runs as uid 10001, on a read-only root file system."""
 
 ON_CI: Final = os.environ.get("CI", "") not in ("", "0", "false")
-"""There every test must run, so what is missing is a failure; elsewhere the test is skipped."""
+"""On CI every test must run, so a missing part is a failure; elsewhere, the test is skipped."""
 
 ONE_MORE: Final = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw0")
-"""The name of this worker process if it is not the first one: it has a cluster for itself."""
+"""The name of this worker process if it is not the first one. Such a process has its own cluster."""
 
-# For everything in this process that uses the cluster, through this module or not.
+# For all code of this process that uses the cluster, even without this module.
 _STATE: Final = os.environ.get("TEST_CLUSTER_STATE", "/var/tmp/training-service-cluster")
 os.environ["TEST_CLUSTER_STATE"] = _STATE.removesuffix(ONE_MORE) + ONE_MORE
 
 _ENVIRONMENT: Final = dict(os.environ)
-"""As this process got it, but for the cluster. Parts of the cluster outlive the test that restarts them, so
-they must not get what that test put into the environment, a HOME in its own folder for one."""
+"""The environment at the start of this process, with the variables of the cluster.
+
+Parts of the cluster outlive the test that restarts them. So they must not get variables that the test has
+set, such as a HOME in its own folder.
+"""
 
 _CACHE: Final = os.environ.get("TEST_CLUSTER_CACHE", str(Path.home() / ".cache/training-service/cluster"))
 _KUBECTL: Final = shutil.which("kubectl", path=f"{os.environ['PATH']}:{_CACHE}/bin")
-"""Started by itself, since SCRIPT takes as long before it starts it. None: it is not built yet."""
+"""The path of kubectl; None before it is built. It is started directly, since SCRIPT takes time to start."""
 _RESOURCE = re.compile("(pod|service|node|endpoint|secret|configmap|serviceaccount|namespace)s?")
 _NO_CLUSTER_HERE: Final = 3
 _NOT_POSSIBLE_HERE: Final = 4
 
 
 class NoClusterHere(Exception):
-    """This machine can have no cluster; the message says what each kind of cluster lacks."""
+    """This machine cannot have a cluster. The message says what each kind of cluster lacks."""
 
 
 class CommandFailed(Exception):
-    """A command ended with another status than 0, or not in time."""
+    """A command ended with a status other than 0, or not in time."""
 
 
 @dataclass
 class Cluster:
-    """A cluster that is up. Every method raises CommandFailed if it does not get done in time.
+    """A cluster that is up. Every method raises CommandFailed if its work is not done in time.
 
-    A method that this kind of cluster does not have skips the test; on CI it fails it.
+    If this kind of cluster does not support a method, the method skips the test; on CI, the test fails.
     """
 
     kubeconfig: Path
@@ -71,12 +74,12 @@ class Cluster:
         return cls(kubeconfig=Path(_run("kubeconfig").strip()), provider=provider)
 
     def down(self) -> None:
-        """Stop the cluster and forget all that is in it; one that was handed in stays as it is."""
+        """Stop the cluster and remove its content. A cluster that was handed in stays as it is."""
         _run("down", timeout=120)
 
     @cached_property
     def api(self) -> ClusterApi | None:
-        """The cluster's API, if the kubeconfig says all that its calls need."""
+        """The cluster's API; None if the kubeconfig lacks values that its calls need."""
         return ClusterApi.of(self.kubeconfig)
 
     def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 30) -> str:
@@ -88,7 +91,7 @@ class Cluster:
         return _run(*args, program=_KUBECTL, environment=places, stdin=stdin, timeout=timeout)
 
     def apply(self, namespace: str, *manifests: Mapping[str, Any]) -> None:
-        """Create or change what the manifests describe."""
+        """Create or change the objects that the manifests describe."""
         if self.api is None:
             items = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
             self.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(items))
@@ -98,7 +101,7 @@ class Cluster:
                 self.api.apply(namespace, manifest)
 
     def get(self, namespace: str, *what: str) -> dict[str, Any]:
-        """An object (`"pod", "x"`), or a list of them (`"pods"`), as the API has it."""
+        """Return an object (`"pod", "x"`), or a list of objects (`"pods"`), as the API returns it."""
         path = _path(namespace, what)
         if self.api is None or path is None:
             found: dict[str, Any] = json.loads(self.kubectl("get", "-n", namespace, "-o", "json", *what))
@@ -119,39 +122,39 @@ class Cluster:
             self.api.call("DELETE", place)
 
     def load(self, archive: Path) -> None:
-        """Give the node an image, from an archive of `docker save`."""
+        """Load an image into the node, from an archive of `docker save`."""
         _run("load", str(archive), timeout=110)
 
     def load_program_image(self) -> str:
-        """Give the node PROGRAM_IMAGE, made anew if the program has changed. Returns its name."""
+        """Load PROGRAM_IMAGE into the node, rebuilt if the program has changed. Return its name."""
         _run("program-image", PROGRAM_IMAGE, timeout=110)
         return PROGRAM_IMAGE
 
     def hollow(self, nodes: int) -> None:
-        """Have so many simulated nodes, on which pods run for ever without doing anything."""
+        """Set the number of simulated nodes, on which pods run for ever without doing anything."""
         _run("hollow", str(nodes), timeout=110)
 
     def gpus(self, number: int) -> None:
-        """Let every node that is there now offer so many GPUs: a number, no devices."""
+        """Let every existing node offer this number of GPUs, without any devices."""
         _run("gpus", str(number))
 
-    # Faults. PART is apiserver, etcd, scheduler, controller-manager, kubelet or containerd. What a test
-    # leaves in disorder, `heal` puts right.
+    # Faults. PART is apiserver, etcd, scheduler, controller-manager, kubelet or containerd. `heal` undoes the
+    # faults that a test leaves.
 
     def start(self, part: str) -> None:
-        """Start it, unless it runs; the API server is ready then."""
+        """Start a part, unless it runs. Afterwards, the API server is ready."""
         _run("start", part, timeout=100)
 
     def stop(self, part: str) -> None:
-        """Stop it and wait until it is gone."""
+        """Stop a part, and wait until it is gone."""
         self._disturb("stop", part)
 
     def kill(self, part: str) -> None:
-        """End it at once. On kind, kubelet or systemd soon starts it again."""
+        """Kill a part. On kind, kubelet or systemd soon starts it again."""
         self._disturb("kill", part)
 
     def pause(self, part: str) -> None:
-        """Freeze it: connections to it stay open and nothing answers."""
+        """Freeze a part: connections to it stay open, and nothing answers."""
         self._disturb("pause", part)
 
     def resume(self, part: str) -> None:
@@ -159,7 +162,7 @@ class Cluster:
         _run("cont", part)
 
     def slow(self, part: str, percent: float | None) -> None:
-        """Limit it to this share of one CPU (0.1 or more); None: no limit."""
+        """Limit a part to this share of one CPU (0.1 or more); None: no limit."""
         if percent is None:
             _run("slow", part, "off")
         else:
@@ -167,7 +170,7 @@ class Cluster:
 
     @contextmanager
     def stopped(self, part: str) -> Iterator[None]:
-        """Without that part."""
+        """Stop a part during the block."""
         self.stop(part)
         try:
             yield
@@ -176,7 +179,7 @@ class Cluster:
 
     @contextmanager
     def paused(self, part: str) -> Iterator[None]:
-        """With that part frozen."""
+        """Freeze a part during the block."""
         self.pause(part)
         try:
             yield
@@ -184,7 +187,7 @@ class Cluster:
             self.resume(part)
 
     def heal(self) -> None:
-        """Undo what was done to parts, and wait until the node is Ready. Does nothing if nothing was."""
+        """Undo all faults of parts, and wait until the node is Ready. Do nothing if there were none."""
         if self._disturbed:
             _run("up", timeout=110)
             self._disturbed = False
@@ -192,14 +195,14 @@ class Cluster:
     def _disturb(self, action: str, part: str, *more: str) -> None:
         try:
             _run(action, part, *more, timeout=100)
-        except CommandFailed:  # perhaps by half
+        except CommandFailed:  # it may be partly done
             self._disturbed = True
             raise
         self._disturbed = True
 
 
 def _path(namespace: str, what: Sequence[str]) -> str | None:
-    """Return the API's path of an object or a list, or None if it takes kubectl to find it."""
+    """Return the API's path of an object or a list; None if only kubectl can find it."""
     kind, *names = what
     resource = _RESOURCE.fullmatch(kind)
     if resource is None or len(names) > 1 or any(name.startswith("-") for name in names):
@@ -224,7 +227,7 @@ def _run(
     timeout: float = 30,
     show: bool = False,
 ) -> str:
-    # In a session of its own, so that Ctrl-C on a test run does not take half of the cluster along.
+    # In a session of its own, so that Ctrl-C on a test run does not end parts of the cluster.
     try:
         done = subprocess.run(
             [program, *args],
@@ -252,7 +255,7 @@ def _run(
 
 
 def address_for_pods(cluster: Cluster) -> str:
-    """Return the address of this machine on the way to the cluster's first node, where pods reach it."""
+    """Return the address at which pods reach this machine: its address towards the cluster's first node."""
     addresses = cluster.get("default", "nodes")["items"][0]["status"]["addresses"]
     [node] = [each["address"] for each in addresses if each["type"] == "InternalIP"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

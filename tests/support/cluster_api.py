@@ -1,4 +1,4 @@
-"""Calls of a cluster's API from this process. kubectl takes a quarter of a second of CPU time for each."""
+"""Calls of a cluster's API from this process. kubectl would take 0.25 s of CPU time for each call."""
 
 import base64
 import http.client
@@ -35,7 +35,7 @@ class ClusterApi:
 
     @classmethod
     def of(cls, kubeconfig: Path) -> "ClusterApi | None":
-        """Return the API that a kubeconfig names, or None if it has no client certificate in it."""
+        """Return the API that a kubeconfig names; None if the kubeconfig contains no client certificate."""
         config = yaml.safe_load(kubeconfig.read_text())
         current = _named(config["contexts"], config["current-context"])["context"]
         cluster = _named(config["clusters"], current["cluster"])["cluster"]
@@ -45,7 +45,7 @@ class ClusterApi:
         if authority is None or None in parts:
             return None
         context = ssl.create_default_context(cadata=base64.b64decode(authority).decode())
-        with tempfile.NamedTemporaryFile() as both:  # a context reads it from a file only
+        with tempfile.NamedTemporaryFile() as both:  # an SSL context reads certificates from files only
             both.write(b"\n".join(map(base64.b64decode, parts)))
             both.flush()
             context.load_cert_chain(both.name)
@@ -60,7 +60,7 @@ class ClusterApi:
         return answer
 
     def apply(self, namespace: str, manifest: Body) -> None:
-        """Create the object, or change it to what the manifest describes. Raises ApiFailed."""
+        """Create the object of the manifest, or change it to agree with the manifest. Raises ApiFailed."""
         place = _path(manifest, namespace)
         status, text = self._answer("POST", place, manifest)
         if status == _CONFLICT:

@@ -1,8 +1,8 @@
-"""Fixtures of tests that need a Kubernetes cluster. A conftest.py imports all that is in __all__.
+"""Fixtures of tests that need a Kubernetes cluster. A conftest.py imports all names in __all__.
 
 The cluster is brought up before the first test, outside of the tests' time limit, and stays up for the next
-run; on CI it is taken down, and so are those of further worker processes. Where there can be none, these
-tests are skipped; on CI they fail.
+run. It is taken down on CI, and if it belongs to a further worker process. If this machine cannot have a
+cluster, these tests are skipped; on CI they fail.
 """
 
 import re
@@ -43,7 +43,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The cluster, shared by all tests: make no changes but in namespaces, or undo them."""
+    """The cluster, which all tests share: a test changes only its namespace, or undoes its changes."""
     outcome = request.session.stash[_OUTCOME]
     if isinstance(outcome, NoClusterHere) and not ON_CI:
         pytest.skip(str(outcome))
@@ -53,12 +53,12 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     outcome.heal()
     if ON_CI or ONE_MORE:
         outcome.down()
-    # else: namespaces are deleted in the background, and a cluster that was handed in is not ours to stop
+    # otherwise, namespaces are deleted in the background, and a handed-in cluster is left running
 
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace for this test alone. If the test fails, its report shows what was in there."""
+    """A namespace for this test alone. If the test fails, its report shows the namespace's content."""
     slug = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:40].strip("-")
     name = f"{slug}-{uuid.uuid4().hex[:8]}"
     metadata = {"name": name, "labels": {_LABEL: "true"}}
@@ -67,13 +67,13 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
     wait_for_account(cluster, name)
     yield name
     cluster.heal()
-    # At once, not after their grace periods: the next test is to have the node for itself.
+    # Delete pods at once, without their grace periods: the next test needs the whole node.
     cluster.clear(name)
 
 
 @pytest.fixture(scope="session")
 def program_image(cluster: Cluster) -> str:
-    """The name of the image of tests/support/program.py, which the node has."""
+    """The name of the image of tests/support/program.py, after it was loaded into the node."""
     return cluster.load_program_image()
 
 
@@ -81,7 +81,7 @@ def program_image(cluster: Cluster) -> str:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Put what was in the namespace of a test that failed into its report."""
+    """Add the content of a failed test's namespace to its report."""
     report = yield
     title = "Kubernetes"
     if report.failed and report.when != "teardown" and _NAMESPACE in item.stash:
@@ -90,9 +90,10 @@ def pytest_runtest_makereport(
 
 
 def wait_for_account(cluster: Cluster, namespace: str) -> None:
-    """Wait for what the API server needs before it takes pods: it makes them in the background.
+    """Wait for the objects without which the API server takes no pods.
 
-    After a test that disturbed the API server that takes as long as the controllers' election.
+    Controllers make these objects in the background. After a test that disturbed the API server, this takes
+    as long as the election of the controllers.
     """
     deadline = time.monotonic() + _ACCOUNT_SECONDS
     while True:
@@ -107,7 +108,7 @@ def wait_for_account(cluster: Cluster, namespace: str) -> None:
 
 
 def _describe(cluster: Cluster, namespace: str) -> str:
-    """The pods, the events and the logs of a namespace; as far as the API server answers."""
+    """Return the pods, the events and the logs of a namespace, as far as the API server answers."""
     lines: list[str] = []
 
     def show(*args: str) -> str:

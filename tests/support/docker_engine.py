@@ -41,8 +41,8 @@ class DockerEngine:
     def up(cls) -> "DockerEngine":
         """Return an engine with the program image, and without objects of an earlier run if it is ours.
 
-        Its data outlives a run. One that was killed leaves groups, which the tests of the next would find.
-        The first call may take a minute. Raises NoEngineHere.
+        The engine's data outlives a run. A killed run leaves groups, which the tests of the next run would
+        find. The first call may take a minute. Raises NoEngineHere.
         """
         if shutil.which("docker") and _answers():
             engine = cls(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"), is_ours=False)
@@ -102,7 +102,7 @@ class DockerEngine:
         mine = _of(instance)
         with self._api() as api:
             for container in api.containers(all=True, filters=mine):
-                with suppress(NotFound):  # it was being removed
+                with suppress(NotFound):  # the object was being removed
                     api.remove_container(container["Id"], v=True, force=True)
             for network in api.networks(filters=mine):
                 api.remove_network(network["Id"])

@@ -1,7 +1,7 @@
 """An API server in memory: pods and Services can be created, read, listed, watched, changed and deleted.
 
-It keeps the promises that the service relies on: names and uids are unique, versions only grow, and a
-started pod exists until its node has ended it. There are no nodes or controllers: the test is both.
+It keeps the promises that the service relies on: names and uids are unique, versions only grow, and a started
+pod exists until its node has ended it. There are no nodes or controllers: the test does their work.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ class FakeCluster:
         self.forbidden: set[str] = set()
         """Kinds of requests that are answered with 403, as in `asked`."""
         self.webhook: Callable[[Object], str] = lambda _: ""
-        """Called with each pod that is created or changed; may change new ones. A text refuses it."""
+        """Called with each pod that is created or changed. It may change new pods. A text refuses the pod."""
         self.on_change: Callable[[], None] = lambda: None
-        """Called after each change of an object, as controllers are."""
+        """Called after each change of an object, like a controller."""
         self.last_words: dict[str, str] = {}
         """The output of a pod after SIGTERM, by its name. Only followers of its log see it."""
         self.gives_logs = asyncio.Event()
-        """Logs are answered once it is set."""
+        """Requests for logs are answered once this event is set."""
         self.gives_logs.set()
         self._objects: dict[tuple[str, str], Object] = {}
         self._deleted: list[tuple[str, Object]] = []
@@ -93,7 +93,7 @@ class FakeCluster:
             self.on_change()
 
     def change(self, kind: str, name: str, change: Callable[[Object], None]) -> None:
-        """Change an object, as a controller does. A deleted one goes with its last finalizer."""
+        """Change an object, as a controller does. A deleted object goes away with its last finalizer."""
         found = self._objects[kind, name]
         change(found)
         self._publish("MODIFIED", kind, found)
@@ -201,7 +201,7 @@ class FakeCluster:
         self._objects[kind, name] = made
         self._version += 1
         made["metadata"]["resourceVersion"] = str(self._version)
-        answer = web.json_response(made, status=201)  # as it is before controllers see it
+        answer = web.json_response(made, status=201)  # the state before controllers see it
         self._publish("ADDED", kind, made)
         return answer
 

@@ -307,7 +307,7 @@ class ServerInThread:
         times: int = 1,
         after_effect: bool = False,
     ) -> None:
-        """Let the next calls with such a request fail, before or after their effect."""
+        """Let the next calls with this type of request fail, before or after their effect."""
         failure = Failure(code, details, after_effect)
         self.service.failures[request.__name__] += [failure] * times
 

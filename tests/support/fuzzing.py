@@ -14,5 +14,5 @@ _SUPPRESSED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, Health
 
 
 def fuzzed(examples: int) -> settings:
-    """Return the settings of such a test, with this number of examples in the gate."""
+    """Return the settings of a test with random input, with this number of examples in the gate."""
     return settings(max_examples=examples * TIMES, suppress_health_check=_SUPPRESSED, deadline=None)

@@ -85,7 +85,7 @@ class Kueue:
         self.come()
 
     def come(self) -> None:
-        """Begin to work, also on what has happened before."""
+        """Begin to work, also on earlier changes."""
         self.cluster.webhook, self.cluster.on_change = self._default, self.reconcile
         self.reconcile()
 
@@ -135,7 +135,7 @@ class Kueue:
     # --- the controllers ------------------------------------------------------------------------------
 
     def reconcile(self) -> None:
-        """Work until nothing changes any more."""
+        """Repeat steps until nothing changes any more."""
         if self._is_busy:
             return
         self._is_busy = True
@@ -223,7 +223,7 @@ class Kueue:
         return True
 
     def _admit(self) -> bool:
-        """Admit Workloads in their order, and say of others why not. Return whether something changed."""
+        """Admit Workloads in their order, and note why others wait. Return whether something changed."""
         changed = False
         used: dict[str, int] = {}
         waiting = []
@@ -257,7 +257,7 @@ class Kueue:
         return changed
 
     def _show(self, waiting: list[tuple[str, str]]) -> None:
-        """Publish what the visibility API says, as if all LocalQueues belonged to one ClusterQueue."""
+        """Publish the answers of the visibility API, as if all LocalQueues belonged to one ClusterQueue."""
         for queue in {*self.quotas, *(queue for _, queue in waiting)}:
             places = [(place, group) for place, (group, of) in enumerate(waiting) if of == queue]
             items = [

@@ -1,4 +1,4 @@
-"""Leadership without a campaign."""
+"""Leadership without an election."""
 
 from datetime import timedelta
 

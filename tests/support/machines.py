@@ -22,7 +22,7 @@ _HOST = "kubernetes.io/hostname"
 
 
 class Machines(Protocol):
-    """The machines of a test. All of one test have the flavor FLAVOR."""
+    """The machines of a test. All of them have the flavor FLAVOR."""
 
     def open(self) -> Inventory:
         """Open another inventory, as another service does."""
@@ -45,11 +45,11 @@ class Machines(Protocol):
         ...
 
     def take(self, name: str, cpus: int, *, stays: bool = False) -> None:
-        """Let others request CPUs of a machine. Only those that stay never end."""
+        """Let others request CPUs of a machine. Requests that `stay` never end."""
         ...
 
     def give_back(self, name: str) -> None:
-        """End what others run on a machine, but what stays."""
+        """End what others run on a machine, except the requests that stay."""
         ...
 
     def full_name(self, name: str) -> str:
@@ -137,7 +137,7 @@ class ClusterMachines:
                 "name": full,
                 "labels": {_LABEL: self.namespace, _HOST: full, **({_ZONE: zone} if zone else {})},
             },
-            # No pod of another test may come here.
+            # The taint keeps away pods of other tests.
             "spec": {"taints": [{"key": _LABEL, "value": "x", "effect": "NoSchedule"}]},
             "status": {
                 "capacity": offers,
@@ -182,7 +182,7 @@ class ClusterMachines:
         self._set_status(full, [{"type": "Ready", "status": str(is_ready)}])
 
     def taint(self, name: str, effect: str) -> None:
-        """Taint a node with what the flavor does not tolerate."""
+        """Add a taint to a node that the flavor does not tolerate."""
         self.cluster.kubectl("taint", "node", self.full_name(name), f"example.com/broken=x:{effect}")
 
     def _uid_of(self, full: str) -> str:

@@ -1,7 +1,7 @@
 """Algorithms that train with this machine's software in containers and pods: the tests' image mounts it.
 
 Complete images, as users have them, take minutes to build and to load; `python -m benchmarks.frameworks`
-trains in those.
+trains in such images.
 """
 
 import json
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 _SHIPPED = ROOT / "trainer_images" / "algorithms.toml"
 _VENV = Path(sys.prefix)
 _PYTHON = Path(sys.base_prefix)
-"""The Python that virtual environments are made from: they contain links to it."""
+"""The Python from which virtual environments are made, and to which they have links."""
 
 
 def on_pods(image: str, storage: Path) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def toml_of(settings: Mapping[str, Any]) -> str:
 
 
 def in_a_pod(image: str, storage: Path, command: Sequence[str], *more: Path) -> dict[str, Any]:
-    """Return how a command runs in a pod that sees this machine's software, and `more` folders."""
+    """Return the pod settings of a command that needs this machine's software and `more` folders."""
     mounts = [(f"m{number}", *mount) for number, mount in enumerate(_mounts(storage, *more))]
     container = {
         "name": "training",
@@ -59,7 +59,7 @@ def in_a_pod(image: str, storage: Path, command: Sequence[str], *more: Path) -> 
 
 
 def _algorithms() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
-    """Yield the name of each algorithm, what is the same on every engine, and its command."""
+    """Yield the name of each algorithm, its settings that are the same on every engine, and its command."""
     for name, algorithm in tomllib.loads(_SHIPPED.read_text())["algorithms"].items():
         process = algorithm.pop("process")
         venv = ROOT / process.get("virtual_environment", _VENV)
@@ -74,7 +74,7 @@ def _algorithms() -> Iterator[tuple[str, dict[str, Any], list[str]]]:
 
 
 def _mounts(storage: Path, *more: Path) -> Iterator[tuple[str, bool]]:
-    """Yield folders of this machine, each with whether it is only read."""
+    """Yield folders of this machine, each with whether it is read-only."""
     for path in dict.fromkeys((Path("/usr"), _PYTHON, ROOT / "trainer_images", _VENV, *more)):
         yield str(path), True
     yield str(storage), False

@@ -58,7 +58,7 @@ class World:
         """The number of times that each job was preempted."""
         self.given_way: dict[int, Preempt] = {}
         self.flavor_of: dict[int, str] = {}
-        """The flavors of the jobs that have given way."""
+        """The flavors of the jobs that were preempted."""
         self.is_open = True
         self.now = NOW
 
@@ -96,7 +96,7 @@ class World:
             self.waiting.add(each)
 
     def run(self, each: Gang, *, since: float = 100.0, trainers: int = 0, startup: float = 0.0) -> None:
-        """Let a gang run, whose last checkpoint was reported some seconds ago."""
+        """Let a gang run. Its last checkpoint was reported this number of seconds ago."""
         self.begin(Running(each, Allocation(trainers=trainers), NOW - 5000.0))
         self.stake(each.job_id, since=since, startup=startup)
 
@@ -166,7 +166,7 @@ class World:
         return decided
 
     def leave(self, which: Callable[[int], bool] = lambda _: True) -> None:
-        """Let those that are being stopped return to the queue."""
+        """Let the jobs that are being stopped return to the queue."""
         for job_id in [job_id for job_id, stake in self.stakes.items() if stake.is_leaving and which(job_id)]:
             self.waiting.add(self.running.pop(job_id).gang)
             del self.stakes[job_id]
@@ -185,7 +185,7 @@ def random_world(seed: int) -> World:
 
 
 def without(world: World, victims: Sequence[Preempt]) -> Snapshot:
-    """Return the snapshot after these victims are gone, or smaller; what waits is the preemptor alone."""
+    """Return the snapshot after these victims are gone or smaller, in which only the preemptor waits."""
     running = dict(world.running)
     for victim in victims:
         run = running.pop(victim.job_id)

@@ -1,4 +1,4 @@
-"""A folder of a user, its command, and what it prints on every engine."""
+"""A user's folder, its command, and the output of the command on every engine."""
 
 import json
 from collections.abc import Mapping
@@ -56,7 +56,7 @@ ENVIRONMENT = {"MODE": "fast $(HOME)"}
 
 
 def output(rank: int, size: int) -> dict[str, Any]:
-    """Return what a rank of a group of this size prints, as JSON."""
+    """Return the expected output of a rank in a group of this size, as JSON."""
     return {
         "arguments": ARGUMENTS,
         "mode": "fast $(HOME)",
@@ -70,7 +70,7 @@ def output(rank: int, size: int) -> dict[str, Any]:
 
 
 def printed_by(text: str) -> Any:
-    """Return what a rank has printed."""
+    """Return the output of a rank."""
     return json.loads(text)
 
 

@@ -22,7 +22,7 @@ def promtool(*arguments: str) -> str:
 
 
 def program(name: str) -> str:
-    """Return the path of a Prometheus program. Without it the test is skipped, or fails on CI."""
+    """Return the path of a Prometheus program. Without the program, the test is skipped, or fails on CI."""
     found = _find(name)
     if found is None:
         missing = f"there is no {name}: put Prometheus' programs on PATH; on Debian they are fetched"

@@ -33,7 +33,7 @@ def find_server() -> str | None:
 
 
 def server_or_skip(folder: Path) -> "RedisServer":
-    """Return a server that is not started yet. Without the program the test is skipped, or fails on CI."""
+    """Return a server that is not started yet. Without the program, the test is skipped, or fails on CI."""
     program = find_server()
     if program is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING)

@@ -28,7 +28,7 @@ RESOURCES = ("instances", "gpu")
 
 @dataclass
 class World:
-    """A pool, and what waits and runs in it. Plans are carried out."""
+    """A pool, and the gangs that wait and run in it. Plans are carried out."""
 
     flavors: tuple[Flavor, ...]
     queues: Mapping[str, Queue]
@@ -64,7 +64,7 @@ class World:
         return decided
 
     def used(self, flavor: str, resource: str, queues: Sequence[str] | None = None) -> int:
-        """Return what gangs use; of some queues only."""
+        """Return what gangs use; with `queues`, only the gangs of these queues."""
         return sum(
             needs(run).get(resource, 0)
             for run in self.running.values()
@@ -110,7 +110,7 @@ def any_world(
     with_limits: bool = True,
     pools: Sequence[str] = ("x", "x", "xy"),
 ) -> World:
-    """Return any state that plans lead to: a plan was carried out, some jobs ended, others were submitted."""
+    """Return any state to which plans can lead: a plan was carried out, some jobs ended, others came."""
     flavors = tuple(_flavor(chance, name, with_nodes) for name in chance.choice(pools))
     tree = _tree(chance, flavors) if with_limits else {name: Queue(name=name) for name in ("top", *LEAVES)}
     options = PlannerOptions(
@@ -147,7 +147,7 @@ def _flavor(chance: Random, name: str, with_nodes: bool) -> Flavor:
 
 
 def _tree(chance: Random, flavors: Sequence[Flavor]) -> dict[str, Queue]:
-    """Return any tree that fits on the flavors: a parent `top`, and the leaves in it or beside it."""
+    """Return any tree whose quotas fit the flavors: a parent `top`, and the leaves in it or beside it."""
     left = {(each.name, name): amount for each in flavors for name, amount in each.capacity.items()}
     queues = {"top": _queue(chance, "top", "", left, left)}
     inside = {
@@ -168,7 +168,7 @@ def _queue(
     left: dict[tuple[str, str], int],
     inside: dict[tuple[str, str], int],
 ) -> Queue:
-    """Return a queue with any quota out of what is left of its parent's, or of the capacity."""
+    """Return a queue with any quota up to the unassigned part of its parent's quota, or of the capacity."""
     limits: dict[str, dict[str, Limit]] = {}
     for flavor, resource in left:
         if chance.choice([True, False]):

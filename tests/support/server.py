@@ -35,8 +35,11 @@ IMPORTED = (
     "training_service.main",
     "training_service.settings:settings_model",
 )
-"""The modules that services import before they read their settings, those that most services import later,
-and those of trainctl."""
+"""The modules that the fork server imports before it forks.
+
+These are the modules that services import before they read their settings, the modules that most services
+import later, and the modules of trainctl.
+"""
 PATIENCE = 90.0
 """Seconds after which a service or job that is to end is stuck. At a load of 34, 2 s of CPU took 30 s."""
 PROGRAM = Path(__file__).with_name("program.py")
@@ -141,7 +144,7 @@ def service_forks() -> Iterator[ForkServer]:
 
 @pytest.fixture
 def forked_services(service_forks: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fork services from a process that has imported what they import, which takes most of their start."""
+    """Fork services from a process that has imported their modules, which takes most of their start."""
     monkeypatch.setattr("tests.support.server.FORKS", service_forks)
 
 
@@ -163,7 +166,7 @@ def run_within(
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a forked service: that of a started one after its imports."""
+    """Return the environment of a forked service: the same as a started service has after its imports."""
     return {"GRPC_VERBOSITY": "ERROR", **given}
 
 

@@ -7,7 +7,7 @@ Order = list[tuple[str, int, int]]
 
 
 def gpipe(ranks: int, micro_batches: int, *, forward: float = 1.0, backward: float = 2.0) -> dict[str, Any]:
-    """Return the passes of GPipe if those of a kind take equally long."""
+    """Return the passes of GPipe if all passes of a kind take equally long."""
     kinds = ("forward", "backward")
     orders = [
         [(kind, rank, micro_batch) for kind in kinds for micro_batch in range(micro_batches)]
@@ -25,7 +25,7 @@ def pipeline(
     *,
     flushed: bool = True,
 ) -> dict[str, Any]:
-    """Return the passes of ranks that do them in these orders. `seconds` are by kind."""
+    """Return the passes of ranks in these orders. `seconds` has the seconds of a pass by its kind."""
     return {
         "schedule": schedule,
         "ranks": len(orders),

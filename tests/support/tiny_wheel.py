@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def write(folder: Path, version: str = "1.0") -> None:
-    """Write the wheel into the folder. The module `tiny` has the version, which the command prints."""
+    """Write the wheel into the folder. The module `tiny` has the version, which its command prints."""
     folder.mkdir(exist_ok=True)
     info = f"tiny-{version}.dist-info"
     with zipfile.ZipFile(folder / f"tiny-{version}-py3-none-any.whl", "w") as wheel:

@@ -43,7 +43,7 @@ class Service:
         self.folder = folder
         self.world = FakeWorld()
         self.overtake_limit = 0
-        """The number of jobs that may overtake the first that waits. 0: tests know which job is next."""
+        """The number of jobs that may overtake the first waiting job. 0: tests know which job is next."""
         self.pool: Callable[[], Pool] | None = None
         """The flavors and queues. None: one of each."""
         self.back_by = timedelta(0)

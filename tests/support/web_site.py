@@ -35,7 +35,7 @@ class Browser:
         self.client = httpx.AsyncClient(base_url=url, timeout=30)
 
     async def get(self, path: str, **headers: str) -> httpx.Response:
-        """Load a page, without following where it leads."""
+        """Load a page, without following redirects."""
         return await self.client.get(path, headers=headers)
 
     async def page(self, path: str, status: int = 200) -> str:

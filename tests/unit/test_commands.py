@@ -1,4 +1,4 @@
-"""Messages of the command line when the service cannot start."""
+"""Messages of the command line if the service cannot start."""
 
 from importlib import metadata
 from pathlib import Path

@@ -1,1 +1,1 @@
-"""Federated averaging: every instance learns from questions that no other sees, and only weights travel."""
+"""Federated averaging: every instance learns from its own questions, and only weights are sent."""

@@ -2,8 +2,8 @@
 
     python -m federated_questions.prepare_data --storage DIR_OR_URI [--clients 4] [--skew 0.5] [--json]
 
-It writes `labels.csv`, `examples.csv` with the test questions, and `client-N.csv` for each client, whose
-questions no other client has.
+It writes `labels.csv`, `examples.csv` with the test questions, and for each client a file `client-N.csv` with
+questions that no other client has.
 """
 
 import argparse

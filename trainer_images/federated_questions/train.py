@@ -1,8 +1,8 @@
-"""Federated averaging (McMahan et al., AISTATS 2017): data stays with its client, and weights travel.
+"""Federated averaging (McMahan et al., AISTATS 2017): data stays with its client, and weights are sent.
 
-Rank 0 is the server, and a client as all ranks are. In each round it sends the weights to a sample of the
-clients. Each of them learns from its own file, and sends its weights back. The new weights are their mean, to
-which each counts by its number of examples.
+All ranks are clients, and rank 0 is the server, too. In each round, the server sends the weights to a sample
+of the clients. Each of these clients learns from its own file, and sends its weights back. The new weights
+are the mean of the weights that come back, where each client counts by its number of examples.
 """
 
 import logging
@@ -46,7 +46,7 @@ def train(group: Group) -> None:
             return
         optimizer = torch.optim.SGD(model.parameters(), lr=LR)
         sent = 0
-        with checkpoints.kept(Group(0, 1, group.device), model, optimizer) as run:  # the clients keep nothing
+        with checkpoints.kept(Group(0, 1, group.device), model, optimizer) as run:  # clients keep no state
             if group.size > 1:
                 dist.broadcast(torch.tensor([run.steps]), SERVER, wire)
             for number in range(run.steps + 1, ROUNDS + 1):

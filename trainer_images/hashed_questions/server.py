@@ -1,7 +1,7 @@
-"""The server: it answers workers at any time, and applies the gradients of a step once all are there.
+"""The server: it answers workers at any time, and applies the gradients of a step once all have come.
 
-Bounded delay (Li et al., OSDI 2014): a pull for a step waits until all steps but the last `max_delay` before
-it have been applied. With 0, all workers wait for each other.
+Bounded delay (Li et al., OSDI 2014): a pull for step t waits until steps 0 to t - `max_delay` - 1 have been
+applied. With a `max_delay` of 0, all workers wait for each other.
 """
 
 import threading
@@ -26,16 +26,16 @@ class Server:
         applied: int,
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        """`applied` is the number of steps that have been applied before."""
+        """`applied` is the number of steps that earlier attempts have applied."""
         self._weights = weights
         self._max_delay = max_delay
         self._applied = applied
         self._until = 0
         """Steps from this one on are not served yet."""
         self._anchored = -1
-        """The step before which the last call of `whole` was."""
+        """The step before which `whole` was called last."""
         self._pushes: dict[int, dict[int, Push]] = {}
-        """The pushes of each step by worker; those of `whole` have the step -1."""
+        """The pushes of each step by worker. Pushes for `whole` have the step -1."""
         self._read: dict[tuple[int, int], Push] = {}
         """The last weights that were sent, by worker and step, if pushes need them."""
         self._changed = threading.Condition()
@@ -53,7 +53,7 @@ class Server:
             self._serving.append(serving)
 
     def costs(self) -> dict[str, float]:
-        """Return the bytes of keys and weights that workers have exchanged with this server, and messages."""
+        """Return the number of bytes and of messages that workers have exchanged with this server."""
         return {
             "exchanged_bytes": float(sum(wire.bytes for wire in self._wires)),
             "exchanged_messages": float(sum(wire.messages for wire in self._wires)),
@@ -75,10 +75,11 @@ class Server:
             return sum(push.loss for push in pushes)
 
     def steps(self, last: int, examples: int) -> Iterator[tuple[int, float]]:
-        """Apply each step below `last`, of so many examples, once its pushes are there.
+        """Apply each step below `last` once its pushes have come. A step has this number of examples.
 
-        Yields the number of applied steps, and the sum of the losses of the last one. The weights do not
-        change meanwhile, but workers get them. Raises GroupError if a worker is lost.
+        Yields the number of applied steps, and the sum of the losses of the last one. While the caller
+        handles a yielded step, the weights do not change, but workers can get them. Raises GroupError if a
+        worker is lost.
         """
         while self._applied < last:
             with self._changed:

@@ -44,7 +44,7 @@ class SparseBatch:
         sums = chances.sum(1, keepdims=True)
         chances /= sums
         numbers = np.arange(len(self.labels))
-        # Not the logarithm of the chance, which may be 0 in float32.
+        # The logarithm of the chance would not work: the chance may be 0 in float32.
         loss = float((np.log(sums[:, 0]) - scores[numbers, self.labels]).sum(dtype=np.float64))
         chances[numbers, self.labels] -= 1
         found = np.zeros_like(rows)

@@ -47,9 +47,9 @@ class Parameters:
     """Terms are hashed to 2^HASH_BITS keys."""
     update: Update
     max_delay: int
-    """The number of steps by which the weights of a gradient may be old."""
+    """The number of steps by which the weights of a gradient may be out of date."""
     kkt_filter: bool
-    """Whether workers leave out keys whose weights are 0 and likely stay so."""
+    """Whether workers leave out keys whose weights are 0 and will probably stay 0."""
     compensation: float
     seed: int
 
@@ -240,7 +240,7 @@ def work(plan: Plan, found: Questions, wire: Wire, number: int, begun: int) -> N
             gradient -= batch.gradient(wire.rows(SERVER, len(batch.keys)))[0]
         keys = batch.keys
         if parameters.kkt_filter:
-            # The whole gradient is not known here: this worker's is taken for that of all.
+            # The worker does not know the gradient of all workers, so its own gradient stands for it.
             mean = np.abs(gradient) * (plan.workers / parameters.batch_size)
             wanted = (rows != 0).any(1) | (mean > parameters.l1).any(1)
             keys, gradient = keys[wanted], gradient[wanted]
@@ -249,7 +249,7 @@ def work(plan: Plan, found: Questions, wire: Wire, number: int, begun: int) -> N
 
 
 def _begun(peers: dist.ProcessGroup, steps: int = 0) -> int:
-    """Return the number of steps that the server has done before, which it gives to all."""
+    """Return the number of steps that the server has done before. The server sends it to all workers."""
     done = torch.tensor([steps])
     dist.broadcast(done, SERVER, peers)
     return int(done.item())

@@ -26,7 +26,7 @@ class Update(StrEnum):
     Reduction", AAAI 2017; Xiao and Zhang, SIAM Journal on Optimization, 2014.
     """
     DELAY_COMPENSATED = "delay_compensated"
-    """g + COMPENSATION g² (w - those from which g was computed) (DC-ASGD: Zheng et al., ICML 2017)."""
+    """g + COMPENSATION g² (w - the weights from which g was computed) (DC-ASGD: Zheng et al., ICML 2017)."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Push:
     rows: Rows
     loss: float
     read: Rows | None = None
-    """The weights of the keys from which it was computed, if the update needs them."""
+    """The weights of the keys from which the gradient was computed, if the update needs them."""
 
 
 class Weights:
@@ -52,7 +52,7 @@ class Weights:
         self._anchor = self.values.copy()
         """v: the weights at the beginning of the epoch."""
         self._whole = np.zeros_like(self.values)
-        """The mean gradient of all examples there."""
+        """The mean gradient of all examples at v."""
 
     @property
     def needs_read(self) -> bool:
@@ -78,12 +78,12 @@ class Weights:
         )
 
     def rows(self, keys: NDArray[np.int64], *, anchored: bool = False) -> Rows:
-        """Copy the weights of some keys; those at the beginning of the epoch if `anchored`."""
+        """Copy the weights of some keys; with `anchored`, their weights at the beginning of the epoch."""
         found: Rows = (self._anchor if anchored else self.values)[keys]
         return found
 
     def begin_epoch(self) -> None:
-        """Keep the present weights as those of the beginning of an epoch."""
+        """Keep the present weights as the weights at the beginning of an epoch."""
         self._anchor = self.values.copy()
 
     def set_whole(self, pushes: list[Push], examples: int) -> None:
@@ -91,14 +91,14 @@ class Weights:
         self._whole = self._mean(pushes, examples)
 
     def apply(self, pushes: list[Push], examples: int) -> None:
-        """Change the weights by the pushes of a step, which are sums over so many examples."""
+        """Change the weights by the pushes of a step, which are sums over this number of examples."""
         gradient = self._mean(pushes, examples) + self._whole
         moved = self.values - self._lr * gradient
         threshold = np.float32(self._lr * self._l1)
         self.values = np.sign(moved) * np.maximum(np.abs(moved) - threshold, 0)
 
     def _mean(self, pushes: list[Push], examples: int) -> Rows:
-        # In the order of workers, since sums are rounded.
+        # The order of workers is fixed, since sums are rounded.
         total = np.zeros_like(self.values)
         for push in pushes:
             total[push.keys] += push.rows

@@ -26,7 +26,7 @@ def train() -> None:
         model = keras.Sequential([keras.Input((TERMS,)), keras.layers.Dense(int(classes.max()) + 1)])
         optimizer = keras.optimizers.SGD(LR)
         optimizer.build(model.trainable_variables)
-        weights = [each.value for each in model.trainable_variables]  # of TensorFlow: Horovod takes no other
+        weights = [each.value for each in model.trainable_variables]  # Horovod takes no Keras variables
         hvd.broadcast_variables(weights, root_rank=0)
 
         @tf.function

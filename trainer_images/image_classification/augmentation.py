@@ -1,7 +1,7 @@
 """Random crops and mirror images, which depend on the seed, the epoch and the example alone.
 
-So a run repeats, a resumed run goes on with the same images, and a group of any size sees what one process
-sees.
+So a run repeats, a resumed run continues with the same images, and a group of any size sees the same images
+as one process.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Learns features of images without labels, as one process or as a group.
 
 Run it as `python -m image_classification.embed`. Two changed copies of an image become more like each other
-than other images: those of the step of the whole group (SimCLR), or those of earlier steps (MoCo). See
-`trainer_kit.contrast`. Labels only serve to judge the features after each epoch.
+than like other images. The other images are those in the step of the whole group (SimCLR), or images of
+earlier steps (MoCo). See `trainer_kit.contrast`. Labels only serve to judge the features after each epoch.
 """
 
 import copy
@@ -48,10 +48,10 @@ class Parameters:
     width: int
     """The channels of the first stage."""
     embedding: int
-    """The numbers that the loss compares, for an image."""
+    """How many numbers of an image the loss compares."""
     temperature: float
     queue: int
-    """The number of earlier keys that are negatives. 0: the other images of the group's step are."""
+    """The number of earlier keys that are negatives. 0: the other images of the step are the negatives."""
     key_momentum: float
     """The share of its weights that the encoder of the keys keeps in a step, with a queue."""
     padding: int
@@ -84,12 +84,12 @@ class Parameters:
 
 
 class Embedder(nn.Module):
-    """The network of the features, and their projection to what the loss compares, as in SimCLR."""
+    """The network of the features, and their projection to the vectors that the loss compares (SimCLR)."""
 
     def __init__(self, channels: int, parameters: Parameters) -> None:
         """The images have so many channels."""
         super().__init__()
-        count = 8 * parameters.width  # those of the last stage
+        count = 8 * parameters.width  # the channels of the last stage
         network = resnet18(channels, count, parameters.width)
         assert isinstance(network, nn.Sequential)
         self.features = network[:-1]
@@ -130,13 +130,13 @@ class Learner(nn.Module):
 
     @property
     def features(self) -> nn.Module:
-        """The network of the features, which is of use afterwards."""
+        """The network of the features, which is published."""
         found = self.encoder.features
         assert isinstance(found, nn.Module)
         return found
 
     def follow(self) -> None:
-        """Let the encoder of the keys follow, after a step."""
+        """After a step, let the encoder of the keys follow the encoder that learns."""
         if self.key_encoder is not None:
             contrast.follow(self.key_encoder, self.encoder, momentum=self._settings.key_momentum)
 
@@ -215,7 +215,7 @@ class Copies:
     """The first (0) or the second (1) changed copies of all images in an epoch."""
 
     def __init__(self, count: int, parameters: Parameters, epoch: int, number: int) -> None:
-        """There are `count` images."""
+        """`count` is the number of images."""
         self._parameters, self._epoch = parameters, 2 * epoch + number
         self._shifted = Augmentation(
             count,
@@ -246,7 +246,7 @@ class Copies:
 def class_accuracy(features: nn.Module, images: Images, test: Images, group: Group) -> float:
     """Return the share of test images whose features are nearest to the mean of their class.
 
-    The means are those of the features of all training images. The group divides the work. Features are
+    The mean of a class is over the features of all training images. The group divides the work. Features are
     compared by the cosine.
     """
     features.eval()

@@ -3,8 +3,8 @@
     python -m image_classification.prepare_data --storage DIR_OR_URI [--dataset-id digit-images] [--json]
 
 E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998.
-The file is part of the package scikit-learn on PyPI, which is downloaded for it, and not imported or
-installed.
+The file is part of the package scikit-learn on PyPI. The package is downloaded for this file only, and not
+imported or installed.
 """
 
 import argparse

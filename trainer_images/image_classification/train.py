@@ -49,11 +49,11 @@ class Parameters:
     width: int
     """The channels of the first stage."""
     padding: int
-    """The number of pixels by which an image is shifted at most. 0: none is."""
+    """The number of pixels by which an image is shifted at most. 0: images are not shifted."""
     flip: bool
     """Whether half of the images are mirrored."""
     top_k: int
-    """An image also counts as right in `top_k_accuracy` if its class is among so many of the first ones."""
+    """`top_k_accuracy` counts an image as right if its class is among this many of the highest scores."""
     seed: int
 
     @classmethod
@@ -77,7 +77,7 @@ class Parameters:
         )
 
     def rate(self, steps: int, epochs: int) -> float:
-        """Return the learning rate after so many steps and whole epochs."""
+        """Return the learning rate after this number of steps and of whole epochs."""
         drops = sum(epochs >= milestone for milestone in self.milestones)
         return self.lr * min(1.0, (steps + 1) / (self.warm_up + 1)) * 0.1**drops
 
@@ -92,7 +92,7 @@ class Scores:
 
 
 def train(group: Group) -> None:
-    """Train on the job's images, evaluate the model on others after each epoch, and publish it."""
+    """Train on the job's images, evaluate the model on other images after each epoch, and publish it."""
     job, parameters = Job.from_environment(), Parameters.from_environment()
     seeds.seed_everything(parameters.seed)
     with reporting(group) as reporter:

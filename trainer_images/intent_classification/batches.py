@@ -53,10 +53,10 @@ class _Examples(Dataset[Encoded]):
 class TrainingBatches:
     """This process's part of the batches of each epoch.
 
-    A step of the group takes `group.size * batch_size` examples. They depend only on this product: 1 process
-    x 64 and 4 processes x 16 take the same examples in the same steps. All parts have the same size, so the
-    mean of the processes' gradients is the mean over the examples. The examples of an incomplete last step
-    are dropped, different ones in every epoch.
+    A step of the group takes `group.size * batch_size` examples. These examples depend only on this product:
+    1 process x 64 and 4 processes x 16 take the same examples in the same steps. All parts have the same
+    size, so the mean of the processes' gradients is the mean over the examples. The examples of an incomplete
+    last step are dropped, different ones in every epoch.
     """
 
     def __init__(self, examples: Sequence[Encoded], batch_size: int, group: Group, seed: int) -> None:

@@ -53,7 +53,7 @@ class Classifier:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read the classifier from `folder`. Raises ArtifactError if there is none."""
+        """Read the classifier from `folder`. Raises ArtifactError if the folder has none."""
         try:
             weights = torch.load(folder / WEIGHTS_FILE, weights_only=True, map_location="cpu")
             vocabulary = Vocabulary(json.loads((folder / VOCABULARY_FILE).read_text(encoding="utf-8")))

@@ -30,7 +30,7 @@ class Question(NamedTuple):
     coarse: str
     """One of six classes, such as `NUM`."""
     fine: str
-    """One of fifty, such as `NUM:count`."""
+    """One of fifty classes, such as `NUM:count`."""
 
 
 def load() -> list[Question]:

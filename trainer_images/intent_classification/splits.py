@@ -4,7 +4,7 @@ import hashlib
 from enum import StrEnum
 
 SEED = 1
-TRAIN_SHARE, VALIDATION_SHARE = 0.8, 0.1  # the rest is the test split
+TRAIN_SHARE, VALIDATION_SHARE = 0.8, 0.1  # all other texts are the test split
 
 
 class Split(StrEnum):

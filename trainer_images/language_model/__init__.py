@@ -1,12 +1,12 @@
 """A small GPT-style language model, trained with any kind of parallelism.
 
-* `prepare_data` writes a real corpus to storage, and `data` reads it; * `layout` defines the parameters and
-refuses invalid combinations, `theory` computes the costs of each; * `model` is the model, `train` the
-training loop, and `assembly` builds both for a layout; * each strategy is a module on the `mesh` of
-processes: `data_parallel`, `zero`, `pipeline` and `tensor`; `memory`
-  saves memory in all of them;
-* `all_reduce` implements collectives with single messages; `parameter_server`, with the loops of
-  workers (`parameter_server_loop`) and servers (`serving_loop`), is data parallel without collectives;
-  `batch_size` computes the size of each step;
+* `prepare_data` writes a real corpus to storage, and `data` reads it;
+* `layout` defines the parameters and refuses invalid combinations, `theory` computes the costs of each;
+* `model` is the model, `train` the training loop, and `assembly` builds both for a layout;
+* each strategy is a module on the `mesh` of processes: `data_parallel`, `zero`, `pipeline` and `tensor`;
+  `memory` saves memory in all of them;
+* `all_reduce` implements collectives with single messages; `parameter_server`, with the loops of workers
+  (`parameter_server_loop`) and servers (`serving_loop`), is data parallel without collectives; `batch_size`
+  computes the size of each step;
 * `counting` measures traffic and memory.
 """

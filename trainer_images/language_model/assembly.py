@@ -57,7 +57,7 @@ class Learner:
         return self._share(loss)
 
     def step_alone(self, learning_rate: float) -> None:
-        """Step with the gradients of this process. `flush` makes the weights of all equal again."""
+        """Step with the gradients of this process. `flush` makes the weights of all ranks equal again."""
         self._stepper.step(learning_rate)
         if self._local_weights is not None:
             self._local_weights.changed()
@@ -85,7 +85,7 @@ class Learner:
     def find_gradients(self, share: Batch, position: Position) -> float | None:
         """Compute the gradients of this process's share of a batch.
 
-        Return the mean loss of the share, or None if only another process knows it.
+        Return the mean loss of the share, or None if only another process has computed it.
         """
         assert not isinstance(self._passes, PipeDream)  # its gradients are of an earlier batch
         self.optimizer.zero_grad()
@@ -96,7 +96,7 @@ class Learner:
         return self._share(self._passes.judge(self._own(batch)))
 
     def timeline(self) -> dict[str, Any] | None:
-        """Return the measured passes of the pipeline, see `pass_times`; None if there are none.
+        """Return the measured passes of the pipeline, see `pass_times`; None without measured passes.
 
         Every process must call this.
         """

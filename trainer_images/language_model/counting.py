@@ -36,7 +36,7 @@ class StepCost:
     peak_bytes: float = 0
     """The peak memory of the device, including activations and temporary tensors."""
     host_peak_bytes: float = 0
-    """The peak memory of the host for what OFFLOAD moves."""
+    """The peak memory of the host for the data that OFFLOAD moves."""
     to_host_bytes: float = 0
     """The bytes that OFFLOAD copies from the device to the host."""
     to_device_bytes: float = 0
@@ -45,7 +45,7 @@ class StepCost:
 def counted_step(layout: Layout) -> int:
     """Return the step of an attempt to measure, from 1.
 
-    An asynchronous pipeline must be full of versions, and local weights are averaged in that step.
+    In that step, an asynchronous pipeline is full of versions, and local weights are averaged.
     """
     in_full = max(COUNTED_STEP, 2 * layout.pipeline if layout.is_asynchronous else 0)
     return -(-in_full // layout.local_steps) * layout.local_steps

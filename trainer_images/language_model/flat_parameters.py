@@ -16,7 +16,7 @@ class FlatParameters:
 
     @torch.no_grad()
     def __init__(self, model: nn.Module, multiple_of: int) -> None:
-        """Replace each parameter of `model` by a view. Zeros fill the vector up to a multiple of a number."""
+        """Replace each parameter of `model` by a view. Zeros make its length a multiple of a number."""
         parameters = list(model.parameters())[::-1]
         self.size = sum(local(parameter).numel() for parameter in parameters)
         """The number of elements without the zeros."""

@@ -104,7 +104,7 @@ class Gossip:
             self._weights = flat.weights_of(self._model)
 
     def _answer(self, peer: int) -> None:
-        """Average with an active rank whenever it asks, until it leaves."""
+        """Average with an active rank whenever that rank asks, until it leaves."""
         kind, theirs = torch.tensor([_LEAVES]), torch.empty_like(self._weights)
         while True:
             self._receive(peer, kind)

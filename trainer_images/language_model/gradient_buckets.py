@@ -40,7 +40,7 @@ class Bucket(ABC):
         return self.gradient[self.own.start - self.place.start : self.own.stop - self.place.start]
 
     def add(self, values: Tensor, start: int, scale: float) -> None:
-        """Add those of the given values that belong to this bucket.
+        """Add the given values that belong to this bucket.
 
         The values begin at element `start` of the flat vector.
         """

@@ -1,7 +1,7 @@
 """The loss scale of PRECISION=fp16, which all processes of a group change together.
 
 P. Micikevicius et al., "Mixed Precision Training", ICLR 2018: the loss is multiplied by a scale, so that
-small gradients are not zero in fp16, and gradients are divided by it before the step. If a gradient is
+small gradients are not zero in fp16, and gradients are divided by the scale before the step. If a gradient is
 infinite or not a number, the step is skipped and the scale is halved. After many steps without such a
 gradient, the scale is doubled.
 """
@@ -15,7 +15,7 @@ INITIAL_SCALE, GROWTH_INTERVAL = 2.0**16, 2000
 
 
 class GroupScaler(torch.amp.GradScaler):
-    """PyTorch's scaler for ranks that have different gradients: those of a pipeline, or tensor ranks.
+    """PyTorch's scaler for ranks that have different gradients: pipeline ranks or tensor ranks.
 
     If any rank finds a gradient that is not finite, all ranks skip the step. So their scales stay the same,
     and all stages and shards of the weights take the same steps.

@@ -89,8 +89,7 @@ class Layout:
     backup_workers: int = 0
     """The number of workers whose gradients may be too late for a step."""
     speculate_after: int = SPECULATE_AFTER
-    """The percentage of shares with a gradient after which idle workers start the others again
-    (speculative)."""
+    """The percentage of shares with a gradient after which idle workers repeat other shares (speculative)."""
     softsync: int = 1
     """The number of updates that the gradients of all workers make."""
     compensation: float = COMPENSATION
@@ -275,7 +274,7 @@ class Layout:
 
 
 def _head_cost(layout: Layout) -> float:
-    """Return the multiplications of the head per token, relative to those of a layer.
+    """Return the multiplications of the head per token, relative to the multiplications of a layer.
 
     A layer has 12 width² weights, and attention also multiplies each query and each value of the context.
     """

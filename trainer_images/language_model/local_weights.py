@@ -34,7 +34,7 @@ class LocalWeights:
             self.average()
 
     def changed(self) -> None:
-        """Record that this rank's weights may differ from those of others."""
+        """Record that this rank's weights may differ from the weights of other ranks."""
         self._differ = True
 
     def average(self) -> None:

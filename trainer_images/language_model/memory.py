@@ -79,7 +79,7 @@ def autocast(layout: Layout, device: torch.device) -> AbstractContextManager[obj
 
 
 def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
-    """Keep the optimizer's state on the host: always with OFFLOAD=layers, else between its steps."""
+    """Keep the optimizer's state on the host: always with OFFLOAD=layers, otherwise between its steps."""
     if layout.offload is Offload.OPTIMIZER:
         optimizer.register_step_pre_hook(lambda optimizer, *_: _move_state(optimizer, host.give))
         optimizer.register_step_post_hook(lambda optimizer, *_: _move_state(optimizer, host.take))
@@ -90,5 +90,5 @@ def offload_state(optimizer: Optimizer, layout: Layout, host: Host) -> None:
 def _move_state(optimizer: Optimizer, move: Callable[[Tensor], Tensor]) -> None:
     for state in optimizer.state.values():
         for name, value in state.items():
-            if name != "step":  # it is always on the host
+            if name != "step":  # the state is always on the host
                 state[name] = move(value)

@@ -60,7 +60,7 @@ class Attention(nn.Module):
     def core(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Return the output of attention for each token.
 
-        All shapes are (examples, heads, context, width of a head). The operations one by one are those that
+        All shapes are (examples, heads, context, width of a head). The separate operations are those that
         Korthikanti et al., 2022, recompute.
         """
         if not self._is_explicit:

@@ -25,10 +25,10 @@ log = logging.getLogger(__name__)
 def fit(
     learner: Learner, layout: Layout, blocks: Tensor, group: Group, reporter: Reporter
 ) -> dict[str, float] | None:
-    """Take the remaining steps. Return the last report in the rank that leads at the end, None in others.
+    """Take the remaining steps. Return the last report in the rank that leads at the end, otherwise None.
 
-    The model of that rank and those of the workers have the last weights. The group may have lost ranks, so
-    it cannot exchange anything afterwards.
+    The models of that rank and of the workers have the last weights. The group may have lost ranks, so it
+    cannot exchange anything afterwards.
     """
     messages = new_group()
     examples = data.Examples(blocks, layout.context)

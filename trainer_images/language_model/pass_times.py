@@ -1,8 +1,9 @@
 """Measures the passes of a pipeline: the CPU time of each micro-batch in each stage.
 
-`trainctl plot --timeline` draws them from the file that is published with the model. CPU time is that of
-the thread that computes the pass, so it leaves out waiting for other ranks, and for processors that other
-processes use. On a GPU it would be the time to start kernels, so passes on GPUs are not measured.
+`trainctl plot --timeline` draws them from the file that is published with the model. The CPU time of a pass
+is that of the thread that computes it. So the time does not include waiting for other ranks, or for
+processors that other processes use. On a GPU, the CPU time would be the time to start kernels, so passes on
+GPUs are not measured.
 """
 
 import time
@@ -117,7 +118,7 @@ class MeasuredStage(PipelineStage):
 
 
 def is_flushed(layout: Layout) -> bool:
-    """Return whether all passes of a step end before those of the next one begin."""
+    """Return whether all passes of a step end before the passes of the next step begin."""
     return not layout.is_asynchronous
 
 
@@ -127,7 +128,7 @@ def _steps_in(layout: Layout) -> int:
 
 
 def are_measured(layout: Layout, device_type: str) -> bool:
-    """Return whether there is a timeline: of a pipeline on CPUs, with at most MOST_PASSES."""
+    """Return whether passes are measured: only on CPUs, in a pipeline with at most MOST_PASSES passes."""
     passes = 2 * layout.stages * layout.micro_batches * _steps_in(layout)
     return layout.pipeline > 1 and device_type == "cpu" and passes <= MOST_PASSES
 
@@ -135,7 +136,7 @@ def are_measured(layout: Layout, device_type: str) -> bool:
 def gather(
     times: PassTimes, layout: Layout, ranks: dist.ProcessGroup, device: torch.device
 ) -> dict[str, Any] | None:
-    """Return the content of FILE for these ranks, which all call this; None if there is none."""
+    """Return the content of FILE; None without a timeline. All of these ranks must call this."""
     if not times.steps or not are_measured(layout, device.type):
         return None
     found: list[Seconds] = [{}] * layout.pipeline

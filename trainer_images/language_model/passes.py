@@ -23,8 +23,8 @@ class Passes(Protocol):
     def learn(self, batch: Batch, position: Position) -> float | None:
         """Compute the gradients of the mean loss over all data ranks, and return the loss of this share.
 
-        `position` is that of the share in the training, for random numbers. The result is None if only other
-        ranks know the loss.
+        `position` is the position of the share in the training, on which random numbers depend. The result is
+        None if only other ranks have the loss.
         """
         ...
 
@@ -68,7 +68,7 @@ class WholeDepth:
             return number_in(loss_of(self._model(batch.tokens), batch.targets))
 
     def _holding_back(self, *, is_last: bool) -> AbstractContextManager[object]:
-        """With DistributedDataParallel, send gradients only with the last micro-batch: their sum.
+        """With DistributedDataParallel, send only the sum of all gradients, with the last micro-batch.
 
         Sharded gradients are sent with each micro-batch, since keeping them whole would need the memory that
         sharding saves.

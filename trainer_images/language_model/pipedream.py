@@ -210,7 +210,7 @@ class Line:
         work = dist.isend(tensor, group=self._group, group_dst=stage)
         assert work is not None
         self._sent.append((work, tensor))
-        while len(self._sent) > self._group.size():  # only as many can be on their way
+        while len(self._sent) > self._group.size():  # no more can be on their way
             self._sent.popleft()[0].wait()
 
     def receive(self, tensor: Tensor, stage: int) -> None:

@@ -70,7 +70,7 @@ class Pipelined:
         """The number of examples of the batches for which the stages were made."""
 
     def _fit_stages(self, examples: int) -> None:
-        """Make stages for batches of this size: at first, at each step of GROW_AT, and to evaluate after it.
+        """Make stages for batches of this size: at the start, when the batch grows, and for evaluation.
 
         Stages exchange tensors of the shapes of their first batch.
         """

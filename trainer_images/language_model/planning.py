@@ -42,7 +42,7 @@ class Choice:
 
     @property
     def parameters(self) -> dict[str, str]:
-        """The parameters of the layout, without those of the model and without defaults."""
+        """The parameters of the layout, without the parameters of the model and without defaults."""
         names = (
             *("strategy", "pipeline", "tensor", "sequence_parallel", "loss_parallel", "micro_batches"),
             *("checkpointing", "offload", "precision"),

@@ -49,7 +49,7 @@ class ServingLoop:
         """The number of updates when the learner last got the weights and the state of all shards."""
 
     def run(self) -> dict[str, float] | None:
-        """Serve until all have finished. Return the last report if this process leads then, or None."""
+        """Serve until all have finished. Return the last report if this process leads at the end, or None."""
         roles = self._layout.roles
         report: dict[str, float] = {}
         with ExitStack() as stack:
@@ -137,7 +137,7 @@ class ServingLoop:
         self._reporter.lead()
         taken = self._place.taken
         run = stack.enter_context(self._kept())
-        # It has restored the last checkpoint. The state of this server is newer.
+        # The learner has restored the last checkpoint. The state of this server is newer.
         run.steps, self._place.taken = steps, taken
         log.warning("rank %d leads from step %d on: the parameter server is lost", self._group.rank, steps)
         return run

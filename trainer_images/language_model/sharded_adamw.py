@@ -34,8 +34,8 @@ class ShardedAdamW(Optimizer):
     """AdamW whose state, and in stage 2 also gradients, are divided among the data ranks.
 
     Every rank must make the same calls. `state` has this rank's share. `state_dict` gathers the moments and
-    names them by parameter, so that checkpoints do not depend on the number of ranks. While it runs, each
-    rank holds all moments of its part of the model.
+    names them by parameter, so that checkpoints do not depend on the number of ranks. While `state_dict`
+    runs, each rank holds all moments of its part of the model.
     """
 
     def __init__(self, model: nn.Module, layout: Layout, group: dist.ProcessGroup, **options: Any) -> None:

@@ -94,16 +94,16 @@ def data_parallel_bytes(layout: Layout) -> float:
             return 2 * share * own
         case Strategy.AVERAGING:  # weights and moments, once in LOCAL_STEPS
             return 2 * share * own * (1 + moments(layout)) / layout.local_steps
-        case Strategy.GOSSIP:  # weights both ways for each share of an active rank, and such an average
+        case Strategy.GOSSIP:  # weights both ways for each share of an active rank, and the same average
             in_pairs = 2 * -(-layout.data // 2) / layout.data if layout.data > 1 else 0
             return own * (in_pairs + 2 * share * (1 + moments(layout)) / layout.local_steps)
-        case Strategy.ZERO1 | Strategy.ZERO2:  # a sum of gradients, each on one rank, then all parameters
+        case Strategy.ZERO1 | Strategy.ZERO2:  # each sum of gradients to one rank, then all parameters
             return 2 * share * own
         case Strategy.ZERO_REDUNDANCY_OPTIMIZER:  # an all-reduce of gradients, then the stepped parameters
             return 3 * share * own
         case Strategy.SHARD_GRAD_OP:  # parameters for the passes of a step, and sums of gradients
             return (passes + passes if layout.pipeline == 1 else 2) * share * own
-        # Weights to, and a gradient from, each worker whose gradient counts, and a copy to the standbys.
+        # For each gradient that counts: weights to the worker, its gradient back, and a copy to the standbys.
         case Strategy.PARAMETER_SERVER:
             return (3 if layout.standby else 2) * layout.rule.gradients / layout.world_size * own
         case Strategy.ZERO3:  # parameters for each forward and backward pass, and sums of gradients
@@ -180,10 +180,11 @@ def activations(layout: Layout) -> float:
 def micro_batches_held(layout: Layout, rank: int) -> float:
     """Return the most micro-batches whose activations a pipeline rank holds, counted in all of its layers.
 
-    With 1F1B, a rank holds one for itself and one for each later rank; with GPipe, all; with PipeDream, as
-    many batches as versions of weights. Interleaved, it holds parts of them: before its first backward pass,
-    it does (v-1) p + 2 (p-1-rank) + 1 forward passes of a v-th of its layers. On the first rank, that is 1 +
-    (p-1)/(p v) times the memory of 1F1B (Narayanan et al., 2021; Korthikanti et al., 2022).
+    With 1F1B, a rank holds one for itself and one for each later rank. With GPipe, it holds all. With
+    PipeDream, it holds as many batches as versions of weights. If stages are interleaved, a rank holds parts
+    of micro-batches: before its first backward pass, it does (v-1) p + 2 (p-1-rank) + 1 forward passes of a
+    v-th of its layers. On the first rank, that is 1 + (p-1)/(p v) times the memory of 1F1B (Narayanan et al.,
+    2021; Korthikanti et al., 2022).
     """
     if layout.pipeline == 1:
         return 1
@@ -240,7 +241,7 @@ def gathered(layout: Layout) -> float:
 
 
 def recomputed(layout: Layout) -> float:
-    """Return the recomputed multiplications as a share of a step's.
+    """Return the recomputed multiplications as a share of a step's multiplications.
 
     A forward pass has a third of a step's multiplications. PyTorch recomputes a layer only as far as the
     backward pass needs it, so the layer's last product is not recomputed.

@@ -1,10 +1,10 @@
 """Counts the bytes that processes send to each other.
 
 Each collective is counted where PyTorch calls it, by the size of its tensors. For S bytes among n ranks, the
-count is that of the bandwidth-optimal algorithm, a ring: 2 (n-1)/n S for an all-reduce, and (n-1)/n S for an
-all-gather or a reduce-scatter (P. Patarasuk and X. Yuan, "Bandwidth Optimal All-reduce Algorithms for
-Clusters of Workstations", 2009). A broadcast is counted at its root, as n-1 times S, and a reduce
-as S at each rank but its root.
+count is the traffic of the bandwidth-optimal algorithm, a ring: 2 (n-1)/n S for an all-reduce, and (n-1)/n S
+for an all-gather or a reduce-scatter (P. Patarasuk and X. Yuan, "Bandwidth Optimal All-reduce Algorithms for
+Clusters of Workstations", 2009). A broadcast is counted at its root, as n-1 times S, and a reduce is counted
+as S at each rank except its root.
 """
 
 from collections import defaultdict

@@ -112,7 +112,7 @@ def fit(
             if not math.isfinite(metrics["loss"]):
                 raise TrainingError(f"the loss is not finite in step {step}: try a smaller LR")
             run.step()
-            # All ranks have added up the loss. So the time of a step is that of the group.
+            # All ranks have added up the loss. So the time of a step is the time of the group.
             reporter.report(step=run.steps, total_steps=layout.steps, examples=size.batch_size)
             reporter.report(**metrics)  # type: ignore[arg-type]  # none of them is a count
     log.info("loss %.6f after %d steps", metrics.get("loss", math.nan), layout.steps)

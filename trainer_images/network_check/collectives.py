@@ -1,8 +1,9 @@
 """The collective operations, by size.
 
-Sizes and bandwidths are those of nccl-tests, doc/PERFORMANCE.md: the size of all_gather and of reduce_scatter
-is that of the whole, of which each of n ranks has a part. Bus bandwidth is algorithm bandwidth (size by time)
-times a factor, by which it is the bandwidth of the slowest link if the algorithm is the best possible.
+Sizes and bandwidths are defined as in nccl-tests, doc/PERFORMANCE.md: the size of all_gather and of
+reduce_scatter is the size of the whole tensor, of which each of n ranks has a part. Algorithm bandwidth is
+size divided by time. Bus bandwidth is algorithm bandwidth times a factor. With this factor, the best possible
+algorithm has the bandwidth of the slowest link.
 """
 
 import math
@@ -28,7 +29,7 @@ _NUMBER = 4
 
 
 def bus_factor(operation: str, size: int) -> float:
-    """Return bus bandwidth by algorithm bandwidth, for `size` ranks."""
+    """Return bus bandwidth divided by algorithm bandwidth, for `size` ranks."""
     match operation:
         case "all_reduce":
             return 2 * (size - 1) / size
@@ -86,8 +87,8 @@ def measure_barrier(group: "Group", parameters: Parameters, clock: Clock) -> Col
 def _timed(operation: Operation, group: "Group", parameters: Parameters, clock: Clock) -> tuple[float, int]:
     """Return the median time until the last rank has done the operation, and the number of repetitions.
 
-    A barrier before each lets all ranks begin at about the same time. It adds to the time at most what the
-    ranks leave it apart, which is less than a latency.
+    A barrier before each repetition lets all ranks begin at about the same time. The ranks leave the barrier
+    less than a latency apart, so it adds less than a latency to the measured time.
     """
     [first] = _longest([_after_barrier(operation, clock)], group)
     repeats = repeats_for(first, parameters)

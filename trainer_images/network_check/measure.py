@@ -45,7 +45,7 @@ def measure(group: "Group") -> None:
 
 
 class NetworkCheck:
-    """One measurement. Every rank has the results of the collectives, and rank 0 those of all pairs."""
+    """A measurement. Every rank has the results of the collectives, and rank 0 also those of all pairs."""
 
     def __init__(self, group: "Group", parameters: Parameters, local_size: int, reporter: Reporter) -> None:
         self._group = group
@@ -158,7 +158,7 @@ class NetworkCheck:
         )
 
     def _bisect(self) -> Bisection | None:
-        """Let the first ranks of the lower instances send to those of the upper instances, all at once."""
+        """Let the first rank of each lower instance send to an upper instance's first rank, all at once."""
         first_ranks = range(0, self._group.size, self._local_size)
         half = len(first_ranks) // 2
         if half < 2:
@@ -203,7 +203,7 @@ class NetworkCheck:
         return slow_links(self.pairs, self._local_size, self._parameters.slow_factor)
 
     def _of_all(self, own: Any) -> list[Any]:
-        """Gather a value of every rank. It also lets all ranks wait for each other."""
+        """Gather a value of every rank. All ranks wait for each other here."""
         values = [None] * self._group.size
         dist.all_gather_object(values, own)
         return values
@@ -213,7 +213,7 @@ class NetworkCheck:
 
     @contextmanager
     def _naming(self, action: str) -> Iterator[None]:
-        """Let a failure of the network say what was measured."""
+        """Name the action during which the network failed."""
         try:
             yield
         except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""The stored measure: its schema is in README.md."""
+"""The stored result of a measurement; its schema is in README.md."""
 
 import statistics
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class TimedCollective(Timed):
 
 @dataclass(frozen=True)
 class CollectiveResult:
-    """A collective operation of all ranks. The bandwidth is that of the bus; None for a barrier."""
+    """A collective operation of all ranks. The bandwidth is the bus bandwidth; None for a barrier."""
 
     operation: str
     latency_s: float
@@ -51,10 +51,10 @@ class Bisection:
     """The lower half of the instances sends to the upper half, all at once."""
 
     bytes: int
-    """Sent by each."""
+    """Bytes that each instance of the lower half sends."""
     seconds: float
     bandwidth_bytes_per_s: float
-    """The sum over the pairs."""
+    """The sum over the pairs of instances."""
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ Pair = tuple[int, int]
 
 
 def rounds(members: Sequence[int]) -> list[list[Pair]]:
-    """Return rounds in which each member is in at most one pair; together, all pairs once.
+    """Return rounds in which each member is in at most one pair. Together, they have each pair once.
 
-    n members need n - 1 rounds if n is even, and n if it is odd, which is the least: the circle method of
-    tournaments (Kirkman, 1847). One member stays, and the others rotate around it.
+    There are n - 1 rounds for n members if n is even, and n rounds if n is odd, which is the least possible
+    number. This is the circle method of tournaments (Kirkman, 1847): one member stays, and the others rotate
+    around it.
     """
     circle: list[int | None] = [*members]
     if len(circle) % 2:
@@ -26,8 +27,8 @@ def rounds(members: Sequence[int]) -> list[list[Pair]]:
 def plan(size: int, local_size: int) -> list[list[Pair]]:
     """Return the rounds for `size` ranks, `local_size` in each instance.
 
-    Ranks of an instance share its links, so only the first of each represents it. The first round is within
-    the instances, between the first two ranks of each.
+    Ranks of an instance share its links, so the first rank of an instance represents it. The first round is
+    within the instances, between the first two ranks of each instance.
     """
     first_ranks = range(0, size, local_size)
     within = [(rank, rank + 1) for rank in first_ranks if local_size > 1]

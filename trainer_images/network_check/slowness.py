@@ -8,12 +8,12 @@ from typing import Literal
 from network_check.result import PairResult
 
 NOISE = 0.001
-"""Seconds. A latency that is less above the median is not named: a busy processor adds as much."""
+"""Seconds. A latency must be this much above the median to be named: a busy processor adds as much."""
 
 Measure = Literal["latency", "bandwidth"]
 _VALUES: dict[Measure, Callable[[PairResult], float]] = {
     "latency": lambda pair: pair.latency_s,
-    # Its inverse, so that more is slower for both.
+    # The inverse of the bandwidth, so that a higher value means a slower link for both measures.
     "bandwidth": lambda pair: 1 / pair.bandwidth_bytes_per_s,
 }
 
@@ -46,8 +46,8 @@ def slow_links(pairs: Sequence[PairResult], local_size: int, factor: float) -> l
     An instance is slow if even the best of its links is `factor` times slower than the median of the best
     links of all instances. A pair is slow if it is `factor` times slower than the median of the pairs whose
     instances are not slow. So one slow instance does not make its peers look slow, in a group of three or
-    more. Pairs within an instance are compared only with each other. Of an even number, the median is the
-    faster of the two in the middle, so that of two, one can be slow.
+    more. Pairs within an instance are compared only with each other. For an even number of values, the median
+    is the faster of the two middle values. So even one of two links can be slow.
     """
     between = [pair for pair in pairs if pair.source // local_size != pair.destination // local_size]
     within = [pair for pair in pairs if pair not in between]

@@ -79,14 +79,15 @@ class Peer:
 def send_all(
     peer: Peer, sizes: Iterable[int], parameters: Parameters, clock: Clock
 ) -> tuple[list[Timed], float]:
-    """Send messages of each size, and return the median time of one, one way, and the link's latency.
+    """Return the median one-way time of a message of each size, and the link's latency.
 
     The latency is half of the least round trip of the shortest messages: a busy processor makes round trips
     longer, and never shorter.
 
     The peer must call `receive_all` meanwhile, and answers each message with the shortest one. Half of the
-    round trip of the shortest messages is the time of the answer, and is subtracted. Stops before a size of
-    which one message is expected to take longer than the parameter `seconds`, by the time of the last size.
+    round trip of the shortest messages is the time of the answer, and is subtracted. Stops before a size for
+    which one message would take longer than the parameter `seconds`. This is estimated from the time of the
+    last size.
     """
 
     def exchange(message: Tensor) -> None:
@@ -109,14 +110,14 @@ def send_all(
             break
         times = timed(size)
         seconds = statistics.median(times)
-        # Half of the round trip at least, in case the machine was busier during the shortest messages.
+        # At least half of the round trip, in case the machine was busier during the shortest messages.
         found.append(Timed(size, max(seconds - answer, seconds / 2), len(times)))
     peer.tell(0)
     return found, min(shortest) / 2
 
 
 def receive_all(peer: Peer) -> None:
-    """Receive and answer what `send_all` of the peer sends."""
+    """Receive and answer the messages of the peer's `send_all`."""
     while size := peer.hear():
         message = peer.message(size)
         peer.receive(message)
@@ -127,13 +128,14 @@ def receive_all(peer: Peer) -> None:
 
 
 def repeats_for(seconds: float, parameters: Parameters) -> int:
-    """Return how often to repeat what takes this long: at least once."""
+    """Return how often to repeat an exchange that takes this long: at least once."""
     return max(1, min(parameters.repeats, int(parameters.seconds / max(seconds, 1e-9))))
 
 
 def is_too_long(seconds: float, size: int, larger: int, parameters: Parameters) -> bool:
     """Return whether a message of the size `larger` would take longer than the parameter `seconds`.
 
-    The time of small messages is mostly latency, so the estimate needs one that takes at least a tenth of it.
+    The time of small messages is mostly latency, so a message that takes less than a tenth of `seconds`
+    allows no estimate.
     """
     return seconds > parameters.seconds / 10 and seconds * larger / size > parameters.seconds

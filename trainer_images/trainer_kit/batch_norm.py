@@ -106,7 +106,7 @@ def _replaced(model: nn.Module, known: dict[nn.Module, nn.Module]) -> nn.Module:
 
 
 def warn_of_local(model: nn.Module) -> None:
-    """Warn about layers whose statistics would be those of one rank's examples only."""
+    """Warn about layers whose statistics would come from one rank's examples only."""
     local = [name or type(model).__name__ for name, module in model.named_modules() if _is_local(module)]
     if local:
         further = f" and {len(local) - 1} more" if len(local) > 1 else ""

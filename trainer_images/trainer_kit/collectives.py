@@ -11,8 +11,8 @@ from typing import Any
 
 MOST_GROUPS = 16
 _SHOWN, _LONGEST_NAME = 8, 64
-_DEFAULT = "default_pg"  # of others, several may have the same description
-_DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # of gloo and all others, and of NCCL
+_DEFAULT = "default_pg"  # several other groups may share a description
+_DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")  # for gloo and others, and for NCCL
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Collective:
     operation: str
     """For example `all_reduce`."""
     sizes: str
-    """The sizes of what it sends, such as `[[1024, 8]]`."""
+    """The sizes of the sent tensors, such as `[[1024, 8]]`."""
     done: bool
 
 

@@ -3,9 +3,9 @@ example's own rank.
 
     loss = contrast.info_nce(encode(views), encode(other_views))
 
-With n ranks of b examples, each query has n x b - 1 negatives. The gradients equal those of one process with
-all examples: each rank gets back the gradients of other ranks' losses with respect to its keys (Chen et al.,
-SimCLR, ICML 2020).
+With n ranks of b examples, each query has n x b - 1 negatives. The gradients equal the gradients of one
+process with all examples: each rank gets back the gradients of other ranks' losses with respect to its keys
+(Chen et al., SimCLR, ICML 2020).
 
 With a queue, the negatives are keys of earlier steps, from an encoder that follows slowly (He et al., MoCo,
 CVPR 2020):
@@ -24,7 +24,7 @@ from torch.nn import functional
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """Return the rows of all ranks, in the order of the ranks. All ranks must have equally many.
+    """Return the rows of all ranks, in the order of the ranks. All ranks must have equally many rows.
 
     It is differentiable: the backward pass adds up the gradients of all ranks' losses for this rank's rows.
     All ranks must call it, and its backward pass, in the same order.
@@ -83,9 +83,9 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def put(self, keys: Tensor) -> None:
-        """Replace the oldest keys by those of all ranks. Every rank must call this.
+        """Replace the oldest keys by the new keys of all ranks. Every rank must call this.
 
-        Raises ValueError if there are more than the queue holds.
+        Raises ValueError if there are more new keys than the queue holds.
         """
         new = functional.normalize(gathered(keys.detach()), dim=1).to(self._keys.dtype)
         size = len(self._keys)
@@ -98,7 +98,7 @@ class Queue(nn.Module):
 
 @torch.no_grad()
 def follow(slow: nn.Module, fast: nn.Module, *, momentum: float = 0.999) -> None:
-    """Move the parameters of `slow` towards those of `fast`; `momentum` is the share that stays.
+    """Move the parameters of `slow` towards the parameters of `fast`; `momentum` is the share that stays.
 
     Copy the buffers.
     """

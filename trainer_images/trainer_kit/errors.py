@@ -38,7 +38,7 @@ class ArtifactError(TrainingError):
 
 
 class DamagedError(TrainingError):
-    """A checkpoint differs from what was written."""
+    """A checkpoint differs from its written content."""
 
 
 class UnfitError(TrainingError):

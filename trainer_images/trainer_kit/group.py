@@ -64,7 +64,7 @@ class Group:
         processes. This time counts as waiting (`steps`), except on GPUs, where the pass does not wait.
 
         The parameters remain those of `model`: save that, not the wrapper. `averaging` has the size of
-        buckets and the compression, by default those of the environment (BUCKET_MB, GRADIENT_COMPRESSION).
+        buckets and the compression, by default from the environment (BUCKET_MB, GRADIENT_COMPRESSION).
         `options` are those of DistributedDataParallel. Logs a warning if the model has batch normalization
         with the statistics of one rank. Raises ParameterError.
         """
@@ -128,8 +128,8 @@ def _note_waiting(grouped: DistributedDataParallel) -> None:
 
     When autograd has computed all gradients, it calls the queued callbacks in their order. DDP waits in its
     own callback, which it queues once all gradients are ready. `_begin` is queued at one of the gradients, so
-    it runs before DDP's callback. `_end` is queued when `_begin` runs, so it runs after DDP's callback. The
-    reduction itself stays that of DDP.
+    it runs before DDP's callback. `_end` is queued when `_begin` runs, so it runs after DDP's callback. DDP
+    itself still reduces the gradients.
     """
     waits: list[AbstractContextManager[None]] = []
     queue = torch.autograd.Variable._execution_engine.queue_callback

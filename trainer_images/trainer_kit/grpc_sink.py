@@ -1,5 +1,6 @@
-"""Sends reports to the service from a background thread, so training neither waits for reports nor fails with
-them.
+"""Sends reports to the service from a background thread, so that training does not wait for them.
+
+A failure of reports does not affect the training.
 
 While the service is away, a limited number of reports is kept. If the service refuses them because the
 attempt is over, sending stops.
@@ -98,7 +99,7 @@ class GrpcSink:
         try:
             while self._send_until_closed(self._connect(self._address, self._token)):
                 pass
-        except Exception:  # training goes on after any failure
+        except Exception:  # training continues after any failure
             log.warning("progress is no longer reported", exc_info=True)
 
     def _send_until_closed(self, send: Send) -> bool:

@@ -28,9 +28,9 @@ MAX_PROCESSES = 100_000
 def joined(framework: str = "torch") -> Iterator[None]:
     """Join the group that the environment defines.
 
-    Inside the `with` block, the module `horovod.torch`, or that of `framework`, is ready. Raises GroupError
-    if the group is not complete within GROUP_TIMEOUT seconds. If none of Horovod's variables is set, the
-    process is alone.
+    Inside the `with` block, the module `horovod.torch`, or the module of `framework`, is ready. Raises
+    GroupError if the group is not complete within GROUP_TIMEOUT seconds. If none of Horovod's variables is
+    set, the process is alone.
     """
     if "HOROVOD_GLOO_RENDEZVOUS_ADDR" in os.environ:
         _meet_at(

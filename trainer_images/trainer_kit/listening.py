@@ -10,7 +10,7 @@ def await_end(address: str) -> None:
     """Wait until no process listens at HOST:PORT any more.
 
     Other processes may still read from a process whose part of a collective operation is done. With this
-    wait, a process ends only after the process at HOST:PORT, for which all wait.
+    wait, all processes end only after the process at HOST:PORT.
     """
     host, _, port = address.rpartition(":")
     while True:

@@ -39,7 +39,7 @@ def metadata_of(context: Context) -> Metadata:
 
 
 async def call_of(context: Context, metadata: Metadata, authenticator: Authenticator) -> Call:
-    """Return the call of a gRPC context. It does not need the parsed message.
+    """Return the call of a gRPC context, whose message need not be parsed.
 
     Raises NotAllowed if the caller cannot be identified, StoreUnavailable if its token cannot be checked, and
     InvalidField if the metadata names a project that cannot exist.

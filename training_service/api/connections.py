@@ -1,8 +1,9 @@
 """Limits on connections and calls to the gRPC server, to protect its descriptors and memory.
 
 Each option was tried with gRPC 1.85; `tests/security/test_connections.py` and `test_memory.py` show the
-effects. Two others do not help: `max_connection_idle_ms` closes a connection with an error, which reaches a
-call that begins at that moment; `keepalive_timeout_ms` has no effect, since the time-out of pings applies.
+effects. Two other options do not help. `max_connection_idle_ms` closes a connection with an error, and a call
+that begins at that moment gets the error. `keepalive_timeout_ms` has no effect, since `ping_timeout_ms`
+applies in its place.
 """
 
 _SHARE = 2  # half of the descriptors may be connections; launches, logs and the store need the others
@@ -38,16 +39,16 @@ def connection_options(
 def call_options(largest_message: int) -> list[tuple[str, int]]:
     """Return options that bound the memory of calls. `largest_message` is in bytes, after decompression.
 
-    A connection may have `_STREAMS` open calls; clients delay further ones. A call without a handler takes
-    about 14 KB. It takes them even after its client has reset it, so the client may open another. Beyond
-    `_WAITING` such calls, gRPC cancels some of them, and beyond `_MOST_WAITING` all of them. So a client that
-    sends thousands of calls at the same time is served, and hostile clients take about 40 MB.
+    A connection may have `_STREAMS` open calls; clients delay further ones. A call that waits for its handler
+    takes about 14 KB, even after its client has reset the call. After the reset, the client may open another
+    call. Beyond `_WAITING` such calls, gRPC cancels some of them, and beyond `_MOST_WAITING` all of them. So
+    a client that sends thousands of calls at the same time is served, and hostile clients take about 40 MB.
     """
     return [
         ("grpc.max_receive_message_length", largest_message),
         ("grpc.max_concurrent_streams", _STREAMS),
-        # Otherwise, streams that have ended count until they are freed, and gRPC refuses calls that are
-        # within the limit.
+        # Otherwise, ended streams count until they are freed, and gRPC refuses calls that are within the
+        # limit.
         ("grpc.http.overload_protection", 0),
         ("grpc.server.max_pending_requests", _WAITING),
         ("grpc.server.max_pending_requests_hard_limit", _MOST_WAITING),

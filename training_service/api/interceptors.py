@@ -31,22 +31,23 @@ REQUEST_ID_HEADER = "x-request-id"
 
 _SERVICE = "/training."
 _LONGEST_REQUEST_ID = 64
-# Parsing blocks the event loop, and a map with many small entries is slow. Admission allows far less.
+# Parsing blocks the event loop, and a map with many small entries is slow to parse. Admission allows only far
+# smaller requests.
 _LARGEST_REQUEST = 4 * MAX_PARAMETER_BYTES
 LARGEST_MESSAGE = 2 * _LARGEST_REQUEST
 """The largest message in bytes. It is larger than _LARGEST_REQUEST, so that a request that is slightly too
 large gets a clear error."""
-# An error message is a percent-encoded header, and clients accept 8 KiB of headers. With more, they get
-# neither the message nor the code.
+# An error message is a percent-encoded header, and clients accept 8 KiB of headers. If the headers are
+# larger, clients get neither the message nor the code.
 _LONGEST_MESSAGE = 2048
 _LONGEST_NAME = 100
-# The rate of log lines about one caller's calls beyond its limits: per second, and at once.
+# The number of log lines about one caller's refused calls: per second, and in a burst.
 _REFUSALS_LOGGED, _REFUSALS_AT_ONCE = 0.1, 5
 
 if TYPE_CHECKING:
     _Handler = grpc.RpcMethodHandler[Any, Any]
 else:
-    _Handler = grpc.RpcMethodHandler  # it is generic only in its stubs
+    _Handler = grpc.RpcMethodHandler  # gRPC's type is generic only in its stubs
 # The handlers of a grpc.aio server are asynchronous, unlike the type of _Handler.
 _Behaviour = Callable[[Any, Any], Any]
 

@@ -12,10 +12,10 @@ class CallLimits:
     """Counts the calls of each caller, and refuses calls beyond the limits. Each call passes through it."""
 
     def __init__(self, rates: Mapping[CallKind, Rate | None] | None = None) -> None:
-        """Kinds without a rate have no limit."""
+        """A kind of call without a rate has no limit."""
         given = rates or {}
         self._reports = given.get(CallKind.REPORT)
-        # By call, since the hash of a kind takes longer than that of a text.
+        # The keys are names of calls, since a kind takes longer to hash than a text.
         self._rates = {name: rate for name, kind in KINDS.items() if (rate := given.get(kind)) is not None}
 
     def check(self, call: str, caller: Caller) -> None:

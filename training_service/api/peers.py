@@ -1,4 +1,4 @@
-"""Addresses of callers, which identify them as long as callers have no names."""
+"""Addresses of callers, which identify callers without a name."""
 
 import ipaddress
 from urllib.parse import unquote

@@ -29,7 +29,7 @@ from training_service.auth.authenticator import refusal_of
 _SCHEME = "bearer "
 _SHORTEST_PAUSE = 1.0
 _FETCHES, _FETCHES_OF_ONE, _FETCH_SECONDS = 16, 4, 600.0  # a fetch in progress has up to 3 MiB in memory
-_REPORTS_A_SECOND = 500  # the limit of one replica; with more reporters, each has to pause for longer
+_REPORTS_A_SECOND = 500  # the most that one replica takes; the more reporters, the longer each pauses
 
 
 class ReporterServicer(TrainingReporterServicer):

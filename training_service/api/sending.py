@@ -56,7 +56,7 @@ class Places:
         self._turns.give(who)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End calls that have kept others waiting for too long. Repeats while calls wait."""
+        """End calls that have kept others waiting for too long. Schedule the next look while calls wait."""
         wanted = self._turns.wanted()
         self._is_looking = bool(wanted)
         if not wanted:

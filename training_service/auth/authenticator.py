@@ -50,7 +50,7 @@ class Proofs:
     """Identifies callers by a token, or by a client certificate if no token was sent."""
 
     def __init__(self, callers: Callers, identify: Identify | None, *, is_open: bool) -> None:
-        """`identify` is None without client certificates. `is_open`: callers with neither are operators."""
+        """`identify` is None without client certificates. `is_open`: callers without proof are operators."""
         self._callers = callers
         self._identify = identify
         self._is_open = is_open

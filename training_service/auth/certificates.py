@@ -23,7 +23,7 @@ class Identity:
     """The identity in a client certificate, which gRPC has verified."""
 
     name: str
-    """The SPIFFE id, or else the subject, such as `CN=alice,O=Example`."""
+    """The SPIFFE id or, without one, the subject, such as `CN=alice,O=Example`."""
     expires_at: datetime
 
     def seconds_left(self) -> float:
@@ -46,7 +46,10 @@ class Identity:
 
 
 def identity_of(context: AuthContext) -> Identity | None:
-    """Return the identity of the peer; None without a certificate. Raises NotAllowed if that has no name."""
+    """Return the identity of the peer; None without a certificate.
+
+    Raises NotAllowed if the certificate has no name, or cannot be read.
+    """
     pem = next(iter(context.get("x509_pem_cert", ())), None)
     if not pem:
         return None
@@ -67,7 +70,7 @@ def _identity(pem: bytes, spiffe_id: str, subject: str) -> Identity:
         ends = certificate.not_valid_after_utc
         # gRPC cuts a URI at a NUL, so the id of another caller could be the beginning of this one.
         is_exact = not spiffe_id or _uris_of(certificate) == [spiffe_id]
-    except Exception:  # the library has several kinds
+    except Exception:  # the library raises errors of several kinds
         raise NotAllowed("the client certificate cannot be read; ask its issuer for another one") from None
     if not is_exact or not (name.isascii() and name.isprintable()):
         raise NotAllowed(

@@ -38,10 +38,10 @@ class Live(Generic[T]):
         clock: Callable[[], float] = time.monotonic,
         announces: bool = True,
     ) -> None:
-        """Read the files. Raises Unusable as `read` does, and for anything else than regular files.
+        """Read the files. Raises Unusable as `read` does, and for a path that is not a regular file.
 
         `name` is for the log, such as a setting. Without `announces`, the caller decides whether it uses
-        changed content, and logs that.
+        changed content, and logs its decision.
         """
         self._name = name
         self._paths = paths
@@ -52,7 +52,7 @@ class Live(Generic[T]):
         self._lock = threading.Lock()
         self.problem: str | None = None
         """The reason why the current files cannot be used; None if they are in use."""
-        # The state comes before the content: a change in between is found by the next check.
+        # The state is read before the content, so that the next check finds a change in between.
         self._state = self._look()
         self._unusable: tuple[object, ...] | None = None
         """The state of the files when they could not be used; None if they could."""
@@ -112,8 +112,8 @@ def _state_of(path: Path) -> object:
 
 
 def is_special(path: Path) -> bool:
-    """Return whether there is something else than a file, such as a pipe."""
+    """Return whether the path is something other than a regular file, such as a pipe."""
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:
-        return False  # nothing is there, or the next reading says why it cannot be read
+        return False  # the path does not exist, or reading it will raise the reason

@@ -11,8 +11,8 @@ FILE_NAME = "operator-token"
 def write_operator_token(folder: Path, address: str) -> bytes:
     """Write a new token and the service's address to the folder's file, and return the token's digest.
 
-    Each start replaces it, and clients read it again for each call. trainctl sends it to this address only,
-    so that it does not reach another service on this machine. Raises OSError.
+    Each start replaces the file, and clients read it again for each call. trainctl sends the token to this
+    address only, so that no other service on this machine gets it. Raises OSError.
     """
     made = tokens.new_token(tokens.OPERATOR_ID)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -17,7 +17,7 @@ from training_service.auth.live import Live
 from training_service.auth.pem_files import PemFile
 
 _FLIGHTS = 4
-"""The largest number of flights. A handshake has fewer."""
+"""The largest number of flights, which are messages that one side sends in a row. A handshake has fewer."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ServerTls:
     """The key and certificates of a server. They have been checked, and belong together."""
 
     chain: bytes
-    """The server's certificate and those of the authorities between it and a root, as PEM."""
+    """The server's certificate, and the certificates of the authorities between it and a root, as PEM."""
     key: bytes
     leaf: x509.Certificate
     client_ca: bytes | None = None
@@ -61,7 +61,7 @@ class ServerTls:
     def context(self) -> ssl.SSLContext:
         """A context for servers that do not speak gRPC. It asks for no client certificates."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        # Python reads certificates from files only, and those of the settings may have changed since.
+        # Python reads certificates from files only, and the files of the settings may have changed since.
         descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
         with open(descriptor, "wb") as file:  # noqa: PTH123  # a descriptor
             file.write(self.chain + b"\n" + self.key)

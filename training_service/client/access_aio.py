@@ -93,7 +93,7 @@ class AsyncAccess:
             request = ListTokensRequest(project=project, page_size=1000, page_token=page.next_page_token)
 
     async def revoke_token(self, token_id: str) -> Token:
-        """Revoke a token by its id, for ever. It may be repeated. Raises NotFound."""
+        """Revoke a token by its id, for ever. The call may be repeated. Raises NotFound."""
         request = encoded(lambda: RevokeTokenRequest(id=token_id))
         return await self._answer_of(self._stub.RevokeToken, request)
 
@@ -109,7 +109,7 @@ class AsyncAccess:
             request = ListProjectsRequest(page_size=1000, page_token=page.next_page_token)
 
     async def set_project(self, name: str, *, max_queued: int = 0) -> Project:
-        """Declare a project, or replace its limits. `max_queued` 0: no limit of its own."""
+        """Declare a project, or replace its limits. With `max_queued` 0, it has no own limit."""
         request = encoded(lambda: SetProjectRequest(name=name, max_queued=max_queued))
         return await self._answer_of(self._stub.SetProject, request)
 
@@ -127,7 +127,7 @@ class AsyncAccess:
         return await self._answer_of(self._stub.SetMember, request)
 
     async def remove_member(self, project: str, member: str) -> Project:
-        """Take the role of a caller in a project away. Raises NotFound."""
+        """Remove a caller's role in a project. Raises NotFound."""
         request = encoded(lambda: RemoveMemberRequest(project=project, member=member))
         return await self._answer_of(self._stub.RemoveMember, request)
 
@@ -144,7 +144,9 @@ class AsyncAccess:
         return await self._answer_of(self._stub.RotateReportKey, RotateReportKeyRequest())
 
     async def remove_report_key(self, key_id: int) -> ReportKey:
-        """Refuse reports with the tokens of a replaced key. Live attempts that use it can no longer report.
+        """Refuse reports with the tokens of a replaced key.
+
+        Live attempts that use the key can no longer report.
 
         Raises NotFound, and FailedPrecondition for the current key.
         """
@@ -162,7 +164,8 @@ class AsyncAccess:
     ) -> AsyncIterator[AuditEvent]:
         """Yield audit events of a project, newest first. Without a project, operators get all events.
 
-        `caller` is the name of their caller. `since` and `until` are times with a time zone.
+        `caller` selects the events of the caller with this name. `since` and `until` are times with a time
+        zone.
         """
         request = encoded(lambda: ListAuditEventsRequest(project=project, caller=caller, page_size=page_size))
         if since is not None:

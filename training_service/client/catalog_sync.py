@@ -104,8 +104,8 @@ class Catalog:
     def queues(self, project: str = "", name: str = "") -> Iterator[Queue]:
         """Yield the queues that jobs of a project may use, with their parents, by name.
 
-        With `name`, yield only this one. Without a project, the default project counts; operators then get
-        all queues.
+        With `name`, yield only this one. Without a project, operators get all queues; other callers get the
+        queues of their default project.
         """
         request = encoded(lambda: ListQueuesRequest(project=project, name=name, page_size=1000))
         while True:

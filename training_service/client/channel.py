@@ -105,7 +105,7 @@ def target_of(address: str) -> str:
     hosts = [place.rpartition(":")[0].strip("[]") for place in places]
     try:
         (family,) = {ipaddress.ip_address(host).version for host in hosts}
-    except ValueError:  # an invalid address, or both families
+    except ValueError:  # an invalid address, or IPv4 beside IPv6
         raise InvalidRequest(
             f"address: {address!r}: write several addresses as IP:PORT,IP:PORT, either all IPv4 or all IPv6; "
             "a host name must be the only address"

@@ -41,7 +41,7 @@ class Connection:
     ca: str | None = None
     """A PEM file with the authorities of the service's certificate, or `system`."""
     cert: str | None = None
-    """A PEM file with the client's certificate, and those of the authorities between it and a root."""
+    """A PEM file with the client's certificate, and the authorities' certificates between it and a root."""
     key: str | None = None
     """A PEM file with the key of `cert`."""
     server_name: str | None = None
@@ -141,7 +141,7 @@ def _read(name: str, path: str) -> bytes:
 
 
 def _check_authorities(path: str, content: bytes) -> None:
-    # Without certificates in it, gRPC would trust its own authorities, or fail without a reason.
+    # If the file had no certificates, gRPC would trust its own authorities, or fail without a reason.
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=content.decode())

@@ -156,7 +156,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _operator_token(address: str) -> str | None:
-    """Return the token that a service of this user on this machine wrote, if this service has the address."""
+    """Return the token that a service of this user on this machine wrote, if the service has this address."""
     if not is_loopback(address):
         return None
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"

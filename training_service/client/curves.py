@@ -30,7 +30,7 @@ class Curve:
     steps: Sequence[int]
     values: Sequence[float]
     slow: Sequence[tuple[int, Slow]] = ()
-    """The slow ranks, each with the place in `steps` since which it is slow."""
+    """The slow ranks, each with an index into `steps`: the step since which the rank is slow."""
 
     @property
     def runs(self) -> Iterator[tuple[Sequence[int], Sequence[float]]]:

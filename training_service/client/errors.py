@@ -82,7 +82,7 @@ class Unreachable(Unavailable):
 
 
 class Untrusted(TrainingServiceError):
-    """The service's certificate has expired, is for another host or of an unknown authority, or missing."""
+    """The service's certificate is missing, expired, for another host, or of an unknown authority."""
 
 
 class DeadlineExceeded(TrainingServiceError):
@@ -90,7 +90,7 @@ class DeadlineExceeded(TrainingServiceError):
 
 
 class WaitTimedOut(TrainingServiceError):
-    """The job did not end within the timeout of `wait`. It goes on; `status` is its last known status."""
+    """The job did not end within the timeout of `wait`, and continues. `status` is its last known status."""
 
     def __init__(self, message: str, status: GetTrainingStatusResponse) -> None:
         super().__init__(message)

@@ -29,7 +29,8 @@ class LimitRetry:
         """
         if error.retry_after is None or error.retry_after >= self.time_left():
             raise error
-        # Many calls of one caller are refused together. So spread them, and more widely with each try.
+        # Many calls of one caller are refused together. So spread their repetitions, more widely with each
+        # try.
         self._spread = min(2 * self._spread, _MOST_SPREAD)
         pause = error.retry_after * random.uniform(1, self._spread)  # noqa: S311
         return min(pause, self.time_left())

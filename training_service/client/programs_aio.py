@@ -43,9 +43,10 @@ class AsyncPrograms:
     async def upload(self, files: WorkingTree, on_progress: OnProgress | None, project: Metadata) -> None:
         """Send the files that the service lacks.
 
-        If the connection breaks, this connects again, and sends nothing twice that has arrived. Raises
+        If the connection breaks, this connects again, and sends only the content that has not arrived. Raises
         Unavailable if the service does not answer the first call for about 3 s, or a later call for about 20
-        s, in which the service may start again. Raises InvalidRequest if a file has changed meanwhile.
+        s, which is enough for a restart of the service. Raises InvalidRequest if a file has changed
+        meanwhile.
         """
         sending, retry, is_reached = Sending(files, on_progress), StreamRetry(_UPLOAD_SECONDS), False
         while True:
@@ -71,7 +72,7 @@ class AsyncPrograms:
             await asyncio.sleep(pause)
 
     async def upload_changes(self, revision: Revision, project: Metadata) -> ProgramChanges:
-        """Upload the changes of a revision as a tree of their own.
+        """Upload the changes of a revision as a separate tree.
 
         Return the part of a request that describes the changes.
         """

@@ -131,7 +131,7 @@ class JobReader:
         """Wait until the job has ended, successfully or not, and return its last status.
 
         `timeout` is in seconds: None waits without bound, and 0 only checks. Raises WaitTimedOut when the
-        time is up (the job goes on), NotFound if there is no such job, and Unavailable like `watch`.
+        time is up (the job continues), NotFound if there is no such job, and Unavailable like `watch`.
         """
         status = self.status(job_id)
         if has_ended(status):

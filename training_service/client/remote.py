@@ -86,8 +86,8 @@ def remote(
 
         train.submit(lr=0.1)
 
-    `folder` goes along; by default, it is the one from which the function's module is imported. The options
-    are those of `TrainingClient.run`. Without options, `@remote` is enough.
+    `folder` is uploaded; by default, it is the folder from which the function's module is imported. The
+    options are those of `TrainingClient.run`. Without options, `@remote` is enough.
     """
     known = inspect.signature(TrainingClient.run).parameters.keys() - {"self", "command", "folder"}
     if unknown := sorted(options.keys() - known):

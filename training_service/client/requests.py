@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 
 def _validated(build: Callable[P, R]) -> Callable[P, R]:
-    """Raise InvalidRequest for what protobuf cannot encode: a job id over 32 bits, a lone surrogate."""
+    """Raise InvalidRequest for values that protobuf cannot encode: job ids over 32 bits, lone surrogates."""
 
     @wraps(build)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -62,7 +62,7 @@ def _validated(build: Callable[P, R]) -> Callable[P, R]:
 
 
 def encoded(build: Callable[[], R]) -> R:
-    """Build a message. Raises InvalidRequest for what protobuf cannot encode."""
+    """Build a message. Raises InvalidRequest for a value that protobuf cannot encode."""
     return _validated(build)()
 
 
@@ -172,10 +172,10 @@ def changed(
     command: Sequence[str] | None = None,
     environment: Parameters | None = None,
 ) -> TrainRequest:
-    """Build a request with these changes, None for no change, and by default a new request key.
+    """Build a request with these changes; None changes nothing. By default, it gets a new request key.
 
-    `command` and `environment` are for uploaded programs only, whose only parameters are those of the group.
-    Raises InvalidRequest for the wrong kind of change.
+    `command` and `environment` are for uploaded programs only. The only parameters of uploaded programs are
+    those of the group. Raises InvalidRequest for the wrong kind of change.
     """
     _check_changes(request, parameters or {}, has_program_changes=bool(command or environment))
     result = TrainRequest()

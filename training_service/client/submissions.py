@@ -1,4 +1,4 @@
-"""A request as the command that submits it."""
+"""Converts a request to the command that submits it."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -40,23 +40,24 @@ class TrainingClient(JobReader):
     Threads may share one client.
 
     `address` is HOST:PORT. For several replicas, give their IP addresses separated by commas. The default is
-    the environment variable TRAINING_SERVICE_ADDRESS, or localhost:51001 if it is not set. `timeout` bounds
-    one call, including its retries, in seconds. `patience` is the time, in seconds, for which `watch`, `wait`
-    and `logs` try to connect again after the service went away. `project` is the project of new jobs and of
-    lists. The default is the environment variable TRAINING_PROJECT, or the caller's default project if it is
-    not set.
+    the environment variable TRAINING_SERVICE_ADDRESS, or localhost:51001 if the variable is not set.
+    `timeout` bounds one call, including its retries, in seconds. `patience` is the time, in seconds, for
+    which `watch`, `wait` and `logs` try to connect again after the service went away. `project` is the
+    project of new jobs and of lists. The default is the environment variable TRAINING_PROJECT, or the
+    caller's default project if the variable is not set.
 
-    `ca` is a PEM file with the authorities of a service with TLS, or "system" for those that gRPC trusts by
-    itself. `cert` and `key` are PEM files with the caller's certificate. `server_name` is a name in the
-    service's certificate, if it is not the host of `address`. Their defaults are the environment variables
-    TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, and ~/.config/training-service/client.toml (see
-    docs/security.md). The files are read once: a client that outlives its certificate has to be created anew.
+    `ca` is a PEM file with the authorities of a service with TLS, or "system" for the authorities that gRPC
+    trusts by itself. `cert` and `key` are PEM files with the caller's certificate. `server_name` is a name in
+    the service's certificate, if it is not the host of `address`. Their defaults are the environment
+    variables TRAINING_SERVICE_CA, _CERT, _KEY and _SERVER_NAME, and ~/.config/training-service/client.toml
+    (see docs/security.md). The files are read once: a client that outlives its certificate has to be created
+    anew.
 
     `token`, or the first line of the file `token_file`, proves who is calling. Their defaults are the
-    environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, and the token that
-    `trainctl login` stored. Files and variables are read again for each call. A token is sent only over TLS,
-    or to this machine. `access` has the operations on tokens and projects, `catalog` those on algorithms and
-    datasets.
+    environment variables TRAINING_SERVICE_TOKEN and TRAINING_SERVICE_TOKEN_FILE, and the token that `trainctl
+    login` stored. Files and variables are read again for each call. A token is sent only over TLS, or to this
+    machine. `access` has the operations on tokens and projects. `catalog` has the operations on algorithms,
+    datasets and queues.
 
     If the service does not answer, a call is retried for about 3 s with growing pauses. A call that a limit
     refuses is repeated at the time that the service names, within `timeout`, or within `patience` for
@@ -118,20 +119,20 @@ class TrainingClient(JobReader):
 
         `dataset_version` is the version's hash. Leave out both for an algorithm that needs no dataset.
         `instances` is the number of processes that train together (the parameter PARALLEL_INSTANCES).
-        `pod_options` apply to each of them on Kubernetes. `retry_policy` lists the failures that are
-        followed by another attempt. `deadlines` bound the time for waiting, starting and running.
-        `number_policy` says whether an attempt fails when it reports NaN or infinity. `tags` are words by
-        which `list` finds the job. `queue` is the queue in which the job waits, and `priority` the class of
-        its priority there. `expected` is the run time of an attempt, and `flavor` the kind of machine on
-        which the job runs. Omitted options get the service's defaults.
+        `pod_options` apply to each of them on Kubernetes. `retry_policy` lists the failures that are followed
+        by another attempt. `deadlines` bound the time for waiting, starting and running. `number_policy` says
+        whether an attempt fails when it reports NaN or infinity. `tags` are words by which `list` finds the
+        job. `queue` is the queue in which the job waits, and `priority` is its class of priority. `expected`
+        is the run time of an attempt, and `flavor` the kind of machine on which the job runs. Omitted options
+        get the service's defaults.
 
         Every request carries a request key, by default a new one, so the retries of this call queue one job.
         To repeat the call itself after Unavailable or DeadlineExceeded, give your own key (at most 128
-        characters): the same key with the same request returns the same id, and with another request raises
-        AlreadyExists.
+        characters). The same key with the same request returns the same id. The same key with another request
+        raises AlreadyExists.
 
         Raises InvalidRequest, which names the field; NotFound for an unknown algorithm or dataset; and
-        ResourceExhausted if the service has no room for the job.
+        ResourceExhausted if the queue, the capacity or a quota is full.
         """
         request = requests.train(
             algorithm,
@@ -189,14 +190,14 @@ class TrainingClient(JobReader):
 
         Only files that the service lacks are sent. Files that git ignores, `.git` and virtual environments
         are left out. Each instance starts in a copy of its own. The command is run without a shell;
-        `environment` has variables for it. `requirements` is a file of the folder with the packages that it
-        needs, such as "requirements.txt"; `python_environment` is the name of an environment that the
-        operator has configured; `image` is the image to run in, of those that the operator allows on Docker
-        or Kubernetes. `framework` sets up the group, by default "pytorch". `tree` is the
-        name of files that were uploaded before, which replace `folder`. `version` is recorded with the job,
-        by default the commit of the folder, together with the changes of tracked files since.
-        `on_progress` is called with the bytes that were sent and those to send. The other options are those
-        of `submit`.
+        `environment` has variables for the command. `requirements` is a file of the folder with the packages
+        that the command needs, such as "requirements.txt"; `python_environment` is the name of an environment
+        that the operator has configured; `image` is the image to run in: one of the images that the operator
+        allows on Docker or Kubernetes. `framework` sets up the group, by default "pytorch". `tree` is the
+        name of files that were uploaded before, which replace `folder`. `version` is recorded with the job.
+        By default, it is the commit of the folder, and the changes of tracked files since the commit are
+        recorded, too. `on_progress` is called with the number of bytes that were sent, and of bytes to send
+        in all. The other options are those of `submit`.
 
         Raises InvalidRequest for files that cannot be sent, NotAllowed if the service runs no uploaded
         programs, and the errors of `submit`.
@@ -291,7 +292,7 @@ class TrainingClient(JobReader):
     def cancel(self, job_id: int) -> GetTrainingStatusResponse:
         """Request the job's cancellation and return its status.
 
-        This does not wait until the processes of a running job have stopped. It may be repeated, and does
+        The call does not wait until the processes of a running job have stopped. It may be repeated, and does
         not change a job that has ended. Raises NotFound if there is no such job.
         """
         request = requests.cancel(job_id)

@@ -1,8 +1,9 @@
 """Timelines of pipelines: the measured passes of a job, laid out by dependency.
 
-A job writes its measured passes to `FILE`, so the content is checked like any text of a user. Ranks
-that share processors take turns, so the times at which passes have run say little about the schedule. So each
-pass starts here as soon as its rank has done its earlier passes, and the passes on which it depends are done:
+A job writes its measured passes to `FILE`, so the content is checked like any text of a user. Ranks that
+share processors take turns, so the times at which passes have run say little about the schedule. So in a
+timeline, each pass starts as soon as its rank has done its earlier passes, and the passes on which it depends
+are done:
 
 * the forward pass of a micro-batch in the stage before, or
 * for a backward pass, its forward pass and the backward pass in the stage behind.
@@ -65,7 +66,7 @@ class MeasuredPasses(BaseModel):
     micro_batches: Annotated[int, Field(ge=1, le=MOST_PASSES)]
     """The number of micro-batches of one step."""
     flushed: bool
-    """Whether all passes of a step end before those of the next one begin."""
+    """Whether all passes of a step end before the passes of the next step begin."""
     steps: Annotated[int, Field(ge=1, lt=10**9)]
     """The number of steps from which the times come."""
     passes: Annotated[tuple[_OfRank, ...], Field(min_length=1, max_length=MOST_RANKS), FailFast()]
@@ -163,7 +164,7 @@ class Timeline:
         """Return the time that counts, in seconds: the whole step, or the part between filling and draining.
 
         Without flushes, the passes are a piece of a training run. At its ends, some ranks have no passes,
-        since theirs are in the steps before and after.
+        since their passes belong to the steps before and after.
         """
         if not self.measured.flushed:
             ranks = range(self.measured.ranks)

@@ -39,11 +39,11 @@ _ERRORS: dict[grpc.StatusCode, type[TrainingServiceError]] = {
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
 }
 
-# The beginnings of gRPC's own details if no server was reached. If gRPC changes this text, Unreachable
+# The beginnings of gRPC's error details if no server was reached. If gRPC changes this text, Unreachable
 # becomes plain Unavailable with a longer message.
 _NOT_REACHED = ("failed to connect", "errors resolving", "DNS resolution failed")
 
-# Parts of gRPC's details if a handshake failed, and what they mean. The first that fits is used.
+# Parts of gRPC's details if a handshake failed, and what they mean. The first entry that fits is used.
 _UNTRUSTED = {
     "certificate has expired": "its certificate has expired",
     "CERTIFICATE_VERIFY_FAILED": "its certificate is of an authority that ca (--ca) does not have",
@@ -113,7 +113,7 @@ def _translate(failure: _Failure, address: str) -> TrainingServiceError:
 
 def _retry_after(failure: _Failure) -> float | None:
     """Return the seconds in the google.rpc.RetryInfo of an error; None if it is missing or malformed."""
-    # Imported when it is needed: most programs never do.
+    # Imported when it is needed: most programs never need it.
     from google.rpc.error_details_pb2 import RetryInfo
     from google.rpc.status_pb2 import Status
 

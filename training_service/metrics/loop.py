@@ -1,4 +1,4 @@
-"""Lag of the event loop: the delay of a due timer, which is the delay of everything else."""
+"""Lag of the event loop: the delay of a due timer. All other work is delayed by as much."""
 
 import asyncio
 

@@ -24,7 +24,7 @@ class Metrics:
     """The metrics of the service, with their own registry."""
 
     def __init__(self) -> None:
-        # These would double the number of series, and Prometheus does not read them.
+        # Times of creation would double the number of series, and Prometheus does not read them.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._calls = CallMetrics(self.registry)

@@ -38,7 +38,7 @@ class _Look:
 
 
 class StoredJobs(Collector):
-    """The jobs in the store. All replicas of one store show the same."""
+    """The jobs in the store. All replicas of one store show the same numbers."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class StoredJobs(Collector):
 
 
 class TrackerState(Collector):
-    """The state of the tracker, in the replica that leads. The others show nothing."""
+    """The state of the tracker, in the replica that leads. Other replicas show nothing."""
 
     tracker: Tracker | None = None
 

@@ -118,7 +118,7 @@ class SchedulingSettings(Config):
     ) -> Pool:
         """Return the flavors, including the `followed` ones, and the classes of priorities, for the planner.
 
-        `labels` are those of machines, by flavor.
+        `labels` has the labels of machines, by flavor.
         """
         if self.delegate is not None:
             return delegated_pool(self.priorities)

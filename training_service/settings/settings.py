@@ -54,7 +54,7 @@ def _installed_backend(name: str) -> str:
 
 
 class Settings(BaseSettings):
-    """All settings without those of backends. `settings_model()` has both."""
+    """All settings, except the settings of backends. `settings_model()` has both."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
@@ -184,7 +184,7 @@ class Settings(BaseSettings):
     def check_algorithm(self, place: str, algorithm: Algorithm) -> None:
         """Raise ValueError unless the algorithm can run on the backend, and its options fit the others.
 
-        `place` is what comes before its fields in the message.
+        `place` is the text before the names of its fields in the message.
         """
         recipe = installed()[self.backend].recipe_model
         if recipe is not None and self.backend not in algorithm.recipes:
@@ -196,7 +196,7 @@ class Settings(BaseSettings):
                 self._check_options(place, algorithm, backend, role)
 
     def _check_options(self, place: str, algorithm: Algorithm, backend: str, role: str) -> None:
-        """Raise ValueError if the options of the algorithm conflict with those of all algorithms."""
+        """Raise ValueError if options of the algorithm conflict with options for all algorithms."""
         what = f"{place}{backend} over {backend}"
         try:
             instance = self._plugin_of(backend).resolve(algorithm, role, InstanceOptions())

@@ -1,8 +1,8 @@
 """Writes metrics as event files, which TensorBoard reads.
 
 An event file is a sequence of records. Each record has a length, the checksum of the length, a message, and
-the checksum of the message. A message is an `Event` of tensorflow/core/util/event.proto, of which only
-scalars are written. The checksum is a CRC-32C that is rotated (tensorflow/core/lib/hash/crc32c.h, "Mask").
+the checksum of the message. A message is an `Event` of tensorflow/core/util/event.proto, but only scalars are
+written. The checksum is a CRC-32C that is rotated (tensorflow/core/lib/hash/crc32c.h, "Mask").
 """
 
 import math

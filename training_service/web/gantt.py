@@ -1,4 +1,4 @@
-"""The jobs that hold machines and the reserved starts of others, as bars over time."""
+"""The jobs that hold machines, and the reserved starts of waiting jobs, as bars over time."""
 
 import math
 from collections.abc import Iterator, Sequence

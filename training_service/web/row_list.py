@@ -22,7 +22,7 @@ class RowList:
     def event_after(self, before: "RowList | None") -> bytes:
         """Return the event for a browser that shows the version `before`.
 
-        None: the browser shows another list, or none.
+        None: the browser shows another list, or no list.
         """
         wanted = before.digest if before is not None else ""
         if self._after[0] != wanted or not self._after[1]:

@@ -55,7 +55,7 @@ class SharedParts:
     async def made(self, key: Hashable, since: float, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return a version that was begun at `since`, a time of the event loop, or later.
 
-        Raises what `make` does. Callers with the same `key` must have the same `make`. The work goes on if
+        Raises what `make` does. Callers with the same `key` must have the same `make`. The work continues if
         one of these callers is cancelled.
         """
         loop = asyncio.get_running_loop()
@@ -77,7 +77,7 @@ class SharedParts:
     def _begin(self, key: Hashable, make: Callable[[], Coroutine[Any, Any, Any]]) -> _Making:
         loop = asyncio.get_running_loop()
         busy = time.process_time()
-        # Those who wait for it handle its errors.
+        # The callers that wait for the version handle its errors.
         task = background(make(), "part of a page", expected=(Exception,), detached=True)
         making = _Making(loop.time(), task)
 

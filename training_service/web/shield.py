@@ -1,4 +1,4 @@
-"""Refuses requests that no page of the dashboard makes, before anything else looks at them."""
+"""Refuses requests that no page of the dashboard makes, before any other code reads them."""
 
 import ipaddress
 from collections.abc import Collection

@@ -65,7 +65,7 @@ class Visit:
 
     @property
     def who(self) -> Caller:
-        """The caller of a page that needs one."""
+        """The caller; only for pages that need a caller."""
         assert self.caller is not None
         return self.caller
 

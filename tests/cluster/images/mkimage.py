@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def pack(source: Path, layer: Path) -> tuple[str, Path]:
-    """Pack a folder into a layer. Returns its digest and where it is."""
+    """Pack a folder into a layer. Return its digest and its path."""
     with tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as archive:
         for entry in sorted(source.iterdir()):
             archive.add(entry, arcname=entry.name, filter=nameless)
@@ -45,7 +45,7 @@ def pack(source: Path, layer: Path) -> tuple[str, Path]:
 
 
 def nameless(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Leave out this machine's names of users and groups: in the image only the numbers count."""
+    """Leave out this machine's names of users and groups: in the image, only the numbers count."""
     member.uname = member.gname = ""
     return member
 

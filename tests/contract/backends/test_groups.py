@@ -46,7 +46,7 @@ async def test_an_elastic_attempt_has_as_many_ranks_as_were_allocated(world: Wor
     again = await world.open().launch(allocated)
     assert phases(again) == [Phase.RUNNING] * 2
     if isinstance(world, FakeGroups):
-        return  # it simulates no environment
+        return  # the fake backend simulates no environment
     assert [await printed(backend, asked.group, rank, lines=2) for rank in range(2)] == ["\n2\n"] * 2
 
 

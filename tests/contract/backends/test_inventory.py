@@ -26,7 +26,7 @@ async def machines(request: pytest.FixtureRequest) -> AsyncIterator[Machines]:
 
 
 class Reader:
-    """Reads an inventory, and keeps what it knows."""
+    """Reads an inventory, and keeps its last state."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._changes = inventory.machines()
@@ -110,7 +110,7 @@ async def test_what_others_request_is_not_free_until_they_end(machines: Machines
         machines.take("a", 3)
         known = await reader.until(lambda known: known[name].capacity["cpu"] == 1000 * (CPUS - 3))
         assert known[name].capacity["instances"] == PODS - 1
-        assert known[name].most["cpu"] == 1000 * CPUS  # they may end
+        assert known[name].most["cpu"] == 1000 * CPUS  # these instances may end
         machines.give_back("a")
         known = await reader.until(lambda known: known[name].capacity["cpu"] == 1000 * CPUS)
         assert known[name].capacity["instances"] == PODS

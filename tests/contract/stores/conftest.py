@@ -16,7 +16,7 @@ from training_service.metrics.outside import Result, observed
 
 @pytest.fixture(scope="session")
 def shared_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer | None]:
-    """Start one server for all tests; None if Redis is not installed. Tests that need it then say so."""
+    """Start one server for all tests; None if Redis is not installed. Tests that need Redis then say so."""
     if find_server() is None:
         yield None
         return

@@ -188,7 +188,7 @@ async def test_no_job_is_submitted_to_a_deleted_project(store: Store) -> None:
         store.submit(spec(project="vision"), NOON, None, 100, 5, project_must_be_stored=True),
         return_exceptions=True,
     )
-    if left:  # the submission was first, which is as well
+    if left:  # the submission came first, which is also correct
         assert isinstance(late, Job)
         await store.update(late.ended(Ending(JobState.CANCELLED, NOON), NOON))
         assert await store.delete_project("vision", LATER) == 0

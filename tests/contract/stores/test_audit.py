@@ -113,7 +113,7 @@ async def test_events_are_found_by_project_caller_and_time(
 
 
 async def test_one_event_among_many_others_is_found(store: Store) -> None:
-    """A script of Redis walks 1,000 events at most, so this takes several."""
+    """A script of Redis reads at most 1,000 events, so several calls are needed."""
     others = [event(target="other", project="speech") for _ in range(2500)]
     for start in range(0, len(others), 500):
         await store.add_events(others[start : start + 500])

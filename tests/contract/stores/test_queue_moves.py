@@ -49,7 +49,7 @@ class Watchers:
 
 @pytest.fixture
 def watchers(store: Store) -> Iterator[Watchers]:
-    """Return watchers, none so far."""
+    """Return an empty set of watchers."""
     made = Watchers(store)
     yield made
     for changes in made.changes.values():

@@ -140,7 +140,7 @@ async def test_in_the_own_project_the_role_decides(jobs: Jobs, store: Store, sto
     for operation, right in RIGHTS.items():
         least = right.for_others if by == "bob" and right.for_others else right.least
         for role in ROLES:
-            # What is deleted is a job of its own, since the others need theirs.
+            # A separate job is deleted, since the other operations need their job.
             target = await ended_job(store, storage, "vision", by) if operation == "delete" else job_id
             error = await outcome(jobs, operation, caller_with(role), target)
             if role is not None and role >= least:

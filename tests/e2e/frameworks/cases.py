@@ -53,7 +53,7 @@ def prepare_questions(storage: Path) -> str:
 
 
 def make_environment(case: Case) -> None:
-    """Make the Python environment of the case. That takes minutes on a busy machine."""
+    """Make the Python environment of the case, which takes minutes on a busy machine."""
     process = tomllib.loads(ALGORITHMS.read_text())["algorithms"][case.algorithm]["process"]
     if environment := process.get("virtual_environment"):
         python_of(Path(environment).name)

@@ -1,4 +1,4 @@
-"""On real engines, a training run gives way to a job of higher priority, and goes on from its checkpoint."""
+"""On real engines, a training run yields to a job of higher priority, and continues from its checkpoint."""
 
 import re
 import time
@@ -81,13 +81,13 @@ def stops_for_another(client: TrainingClient, job: int) -> None:
     assert time.monotonic() > asked_at + GRACE - 1, (
         "it has ignored the notice, and was killed after the grace"
     )
-    client.cancel(deaf)  # while it waits: it would take its whole grace again
+    client.cancel(deaf)  # while the job waits: otherwise it would take its whole grace again
     assert client.wait(another, timeout=100).status == pb.succeed
     assert goes_on(client, job, attempt=2) == saved
 
 
 def goes_on(client: TrainingClient, job: int, attempt: int) -> int:
-    """Wait until the job trains in this attempt. Return the step from which it has gone on."""
+    """Wait until the job trains in this attempt. Return the step from which it continues."""
     again = comes(client, job, lambda found: found.attempt == attempt and found.progress.step > 0)
     assert again.max_attempts == attempt, "none of those before counts"
     assert not any(move.HasField("diagnosis") for move in again.moves)

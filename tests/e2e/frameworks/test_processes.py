@@ -104,6 +104,6 @@ def test_an_elastic_job_trains_with_as_many_instances_as_are_free(
         status = seen(client, job, step=1)
         assert (status.attempt, len(status.ranks)) == (1, 2)
         assert [server.rank(job, rank).environ()["WORLD_SIZE"] for rank in range(2)] == ["2", "2"]
-        client.cancel(others)  # the attempt goes on with what it was given
+        client.cancel(others)  # the attempt continues with its original settings
         ended = client.wait(job, timeout=240)
         assert (ended.status, ended.attempt, len(ended.ranks)) == (pb.succeed, 1, 2), ended

@@ -1,4 +1,4 @@
-"""The audit at a real server: what callers may ask, and what a call leaves."""
+"""The audit at a real server: the events that callers may read, and the events of a call."""
 
 from datetime import timedelta
 from typing import Any

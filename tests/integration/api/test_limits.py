@@ -30,7 +30,7 @@ READ_BY_MANY_CLIENTS = 4 << 20
 
 
 async def refusal(call: Any) -> tuple[str, float]:
-    """The message of a refused call, and the seconds after which it may come again."""
+    """The message of a refused call, and the seconds after which the call may be repeated."""
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
     assert caught.value.code() is EXHAUSTED
@@ -216,7 +216,7 @@ async def test_a_page_of_projects_with_many_members_is_shorter(untracked: Servic
 
 
 async def test_a_page_of_tokens_with_long_names_can_be_read_by_every_client(untracked: Service) -> None:
-    """Its names are those of callers, which are at most so long in client certificates, too."""
+    """Names of tokens are names of callers, which may be as long in client certificates."""
     widest = "\N{GRINNING FACE}" * LONGEST_MEMBER
     given = [
         Token(

@@ -95,7 +95,7 @@ async def test_the_number_of_unread_large_statuses_is_bounded(serve: Serve) -> N
     asked = 200
     request = pb.GetTrainingStatusRequest(job_id=large).SerializeToString()
     with unread_calls(service.address, asked, STATUS, request, source="127.0.0.2"):
-        # Each is built twice: once for its size, and again to be sent.
+        # Each status is built twice: once for its size, and again to be sent.
         while service.store.reads < asked + servicer._OF_ONE:
             await asyncio.sleep(0.01)
         before = service.store.reads

@@ -26,8 +26,8 @@ TREE, MANIFEST = manifest_of({"train.py": b"print()"})
 EVERYONE, NO_ROLE = None, 9
 Least = int | None
 
-# The least role for each call: about a job of another caller, a project, or neither. It is written
-# here once more, so that a change of the table of rights changes a test.
+# The least role for each call: about a job of another caller, a project, or neither. The roles are written
+# here once more, so that a change of the table of rights must change a test.
 LEAST: dict[str, Least] = {
     "Train": Role.SUBMITTER,
     "GetTrainingStatus": Role.VIEWER,
@@ -72,7 +72,7 @@ LEAST: dict[str, Least] = {
     "RotateReportKey": Role.OPERATOR,
     "RemoveReportKey": Role.OPERATOR,
 }
-HIDDEN = {  # these say of what the caller may not know that it does not exist
+HIDDEN = {  # these answer that an object does not exist if the caller may not see it
     *("GetTrainingStatus", "CancelTraining", "WatchTraining", "GetTrainingLogs", "GetTrainingMetrics"),
     *("GetTrainingArtifacts", "FetchTrainingArtifact", "RevokeToken", "AnnotateTraining", "DeleteTraining"),
     *("GetTrainingChanges", "ExplainTraining"),

@@ -23,7 +23,7 @@ async def snapshot(service: Service, sent: Sent) -> pb.GetQueueSnapshotResponse:
 
 
 async def seen_with(service: Service, jobs: int) -> pb.GetQueueSnapshotResponse:
-    """The queue with so many jobs, of which the first runs. What is seen may be a second old."""
+    """Return the queue with this number of jobs, of which the first runs. It may be a second old."""
     async with AsyncTrainingClient(service.address) as client, asyncio.timeout(30):
         while True:
             found = await client.queue_snapshot()

@@ -261,7 +261,7 @@ async def test_many_concurrent_reports_are_accepted(service: Service) -> None:
 
 
 def standing(rank: int, step: int, **values: Any) -> reporter_pb.ReportRequest:
-    """A report of where a process stands, and nothing else."""
+    """A report of the position of a process, and nothing else."""
     return reporter_pb.ReportRequest(
         rank=reporter_pb.RankProgress(rank=rank, step=step, longest_step=0.01, step_seconds=0.01, **values)
     )
@@ -326,7 +326,7 @@ async def test_a_held_job_may_stand_still_until_it_is_released(service: Service)
             asked += 1
         await asyncio.sleep(0.05)
 
-    while asked < 2:  # after the first time, the hold gave it its time again
+    while asked < 2:  # the hold has restarted the deadline of the job
         await report()
     assert (await service.status(job_id)).status == pb.running
     await service.stub.AnnotateTraining(pb.AnnotateTrainingRequest(job_id=job_id, remove_tags=["held"]))

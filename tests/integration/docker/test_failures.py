@@ -97,8 +97,8 @@ async def test_a_program_that_cannot_run_is_in_the_diagnosis(
 
 
 async def test_a_rank_that_exceeds_its_memory_limit_is_out_of_memory(world: DockerGroups) -> None:
-    # The engine misses what exceeds the memory just after the start (containerd#8180), and what it hears of
-    # after the end. So several processes of the rank are killed before it ends.
+    # The engine misses kills for lack of memory just after the start (containerd#8180), and kills that are
+    # reported after the end. So several processes of the rank are killed before it ends.
     code = """
 import os, time
 for _ in range(4):

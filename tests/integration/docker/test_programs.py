@@ -220,7 +220,7 @@ async def test_two_jobs_at_a_time_share_the_files(here: Programs) -> None:
     made = [images.ensure(here.settings.program_image, "default", tree) for _ in range(3)]
     names = set(await asyncio.gather(*made))
     assert len(names) == 1
-    assert here.world.engine.left() == []  # what was needed to make it is gone
+    assert here.world.engine.left() == []  # the objects that were needed to make the image are gone
     put(here.store.of("other"), programs.FILES)
     other = await images.ensure(here.settings.program_image, "other", tree)
     assert other not in names, "projects share nothing"

@@ -205,7 +205,7 @@ def test_the_role_allows_nothing_else(cluster: Cluster, namespace: str, tmp_path
 
 
 FORBIDDEN = [
-    # Running programs in pods, or watching their terminals, is not a tracker's business.
+    # A tracker has no reason to run programs in pods, or to watch their terminals.
     ("create", "pods", "exec", None),
     ("create", "pods", "attach", None),
     ("create", "pods", "portforward", None),

@@ -1,4 +1,4 @@
-"""The environment of a process, which holds nothing but the specified variables."""
+"""The environment of a process, which has only the specified variables."""
 
 import json
 import os

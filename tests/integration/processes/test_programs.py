@@ -1,4 +1,4 @@
-"""Uploaded programs: each rank starts in a copy of its own, which is whole, and gone with the attempt."""
+"""Uploaded programs: each rank starts in its own copy, which is complete, and is removed with the attempt."""
 
 import errno
 import shutil

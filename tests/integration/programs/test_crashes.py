@@ -28,7 +28,7 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_before(number: int) -> Iterator[Callable[[], bool]]:
-    """Let every call that changes the disk fail from this one on. Yields whether it came to that."""
+    """Let every call that changes the disk fail from this one on. Yields whether any call failed."""
     calls = count()
     dead = [False]
 

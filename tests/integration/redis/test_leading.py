@@ -73,7 +73,7 @@ async def test_a_server_that_lost_its_last_second_gives_no_token_twice(
 async def test_a_new_leader_counts_the_queues_again_after_a_replica_that_keeps_no_counts(
     server: RedisServer, connect: Open
 ) -> None:
-    """As earlier versions do. They should not run beside this one, but it may happen."""
+    """Earlier versions keep no counts. They should not run beside this version, but it may happen."""
     store = await connect()
     started, waiting, submitted = [await store.submit(spec(), NOON, None, 10) for _ in range(3)]
     other = await store.submit(spec(queue="other"), NOON, None, 10)

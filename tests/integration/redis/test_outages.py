@@ -189,7 +189,7 @@ async def test_a_write_of_a_cancelled_caller_is_announced(server: RedisServer, c
 async def test_a_store_closes_although_its_library_loses_a_cancel(
     server: RedisServer, connect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As asyncio.wait_for in Python 3.11 does, if the cancel comes as the call ends."""
+    """asyncio.wait_for in Python 3.11 loses a cancel that comes at the end of the call."""
     lost = asyncio.Event()
 
     async def follow(*_: object) -> None:
@@ -202,7 +202,7 @@ async def test_a_store_closes_although_its_library_loses_a_cancel(
 
     monkeypatch.setattr(ChangeFeed, "_follow", follow)
     store = await connect()
-    await asyncio.sleep(0)  # it listens now
+    await asyncio.sleep(0)  # the server listens now
     async with asyncio.timeout(10):
         await store.close()
     assert lost.is_set()

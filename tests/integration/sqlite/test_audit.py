@@ -20,7 +20,7 @@ def event(action: str, target: str = "") -> AuditEvent:
 
 
 class Kills:
-    """Copies the files of a store before each statement of its writer: what a kill at that point leaves."""
+    """Copies the files of a store before each statement of its writer, as a kill would leave them."""
 
     def __init__(self, database: Path, folder: Path) -> None:
         self.left: list[Path] = []

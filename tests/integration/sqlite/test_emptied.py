@@ -1,4 +1,4 @@
-"""An empty job store beside folders of jobs that it does not know."""
+"""An empty job store beside folders of jobs that are not in it."""
 
 import shutil
 from pathlib import Path

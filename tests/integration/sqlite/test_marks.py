@@ -16,7 +16,7 @@ async def submit(store: SqliteStore) -> int:
 
 
 async def killed(folder: Path, jobs: int) -> Path:
-    """Return the store that a kill leaves after so many jobs in each of two runs."""
+    """Return the store that a kill leaves after this number of jobs in each of two runs."""
     path = folder / "running" / "jobs.db"
     for _ in range(2):
         store = await SqliteStore.open(path)

@@ -1,4 +1,4 @@
-"""After a second restore of a backup, the ids given since the first one are not given again."""
+"""After a second restore of a backup, ids that were given since the first restore are not reused."""
 
 from pathlib import Path
 

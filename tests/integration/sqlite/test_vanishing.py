@@ -62,7 +62,7 @@ async def overwritten(path: Path) -> None:
 
 CUTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "database-emptied": (lambda path: os.truncate(path, 0), LOST),
-    # Several pages: nothing is lost with one that the last commit has written to the log, too.
+    # Several pages are lost: a single page might also be in the log, written by the last commit.
     "database-cut": (lambda path: os.truncate(path, path.stat().st_size - 4 * 4096), LOST),
     "wal-emptied": (lambda path: os.truncate(files.wal_of(path), 0), "are lost with jobs.db-wal"),
     "wal-cut": (

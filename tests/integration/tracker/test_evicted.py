@@ -69,7 +69,7 @@ async def test_the_next_leader_completes_an_eviction(
 
 
 async def test_ranks_that_save_and_leave_after_the_notice_have_not_failed(service: Service) -> None:
-    """By agreement of all ranks, with the exit code of SIGTERM, before the service has stopped them."""
+    """All ranks agree, and end with the exit code of SIGTERM before the service has stopped them."""
     running = await service.reaches(
         (await service.submit(FOREVER, instances=2, retry=ONCE)).id, JobState.RUNNING
     )

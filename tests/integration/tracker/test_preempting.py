@@ -122,7 +122,7 @@ async def test_the_next_leader_completes_a_preemption(
 async def test_the_next_leader_keeps_what_was_freed_for_the_job(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of two victims has left when the leader dies, and a small job waits, too."""
+    """One of two victims has left when the leader dies, while a small job waits, too."""
     stop: Callable[..., Awaitable[Observation | None]] = service.backend.stop
     slow = await running(service, instances=2)
     quick = await running(service, instances=2)
@@ -175,7 +175,7 @@ async def test_a_victim_that_fails_meanwhile_has_failed(
 async def test_a_victim_whose_save_fails_during_the_notice_has_not_failed(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on from an earlier checkpoint."""
+    """It continues from an earlier checkpoint."""
     begun, may_go_on = hold_stops(service, monkeypatch)
     victim = await running(service)
     other = await urgent(service)
@@ -191,7 +191,7 @@ async def test_a_victim_whose_save_fails_during_the_notice_has_not_failed(
 async def test_capacity_that_comes_back_meanwhile_serves_both(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A notice is not taken back, so the victim starts again, at once."""
+    """A notice is not taken back, so the victim is stopped, and starts again at once."""
     begun, may_go_on = hold_stops(service, monkeypatch)
     victim = await running(service)
     other = await urgent(service)

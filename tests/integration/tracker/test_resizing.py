@@ -1,4 +1,4 @@
-"""Elastic jobs that go on with more instances or with fewer, by a stop and a next attempt."""
+"""Elastic jobs that continue with more instances or with fewer, by a stop and another attempt."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

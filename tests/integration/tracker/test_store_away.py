@@ -34,12 +34,12 @@ Before = Callable[[str], Awaitable[None]]
 
 
 class Shaky:
-    """A store of which calls fail: before they do anything, or afterwards, without an answer."""
+    """A store whose calls fail: before they do anything, or after their effect, without an answer."""
 
     def __init__(self, store: Store, *, before: Before | None = None, after: Before | None = None) -> None:
         self._store, self._before, self._after = store, before, after
         self.arguments: tuple[Any, ...] = ()
-        """Those of the last call."""
+        """The arguments of the last call."""
 
     def __getattr__(self, name: str) -> Any:
         target = getattr(self._store, name)
@@ -129,7 +129,7 @@ async def test_every_job_starts_once_although_the_store_is_away_during_passes(
     store: Store, tmp_path: Path, effect: str
 ) -> None:
     jobs = [await submit(store, instances=1 + number % 3) for number in range(12)]
-    await submit(store, {"RUN_SECONDS": "forever"})  # so that there is a note of what its queue uses
+    await submit(store, {"RUN_SECONDS": "forever"})  # so that there is a note of the use by its queue
     world, outage = FakeWorld(), Outage({*READS, *WRITES})
     shaky = Shaky(store, before=outage) if effect == "refused" else Shaky(store, after=outage)
 
@@ -151,7 +151,7 @@ async def test_every_job_starts_once_although_the_store_is_away_during_passes(
 async def test_an_admission_without_an_answer_is_launched_and_takes_its_room(
     store: Store, tmp_path: Path
 ) -> None:
-    """The leader does not know whether the job waits or runs. It must not start another in its room."""
+    """The leader does not know whether the job waits or runs. It must not start another job in its place."""
     world, outage = FakeWorld(), Outage({"update"}, times=1)
     first = await submit(store, {"RUN_SECONDS": "forever"}, instances=3)
     second = await submit(store, {"RUN_SECONDS": "forever"}, instances=2)
@@ -199,7 +199,7 @@ async def test_an_end_that_the_store_refuses_frees_no_room(store: Store, tmp_pat
 async def test_a_decision_of_a_leader_whose_term_has_ended_meanwhile_is_dropped(
     store: Store, tmp_path: Path
 ) -> None:
-    """It was decided in the old term, and is written in the next one."""
+    """The decision was made in the old term, and would be written in the next one."""
     job = await submit(store)
     terms: list[Term] = []
 

@@ -25,7 +25,7 @@ from tests.support.logs import collector
 
 BEFORE = Path(__file__).with_name("data") / "sqlite-3.sql"
 RUNNING, LAUNCHING, QUEUED = 3, 4, 5
-# Without these, torchrun would start each process, and takes seconds to import.
+# Without these modules, torchrun would start each process, and torchrun takes seconds to import.
 _PLAIN = {'"nproc_per_node":2': '"nproc_per_node":1', '{"min_instances":2,"max_restarts":10}': "null"}
 
 

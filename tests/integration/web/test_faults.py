@@ -88,7 +88,7 @@ async def test_a_store_that_is_away_is_a_page_for_each_address(
     monkeypatch.setattr(site.service.jobs.mirror, "ask", away)
     said = 0
     for path in views():
-        if path == "/jobs/live":  # goes on when the store does
+        if path == "/jobs/live":  # continues when the store does
             continue
         answer = await browser.get(path)
         assert answer.status_code in (200, 303, 503), path

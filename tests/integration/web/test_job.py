@@ -1,4 +1,4 @@
-"""The page of a job: its state, ranks, parameters, artifacts, metrics and logs, and its buttons."""
+"""The page of a job: its state, ranks, parameters, artifacts, metrics and logs, and the page's buttons."""
 
 import json
 import re

@@ -116,7 +116,7 @@ async def test_a_list_changes_without_a_reload(site: Site, browser: Browser) -> 
         assert (name, ids(text)) == ("rows", [job_id])
         await site.service.stub.CancelTraining(pb.CancelTrainingRequest(job_id=job_id))
         name, text = await anext(events)
-        assert name in ("changes", "rows")  # of a single row, all is as short
+        assert name in ("changes", "rows")  # with a single row, the whole list is as short
         assert "cancelled" in text
 
 

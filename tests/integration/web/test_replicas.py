@@ -27,7 +27,7 @@ async def test_a_session_is_good_at_every_replica(visit: Visit, opener: RedisOpe
     await entry.project("vision", alice="viewer")
     browser = one.browser()
     await browser.log_in((await entry.token("alice")).text)
-    await other.service.access.callers.refresh()  # it looks for changes of roles twice a second
+    await other.service.access.callers.refresh()  # a stream checks for changes of roles twice a second
     second = other.browser()
     second.client.cookies = browser.client.cookies
     assert "alice" in await second.page("/jobs?project=vision")

@@ -42,7 +42,7 @@ async def test_running_jobs_are_lanes_and_machines_name_their_people(tracked: Si
     running = await tracked.service.train({"RUN_SECONDS": "forever"}, name="holder")
     await tracked.service.seen(running, pb.running)
     async with asyncio.timeout(30):
-        # The queue may be as it was a moment ago.
+        # The shown queue may be a moment old.
         while 'class="running"' not in (text := await browser.page("/queue")):
             await asyncio.sleep(0.1)
     assert f"{running} holder</a>" in text

@@ -1,6 +1,6 @@
 """A backend from another package: each rank is a child of the service, and ends with it.
 
-It shows the duties of a backend, which neither job_tracker nor training_service needs to know.
+It shows the duties of a backend. job_tracker and training_service contain no code for it.
 """
 
 import asyncio
@@ -149,7 +149,7 @@ class ToyBackend:
                 wanted = job.restarts_of(rank.status.rank)
                 if rank.process is None or rank.status.restarts < wanted:
                     if rank.process is not None and rank.following is not None and not rank.following.done():
-                        os.killpg(rank.process.pid, signal.SIGKILL)  # it has stalled
+                        os.killpg(rank.process.pid, signal.SIGKILL)  # the rank's attempt has stalled
                         await rank.following
                     await self._start(job, group, rank, wanted)
             return group.observation

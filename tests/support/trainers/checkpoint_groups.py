@@ -10,7 +10,7 @@ from tests.support.trainers.launcher import Ended, Launcher
 
 PROGRAM = str(Path(launcher.__file__).parent / "programs" / "checkpoints.py")
 PATIENCE = 200
-"""Seconds. On a busy machine, the start of PyTorch alone takes many."""
+"""Seconds. On a busy machine, the start of PyTorch alone takes many seconds."""
 
 end_of = partial(launcher.end_of, within=PATIENCE)
 

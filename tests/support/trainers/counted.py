@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass
 class Faults:
-    """The choice of the call that fails, counted from the moment at which this is set."""
+    """The choice of the call that fails. Calls count from the moment at which this object is set."""
 
     number: int
     """The number of the call, from 1."""
@@ -28,7 +28,7 @@ class Faults:
 
     @property
     def have_struck(self) -> bool:
-        """Whether the chosen call was made."""
+        """Whether the chosen call has been made."""
         return len(self.calls) >= self.number
 
     def call(self, name: str, action: Callable[[], T]) -> T:

@@ -1,7 +1,8 @@
 """A program `python` for the groups of a service, whose processes are forked with PyTorch imported.
 
-The service starts it, watches it and stops it as any other program. Its work is done by a process of a fork
-server: it passes on signals, ends as the process does, and if it is killed, so is the process.
+The service starts it, watches it and stops it as any other program. A process of a fork server does its work.
+The program passes signals on to this process, and ends with its exit code. If the program is killed, the
+process is killed, too.
 """
 
 import json
@@ -38,7 +39,7 @@ os.kill(os.getpid(), -code)
 
 
 class ForkedPython:
-    """A stand-in for `python` that forks prepared processes, and the threads that follow these."""
+    """A stand-in for `python` that forks prepared processes, and the threads that follow these processes."""
 
     def __init__(self, forks: Sequence[ForkServer]) -> None:
         self._forks = forks
@@ -64,7 +65,7 @@ class ForkedPython:
         self._folder.cleanup()
 
     def _accept(self) -> None:
-        with suppress(OSError):  # raised by the shutdown
+        with suppress(OSError):  # the shutdown raises this
             while True:
                 channel, _ = self._socket.accept()
                 self._threads.append(threading.Thread(target=self._follow, args=[channel]))

@@ -1,4 +1,4 @@
-"""Starts Python programs as fast as a fork, since what they import is imported, such as PyTorch.
+"""Starts Python programs as fast as a fork, since large modules such as PyTorch are already imported.
 
     python forkserver.py DESCRIPTOR MODULE[:FUNCTION]...
 
@@ -43,7 +43,7 @@ LIBRARIES = (
     "torch.nn.parallel",
     "torch.utils.data",
 )
-"""The modules that trainings import and that take long. They import our code themselves."""
+"""The modules that trainings import and that take long to import. Trainings import our code themselves."""
 ENVIRONMENT = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1"}
 """Variables that the libraries read when they are imported. They must suit the programs, too."""
 
@@ -66,7 +66,7 @@ class ForkServer:
         self._turn = threading.Lock()
 
     def start(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> "Forked":
-        """Start `python ARGUMENTS...`, which are -c CODE, -m MODULE or a path, and those of the program."""
+        """Start `python ARGUMENTS...`: -c CODE, -m MODULE or a path, then the arguments of the program."""
         order = {"arguments": arguments, "folder": str(folder), "environment": environment}
         stdout, stderr = os.pipe(), os.pipe()
         try:
@@ -155,7 +155,7 @@ class Forked(subprocess.Popen[str]):
             try:
                 self.wait(timeout)
             except subprocess.TimeoutExpired:
-                self.kill()  # the readers would wait for its end
+                self.kill()  # otherwise readers would wait for its end
                 raise
             return output[0].result(), output[1].result()
 
@@ -165,7 +165,7 @@ def _rest_of(stream: Any) -> str:
 
 
 def serve(channel: socket.socket) -> Sequence[str]:
-    """Fork for each order. Returns in each new process only, with its arguments."""
+    """Fork for each order. Returns only in each new process, with its arguments."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, LONGEST, 2)
         if not message:
@@ -187,11 +187,11 @@ def serve(channel: socket.socket) -> Sequence[str]:
 
 
 def _move(order: Mapping[str, Any], stdout: int, stderr: int) -> None:
-    """Make this process one that was started with this environment, in this folder."""
+    """Give this process the state of one that was started with this environment, in this folder."""
     for source, target, name in ((stdout, 1, "stdout"), (stderr, 2, "stderr")):
         os.dup2(source, target)
         os.close(source)
-        old = getattr(sys, name)  # made for the file of this server: a pipe cannot be positioned
+        old = getattr(sys, name)  # the object was made for this server's file: a pipe cannot be positioned
         buffering = 1 if old.line_buffering else -1
         new = open(target, "w", buffering, encoding=old.encoding, errors=old.errors, closefd=False)  # noqa: SIM115
         setattr(sys, name, new)
@@ -228,7 +228,7 @@ def run(arguments: Sequence[str]) -> None:
 def prepare(imported: Sequence[str]) -> None:
     """Import these modules, and call these functions."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    del sys.path[0]  # this folder
+    del sys.path[0]  # the folder of this file
     for name in imported:
         module, _, function = name.partition(":")
         found = importlib.import_module(module)
@@ -236,7 +236,7 @@ def prepare(imported: Sequence[str]) -> None:
             getattr(found, function)()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a process with threads cannot be forked"
     gc.collect()
-    gc.freeze()  # a collection in a process would copy all that is shared
+    gc.freeze()  # a garbage collection in a process would copy all shared memory
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ GROUP_BATCH = 96
 PATIENCE = 240
 """Seconds until a training run counts as stuck.
 
-It takes 4. At a load of 25 on 2 cores, importing TensorFlow took 95.
+A run takes 4 s. At a load of 25 on 2 cores, the import of TensorFlow took 95 s.
 """
 ENDLESS = {"EPOCHS": "100000"}
 KILLED = str(Path(__file__).parent / "programs" / "killed.py")
-"""Runs a module, and kills its process at a step: see there."""
+"""The program that runs a module, and kills its process at a step; see its docstring."""
 EVERY = 20
 """The steps between two checkpoints of groups that are killed."""
 
@@ -59,7 +59,8 @@ def saving(folder: Path, attempt: int, **kill: str) -> dict[str, str]:
 def check_resumption(killed: Ended, resumed: Ended, killed_at: int) -> None:
     """Check that a group resumed where the killed one had saved last, with the same losses.
 
-    Both are the ends of rank 0. The steps after the checkpoint are taken by both, up to the end of an epoch.
+    Both arguments are the ends of rank 0. Both groups take the steps after the checkpoint, up to the end of
+    an epoch.
     """
     last = (killed_at - 1) // EVERY * EVERY
     assert f"resuming from step {last}, saved by attempt 1\n" in resumed.stdout

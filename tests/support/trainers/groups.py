@@ -1,4 +1,4 @@
-"""Groups of processes forked from one that has imported PyTorch, since importing takes longest here.
+"""Groups of processes that are forked from one process with PyTorch, since its import takes longest.
 
     python -m tests.support.trainers.groups PROGRAM SIZE...
 

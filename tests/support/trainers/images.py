@@ -21,7 +21,7 @@ SMALL = {"WIDTH": "4", "EPOCHS": "3", "LR": "0.02", "PADDING": "1", "FLIP": "tru
 
 
 def write_digits(folder: Path) -> Path:
-    """Write 130 images into the folder: two steps, and two that are left over. And 41 for tests."""
+    """Write 130 images for training (two steps, and two images left over), and 41 images for tests."""
     images, labels = digits()
     np.savez(folder / "train.npz", images=images[:130], labels=labels[:130])
     np.savez(folder / "test.npz", images=images[130:171], labels=labels[130:171])

@@ -42,8 +42,9 @@ class Trained(NamedTuple):
 class Launcher:
     """Starts processes of `python` with `folder` as their home, and ends those that remain.
 
-    With fork servers, those whose environment allows it are forked, since importing PyTorch takes longer than
-    most of them do. Neighbouring ranks are of different servers, so that sets have different orders there.
+    With fork servers, processes whose environment allows it are forked, since the import of PyTorch takes
+    longer than most of them run. Neighbouring ranks are forked by different servers, so that the order of
+    sets differs between ranks.
     """
 
     def __init__(self, folder: Path, python: str = sys.executable, forks: Sequence[ForkServer] = ()) -> None:

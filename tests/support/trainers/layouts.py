@@ -15,7 +15,7 @@ TINY = {"LAYERS": "4", "HEADS": "4", "WIDTH": "32", "CONTEXT": "32", "BATCH_SIZE
 PROGRAM = ("-m", "tests.support.trainers.programs.strategies")
 ROOT = Path(__file__).parents[3]
 PATIENCE, FOR_EACH = 60, 15
-"""Seconds for a start, and for each run. Alone, these take 2 and 1; on a busy machine, ten times as long."""
+"""Seconds for a start, and for each run. They take 2 s and 1 s, but ten times as long on a busy machine."""
 
 Result = dict[str, Any]
 

@@ -78,7 +78,7 @@ class Network:
             self._links[sender, receiver].append(message)
 
     def kill(self, rank: int) -> None:
-        """End a process. Of the messages that it has sent, any number of the last ones is lost."""
+        """End a process. Any number of the last messages that it has sent is lost."""
         self.dead.add(rank)
         for other in {*self._roles.replicas, *self._roles.workers} - self.dead:
             on_way = self._links[rank, other]
@@ -90,7 +90,8 @@ class Network:
     def run(self, kill: dict[int, int] | None = None) -> Tensor:
         """Deliver messages until the leader has finished, and return the weights.
 
-        `kill` has the ranks to end by the number of messages that are delivered before. Raises GroupError.
+        `kill` has the ranks to end, by the number of messages that are delivered before their end. Raises
+        GroupError.
         """
         while not (leader := self._leader()).has_finished:
             if (rank := (kill or {}).get(self.delivered)) is not None:

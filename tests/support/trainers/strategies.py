@@ -13,7 +13,7 @@ ALONE: dict[str, dict[str, str]] = {
     "activations offloaded": {"OFFLOAD": "activations"},
     "optimizer offloaded": {"OFFLOAD": "optimizer"},
 }
-"""Layouts of one process. The first one is what the others are compared with."""
+"""Layouts of one process. The others are compared with the first one."""
 
 EXACT: dict[int, dict[str, dict[str, str]]] = {
     2: {
@@ -98,7 +98,7 @@ DROPPED: dict[int, dict[str, dict[str, str]]] = {
     },
     4: {"dropout, pipeline x sequence": {**RATE, **PIPELINE, **SEQUENCE}},
 }
-"""Strategies with dropout. The masks do not depend on the layout, so they are as exact as the others."""
+"""Strategies with dropout, which are as exact as the others: the masks do not depend on the layout."""
 
 GROWTH = {"GROW_AT": "3,5"}
 GROWN: dict[int, dict[str, dict[str, str]]] = {
@@ -111,7 +111,7 @@ GROWN: dict[int, dict[str, dict[str, str]]] = {
         "grown, interleaved": {**GROWTH, **PIPELINE, "SCHEDULE": "interleaved"},
     },
 }
-"""Strategies whose batches grow. They are as exact as the others."""
+"""Strategies whose batches grow. These are as exact as the others."""
 
 ROUNDED: dict[int, dict[str, dict[str, str]]] = {
     2: {

@@ -175,7 +175,7 @@ CHANGES: dict[str, Callable[[Access, Caller], Any]] = {
     "remove_member": lambda access, caller: access.remove_member(caller, "vision", "alice"),
     "delete_project": lambda access, caller: access.delete_project(caller, "vision"),
 }
-"""In an order in which each of them changes something."""
+"""Operations in an order in which each of them changes something."""
 
 
 async def revoke_own(access: Access, caller: Caller) -> object:

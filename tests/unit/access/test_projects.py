@@ -1,4 +1,4 @@
-"""Projects of files and of the API."""
+"""Projects that files or the API declare."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

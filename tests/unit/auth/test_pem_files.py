@@ -37,7 +37,7 @@ def damaged(path: Path) -> None:
 
 
 def replaced(make: Callable[[Path], object]) -> Callable[[Path], object]:
-    """Something else in place of the file."""
+    """Other objects in place of the file."""
 
     def replace(path: Path) -> None:
         path.unlink()

@@ -1,4 +1,4 @@
-"""The parts of TLS belong together, and the names of a certificate."""
+"""Checks that the files of TLS belong together, and the names of a certificate."""
 
 from pathlib import Path
 

@@ -55,7 +55,7 @@ def test_the_page_explains_every_part_of_a_plugin_and_of_a_backend() -> None:
 
 
 def test_client_libraries_are_imported_when_a_backend_is_opened_and_not_before() -> None:
-    """They take longer than the rest of a start, and a service opens one backend of four."""
+    """Their import takes longer than all other parts of a start, and a service opens one backend of four."""
     program = (
         "import sys; from job_tracker.backends import registry; registry.installed(); print(*sys.modules)"
     )

@@ -19,7 +19,7 @@ async def test_jobs_that_are_written_directly_are_counted_listed_and_followed(tm
     running = replace(launched.running(NOON), progress=Progress(step=3))
     ended = running.ended(Ending(JobState.SUCCEEDED, NOON), NOON)
     path = tmp_path / "jobs.db"
-    await asyncio.to_thread(write_jobs, path, [ended, waiting])  # it has an event loop of its own
+    await asyncio.to_thread(write_jobs, path, [ended, waiting])  # the function has its own event loop
     store = await SqliteStore.open(path)
     assert [await store.get(1), await store.get(2)] == [ended, waiting]
     tallies = await store.tallies()

@@ -1,4 +1,4 @@
-"""A small training service, addresses without one, both clients and trainctl."""
+"""A small training service, addresses without a service, both clients and trainctl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A function runs as a job with the files of its folder; what cannot run there is refused with a reason."""
+"""A function runs as a job with the files of its folder; others are refused with a reason."""
 
 import importlib
 import json

@@ -33,7 +33,7 @@ class Row:
 
 
 async def settled() -> None:
-    """Let all tasks run as far as they can: each step that a future wakes takes one round of the loop."""
+    """Let all tasks run until they wait: each step after a future takes one round of the loop."""
     for _ in range(5):
         await asyncio.sleep(0)
 

@@ -160,7 +160,7 @@ async def test_a_queue_reports_its_load_and_its_failures() -> None:
     first = queue.health
     assert (first.depth, first.retries) == (2, 0)
     await asyncio.sleep(0.02)
-    queue.add("b")  # it still waits, and its age counts from the first time
+    queue.add("b")  # the key still waits, and its age counts from the first time
     later = queue.health
     assert later.oldest_seconds >= first.oldest_seconds + 0.02
     assert later.longest_seconds >= 0.02

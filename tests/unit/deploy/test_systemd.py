@@ -25,7 +25,7 @@ def unit() -> configparser.ConfigParser:
 def test_jobs_outlive_the_service(unit: configparser.ConfigParser) -> None:
     service = unit["Service"]
     assert (service["KillMode"], service["OOMPolicy"]) == ("process", "continue")
-    # Each would take the files, the user or the processes of running jobs away at a restart.
+    # At a restart, each of these options would remove the files, the user or the processes of running jobs.
     for name in (
         "PrivateTmp",
         "PrivateUsers",

@@ -162,7 +162,7 @@ async def test_unfinished_uploads_of_a_killed_service_are_removed(root: str) -> 
     for _ in range(2):
         await archive.tidy(GROUP)
     assert files(root) == ["/1/1/0.log.gz", "/1/1/1.log.gz"]
-    await archive.tidy(NEXT)  # nothing is there
+    await archive.tidy(NEXT)  # there is no folder
 
 
 async def test_a_failing_storage_raises_storage_unavailable(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Logs are followed for reports: a bounded number at a time, in turns, and none that reports by calls."""
+"""Logs are followed for reports: a bounded number at a time, in turns, and no job that reports by calls."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator

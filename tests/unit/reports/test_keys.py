@@ -26,7 +26,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 class Away:
-    """A store that can be away, and that says when it was asked."""
+    """A store that can be away, and that records when it was asked."""
 
     def __init__(self) -> None:
         self.problem = ""

@@ -87,7 +87,7 @@ def test_a_step_is_dated_when_its_report_arrives(board: RankBoard, clock: Clock)
     signs = watched(board).signs[1]
     assert (signs.moved, signs.active, signs.heard) == (100, 110, 110)
     clock.now += 10
-    board.take((1, 1), RankReport(process=1, step=4, place=2))  # another step, so it does something
+    board.take((1, 1), RankReport(process=1, step=4, place=2))  # another step, so the process does something
     assert (signs.moved, signs.active, signs.heard) == (120, 120, 120)
 
 
@@ -98,10 +98,10 @@ def test_a_process_that_looks_where_it_stands_is_active_when_it_says_so(
     clock.now += 15
     board.take((1, 1), RankReport(process=1, step=9, place=2, moved_ago=14, still_for=14))
     signs = watched(board).signs[1]
-    assert (signs.moved, signs.active) == (101, 101)  # it has hung since that step
+    assert (signs.moved, signs.active) == (101, 101)  # the process has hung since that step
     clock.now += 15
     board.take((1, 1), RankReport(process=1, step=9, place=2, moved_ago=29, still_for=1))
-    assert (signs.moved, signs.active) == (101, 129)  # it moves, but was at the same place just now
+    assert (signs.moved, signs.active) == (101, 129)  # it moves, but was just seen at this place
     clock.now += 1
     board.take((1, 1), RankReport(process=1, step=9, place=2, moved_ago=30, still_for=1e9))
     assert signs.active == 129

@@ -1,4 +1,4 @@
-"""The board of the leader: queues that are gone, what queues have used, claims, and a clock that is set."""
+"""The board of the leader: queues that are gone, the use by queues, claims, and a clock that is set."""
 
 from dataclasses import replace
 from datetime import timedelta

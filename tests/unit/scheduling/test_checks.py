@@ -1,4 +1,4 @@
-"""Checks whether a gang can ever start: within the capacity, the quotas, and what others lend."""
+"""Checks whether a gang can ever start: within the capacity, the quotas, and the loans of other queues."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Learned durations: the narrowest history with enough runs, bounded memory, and what callers say."""
+"""Learned durations: the narrowest history with enough runs, bounded memory, and durations from callers."""
 
 import json
 

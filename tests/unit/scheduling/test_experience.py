@@ -34,7 +34,7 @@ def after(seconds: float) -> timedelta:
 
 
 def ran(job: Job, seconds: float, state: JobState = JobState.SUCCEEDED) -> Job:
-    """Return the job after an attempt that held its machines for so long."""
+    """Return the job after an attempt that held its machines for this time."""
     since = job.history[-1].at
     running = job.admitted(since).running(since + after(1))
     diagnosis = CRASH if state in (JobState.FAILED, JobState.BACKOFF) else None

@@ -26,7 +26,7 @@ TREE = tree_of(pool_of({}, 4), {})
 
 
 class Replica:
-    """A store, a mirror of its queue, and what a leader would do."""
+    """A store, a mirror of its queue, and the work of a leader."""
 
     def __init__(self, store: SqliteStore) -> None:
         self.store = store
@@ -47,7 +47,7 @@ class Replica:
         await self.store.update(job.ended(Ending(JobState.CANCELLED, self.now), self.now))
 
     async def note(self, *reserved: Reserve) -> None:
-        """Write what a leader has decided."""
+        """Write a leader's decision."""
         self.notes.decided(Plan(reserved=reserved), self.board)
         await self.notes.write(self.board, with_usage=True)
 

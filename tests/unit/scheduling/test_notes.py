@@ -1,4 +1,4 @@
-"""The notes of scheduling: what a later leader reads, and when they are written."""
+"""The notes of scheduling: their content for a later leader, and when they are written."""
 
 import math
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The order of gangs: what is guaranteed, shares of queues and their parents, promises within a queue."""
+"""The order of gangs: guarantees, shares of queues and their parents, promises within a queue."""
 
 import math
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def in_order(
     promises: dict[int, float] | None = None,
     seconds: float = 100.0,
 ) -> list[int]:
-    """Return the ids in order if each gang is charged for so many seconds as it is looked at."""
+    """Return the ids in order, if each gang is charged for this number of seconds when its turn comes."""
     snapshot = Snapshot(
         flavors=FLAVORS,
         queues={each.name: each for each in queues},

@@ -202,7 +202,7 @@ def _gpus(job_id: int, name: str, cpu: int, gpu: int) -> Gang:
     ("cpus", "stops"), [(1000, [3]), (26, [3, 2])], ids=["enough cpu is free", "cpu is short, too"]
 )
 def test_a_queue_takes_back_only_what_is_short_from_those_that_borrow_it(cpus: int, stops: list[int]) -> None:
-    """Job 1 holds what is guaranteed of GPUs to queue a, which borrows cpu for job 2, and c borrows GPUs."""
+    """Job 1 holds the GPUs guaranteed to queue a. Queue a borrows cpu for job 2; queue c borrows GPUs."""
     guaranteed = {"default": {"cpu": Limit(nominal=8), "gpu": Limit(nominal=4)}}
     flavor = Flavor(name="default", capacity={"instances": 100, "cpu": cpus, "gpu": 12})
     world = World(*(Queue(name=name, limits=guaranteed) for name in "abc"), flavors=[flavor])
@@ -311,7 +311,7 @@ def test_a_job_does_not_start_on_capacity_that_is_not_free_yet() -> None:
     world.run(gang(2), since=50)
     world.submit(gang(3, priority=1))
     world.turn()
-    world.end(2)  # capacity gets free elsewhere, but what was stopped for it is still there
+    world.end(2)  # capacity gets free elsewhere, but the victim is not gone yet
     assert world.turn().admitted == ()
     world.leave()
     assert {each.job_id for each in world.turn().admitted} == {1, 3}
@@ -387,7 +387,7 @@ def _check_capacity(world: World, seed: int) -> None:
 
 @pytest.mark.parametrize("unlucky", [0, 8])
 def test_with_many_queues_each_has_its_turn(unlucky: int) -> None:
-    """Even if the first queues can take nothing back, since protected jobs hold their quota."""
+    """This holds even if the first queues can take nothing back, since protected jobs hold their quota."""
     flavors = [Flavor(name=name, capacity={"instances": 20}) for name in ("held", "lent")]
     queues = [queue("free"), queue("kept", max_preemptions=0)]
     for number in range(20):

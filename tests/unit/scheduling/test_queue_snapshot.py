@@ -1,4 +1,4 @@
-"""The queue as callers may see it: bounded, and without the names of what they may not see."""
+"""The queue as callers may see it: bounded, and without names of objects that they may not see."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The tree of quotas: what is guaranteed, kept, lent and borrowed."""
+"""The tree of quotas: guaranteed, kept, lent and borrowed amounts."""
 
 from job_tracker.scheduling.model import Flavor, Limit, Queue
 from job_tracker.scheduling.quotas import QuotaRules, QuotaTree, quota_rules
@@ -20,7 +20,7 @@ def rules(*queues: Queue) -> QuotaRules:
 
 
 def most(tree: QuotaTree, name: str) -> int:
-    """Return how many GPUs a queue may use more, at most 100."""
+    """Return how many more GPUs a queue may use, at most 100."""
     return max(need for need in range(101) if tree.blocker(name, "a100", {"gpu": need}) is None)
 
 

@@ -89,7 +89,7 @@ def test_with_a_period_of_0_its_size_never_changes() -> None:
     ids=["has just saved", "loses too much", "needs long to get going", "gains more than it loses"],
 )
 def test_it_grows_only_if_it_pays(since: float, startup: float, grows: bool) -> None:
-    """5 trainers more, for another 81,400 s, gain 407,000 instance-seconds."""
+    """5 more trainers gain 407,000 instance-seconds in another 81,400 s."""
     world = one_queue()
     world.run(elastic(1), trainers=3, since=since, startup=startup)
     assert [each.trainers for each in world.turn().preempted] == [8] * grows
@@ -113,10 +113,10 @@ def test_nothing_grows_while_another_job_waits_for_machines() -> None:
 
 def test_a_job_grows_no_further_than_promises_allow() -> None:
     world = one_queue(capacity=9)
-    world.run(elastic(1), trainers=2, since=80_000)  # it would lose too much to give way
+    world.run(elastic(1), trainers=2, since=80_000)  # the job would lose too much by a stop
     world.run(gang(2, count=3))
     world.running[2] = replace(world.running[2], started_at=NOW)
-    world.submit(gang(3, count=6))  # it starts when job 2 has ended
+    world.submit(gang(3, count=6))  # the waiting job starts when job 2 has ended
     assert world.turn().preempted == ()
     assert world.promises[3].at == NOW + 1000
 
@@ -276,7 +276,7 @@ def test_what_is_submitted_while_a_job_stops_does_not_take_what_it_grows_into() 
 
 
 def test_what_is_submitted_while_a_job_stops_does_not_take_what_it_keeps() -> None:
-    """The job for which it becomes smaller could use more, too."""
+    """The job for which the other becomes smaller could use more, too."""
     world = one_queue()
     world.run(elastic(1), trainers=8)
     world.submit(elastic(2, count=8, least=3))
@@ -289,7 +289,7 @@ def test_what_is_submitted_while_a_job_stops_does_not_take_what_it_keeps() -> No
 
 
 def test_a_job_grows_on_the_flavor_on_which_more_is_free() -> None:
-    """It would fit on the first one with its fewest trainers, too."""
+    """With its fewest trainers, it would also fit on the first flavor."""
     flavors = [Flavor(name=name, capacity={"instances": amount}) for name, amount in (("x", 4), ("y", 8))]
     world = World(queue(), flavors=flavors)
     world.run(gang(1, count=2))
@@ -464,7 +464,7 @@ def _comes_to_rest(seed: int, found: dict[PreemptionReason, int]) -> None:
 
 
 _EVENTS = 20
-"""In so many turns, jobs may end."""
+"""The number of turns in which jobs may end."""
 
 
 def _elastic_world(seed: int, chance: random.Random) -> World:

@@ -1,4 +1,4 @@
-"""The running gangs, and what they hold in all."""
+"""The running gangs, and the sum of the resources that they hold."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Shares of queues: what was used, over the capacity and the weight."""
+"""Shares of queues: their use, divided by the capacity and by their weight."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Learned startup times of attempts: from the job's own attempts, else from its algorithm's."""
+"""Learned startup times of attempts: from the job's own attempts, or else from attempts of its algorithm."""
 
 from dataclasses import replace
 from datetime import timedelta

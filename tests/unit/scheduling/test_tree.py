@@ -1,4 +1,4 @@
-"""The tree of queues: what is refused, and what the planner gets."""
+"""The tree of queues: refused trees, and the planner's view of the tree."""
 
 from dataclasses import replace
 from typing import Any
@@ -166,7 +166,7 @@ def test_the_highest_priority_is_the_lowest_limit_up_the_tree() -> None:
 
 
 def test_an_accepted_queue_that_does_not_fit_any_more_stays_with_its_problem() -> None:
-    """Its jobs still run, and others are not concerned."""
+    """The queue's jobs still run, and other queues are not affected."""
     found = tree_of(
         POOL,
         recipes(file={"quotas": quota(6)}),

@@ -1,4 +1,4 @@
-"""By what running jobs are compared when some have to be stopped: their loss now, and what follows later."""
+"""The measures by which running jobs are compared when some must be stopped: their loss now, and later."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ def test_a_job_without_checkpoints_is_rather_stopped_while_it_is_young(ran_for: 
 
 
 def test_of_jobs_that_lose_about_the_same_one_is_not_stopped_again_and_again() -> None:
-    """Else it is soon protected by max_preemptions, and those that lose more are left."""
+    """Otherwise, max_preemptions soon protects it, and only jobs that lose more can be stopped."""
     world = one_queue(capacity=2)
     world.counts[1] = 3
     world.run(gang(1), since=100, startup=60)

@@ -78,7 +78,7 @@ def test_the_work_ahead_of_new_jobs_is_the_same_whether_counted_or_kept(seed: in
     }
     seen = Snapshot(flavors=FLAVORS, queues={}, waiting=gangs, running=running)
     last = [each for job_id in range(55, 60) if (each := gangs.get(job_id)) is not None]
-    # These are the last of their priorities: all that were submitted later are among them.
+    # These jobs are the last of their priorities. They include all jobs that were submitted later.
     assert kept.ahead_of_last(last, running.values(), FLAVORS, 20.0) == pytest.approx(
         seconds(seen, 20.0, *range(55, 60))
     )

@@ -1,4 +1,4 @@
-"""Addresses to listen at: their form, and the messages for others."""
+"""Addresses to listen at: their form, and the messages for invalid addresses."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replicas write notes of themselves, by which operators see them and the leader."""
+"""Replicas write notes about themselves, in which operators see the replicas and the leader."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 async def seen(store: SqliteStore, count: int) -> list[Replica]:
-    """Return the replicas once there are so many that have measured the store."""
+    """Return the replicas once this number of them have measured the store."""
     async with asyncio.timeout(30):
         while len(found := await replicas_of(store)) != count:
             await asyncio.sleep(0.005)

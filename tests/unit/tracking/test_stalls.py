@@ -29,7 +29,7 @@ NOW = 100_000.0
 
 
 def signs(process: int = 0, *, still: float = 0.0, unheard: float = 0.0, **values: Any) -> Signs:
-    """Return signs of a process that trains: its last step and its last report were so many seconds ago."""
+    """Return signs of a process that trains: its last step and its last report were these seconds ago."""
     stacks = values.pop("stacks", "")
     active = NOW - values.pop("inactive", still)
     sent = RankReport(**{"process": process, "step": 7, "longest_step": 0.5, **values})
@@ -46,7 +46,7 @@ def group(members: Sequence[Signs], *, deadline: float | None = None, moved: flo
     [
         ([signs(still=29)], None, False),
         ([signs(still=31)], None, True),
-        ([signs(still=31), signs(1, still=29)], None, False),  # one of them goes on
+        ([signs(still=31), signs(1, still=29)], None, False),  # one of the processes continues
         ([signs(still=31), signs(1, still=31)], None, True),
         ([signs(still=4), signs(1, still=4)], 3.0, True),
         ([signs(still=4), signs(1, still=4)], 5.0, False),
@@ -87,7 +87,7 @@ def test_an_attempt_stalls_if_no_process_makes_progress_for_too_long(
             PATIENCE_SECONDS,
         ),  # one batch loads for long
         ([signs(still=700, longest_step=230)], None, 690),
-        ([signs(still=45)], 30.0, 30),  # what someone has set is exact
+        ([signs(still=45)], 30.0, 30),  # a deadline that someone has set is exact
     ],
 )
 def test_a_suspicion_without_proof_counts_only_after_patience_unless_there_is_a_deadline(
@@ -134,11 +134,11 @@ IN_COLLECTIVE = TRAINING + "  /lib/torch/distributed/distributed_c10d.py:3252 in
 @pytest.mark.parametrize(
     ("ranks", "proven", "guilty"),
     [
-        (((41, True, TRAINING), (42, False, IN_COLLECTIVE)), False, [0]),  # it may still do something
+        (((41, True, TRAINING), (42, False, IN_COLLECTIVE)), False, [0]),  # rank 0 may still move
         (((42, False, IN_COLLECTIVE), (42, False, IN_COLLECTIVE)), False, []),
         (((41, False, IN_COLLECTIVE), (42, False, IN_COLLECTIVE)), True, [0]),
         (((41, True, TRAINING), (42, False, TRAINING)), False, [0]),  # an operation in the background
-        (((41, True, IN_COLLECTIVE), (41, True, TRAINING)), False, []),  # it is done, so it goes on
+        (((41, True, IN_COLLECTIVE), (41, True, TRAINING)), False, []),  # its operation is done
     ],
 )
 def test_a_process_that_stands_in_a_collective_operation_waits_also_if_the_kit_does_not_know(
@@ -192,7 +192,7 @@ def test_without_reports_of_steps_only_a_deadline_stops_the_attempt() -> None:
     assert stall_of(printing, NOW) is None
     assert stall_of(replace(printing, deadline=99), NOW) is not None
     assert stall_of(replace(printing, deadline=101), NOW) is None
-    assert stall_of(replace(printing, deadline=99, has_reported=False), NOW) is None  # it may still start
+    assert stall_of(replace(printing, deadline=99, has_reported=False), NOW) is None  # it may yet start
 
 
 def test_the_others_may_wait_for_a_restarted_rank() -> None:
@@ -206,7 +206,7 @@ def test_the_others_may_wait_for_a_restarted_rank() -> None:
 def test_no_attempt_stalls_after_a_process_was_done_also_if_only_an_earlier_leader_heard_that() -> None:
     saving = group([signs(still=600)])
     assert stall_of(replace(saving, over={1}), NOW) is None
-    assert stall_of(replace(saving, over={0}), NOW) is not None  # it trains again
+    assert stall_of(replace(saving, over={0}), NOW) is not None  # the process trains again
 
 
 def test_after_the_last_step_there_is_time_to_save_the_model() -> None:
@@ -340,4 +340,4 @@ def test_a_verdict_is_sound_for_any_reports_of_processes(
             moved = {**watched.signs, each.last.process: replace(each, moved=NOW)}
             assert stall_of(replace(watched, signs=moved), NOW) is None
     if watched.deadline is not None:
-        assert stall_of(watched, NOW + later) is not None  # without progress, it stays one
+        assert stall_of(watched, NOW + later) is not None  # without progress, it stays a stall

@@ -309,7 +309,7 @@ async def test_the_processes_of_a_held_job_are_left_alone(
     watch.follow(replace(JOB, tags=("held",)))
     await stall_of_one(watch, clock)
     await asyncio.sleep(0)
-    assert (looks.asked, stalled) == ([], [JOB.id])  # and the tracker gives it its whole time again
+    assert (looks.asked, stalled) == ([], [JOB.id])  # and the tracker gives the attempt its whole time again
 
 
 async def test_a_look_ends_when_the_attempt_goes_on(

@@ -24,7 +24,7 @@ PARAMETERS = {"LR": "4", "EPOCHS": "10", "BATCH_SIZE": "64", "FC_SIZE": "128"}
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Iterator[Launcher]:
-    """For tests of processes as such: how they start, fail and end."""
+    """A launcher for tests of processes themselves: how they start, fail and end."""
     launcher = Launcher(tmp_path)
     yield launcher
     launcher.close()

@@ -27,7 +27,7 @@ WORKERS, PARAMETER_SERVER = "tensorflow_questions.workers", "tensorflow_question
 SOON = 30
 """Seconds within which a lost process is noticed on a slow machine."""
 BATCH_SIZE, LR, STEPS = 32, 3, 135
-"""Of the parameter server, by default; STEPS are those of an epoch."""
+"""The defaults of the parameter server. STEPS is the number of steps of an epoch."""
 
 
 @pytest.mark.timeout(700)
@@ -75,7 +75,7 @@ def test_the_chief_resumes_after_the_loss_of_a_server_and_the_servers_end_on_sig
     tasks = start_tasks(tensorflow, PARAMETER_SERVER, cluster_of(**sizes), **variables)
     trained = Trained(tmp_path / "model", all_succeed(tasks["chief"]))
     arrays = b"".join(file.read_bytes() for file in saved.rglob("*") if file.is_file())
-    assert arrays.count(b"'shape': (%d, 6)" % (TERMS // 2)) >= 2  # one of each server
+    assert arrays.count(b"'shape': (%d, 6)" % (TERMS // 2)) >= 2  # one part of each server
     assert f"resuming from step {step}, saved by attempt 1\n" in trained.ends[0].stdout
     # Only with one worker, steps follow one another.
     assert trained.losses == pytest.approx(sequential_losses(questions_uri, epochs)[-2:], abs=1e-4)

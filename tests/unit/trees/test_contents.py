@@ -1,4 +1,4 @@
-"""Files of a tree are read for engines in bounded pieces, and only if they are what the hashes say."""
+"""Files of a tree are read for engines in bounded pieces, and only if they match their hashes."""
 
 import hashlib
 import io

@@ -109,7 +109,7 @@ def test_a_content_that_another_upload_has_completed_meanwhile_is_dropped(
     one, other = uploads
     one.write(HASH, 0, CONTENT)
     one.finish()
-    other.write(HASH, 0, b"whatever" * 10)  # it is not even looked at
+    other.write(HASH, 0, b"whatever" * 10)  # this content is not even looked at
     assert [each.size for each in other.finish().missing] == [0]
 
 

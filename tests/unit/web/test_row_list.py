@@ -1,4 +1,4 @@
-"""A list changes row by row, and is then as if all of it had been sent."""
+"""A list changes row by row, and is then the same as after sending all of it."""
 
 import random
 import re

@@ -1,4 +1,4 @@
-"""Axes have round numbers, and no more of them than there is room for."""
+"""Axes have round numbers, and only as many as fit."""
 
 import pytest
 

@@ -53,7 +53,7 @@ def blocks_of(size: int) -> list[range]:
 
 
 def halved(tensor: Tensor, times: int) -> list[Tensor]:
-    """Return `times` parts, a power of two, as recursive halving makes them."""
+    """Divide a tensor by recursive halving into `times` parts; `times` is a power of two."""
     if times == 1:
         return [tensor]
     return [part for half in tensor.tensor_split(2) for part in halved(half, times // 2)]

@@ -16,8 +16,8 @@ from language_model.all_reduce.wire import Wire
 def all_reduce(tensor: Tensor, wire: Wire, node_size: int, *, has_rings: bool = False) -> None:
     """Sum a contiguous tensor over all processes of the wire, in place.
 
-    A node has `node_size` consecutive processes. The last node may be smaller. `has_rings`: its processes
-    form a ring, not a tree.
+    A node has `node_size` consecutive processes. The last node may be smaller. `has_rings`: the processes of
+    a node form a ring, not a tree.
     """
     flat = tensor.view(-1)
     leaders = range(0, wire.size, node_size)

@@ -95,7 +95,7 @@ def hierarchical(rank: int, size: int, node_size: int) -> Traffic:
 
 
 def hierarchical_ring(rank: int, size: int, node_size: int) -> Traffic:
-    """Return the traffic after Jia et al. 2018: a node of m passes m chunks to the leader and back."""
+    """Return the traffic after Jia et al. 2018: in a node of m processes, m chunks go around."""
     place = rank % node_size
     in_node = min(node_size, size - (rank - place))
     passed = (place > 0) + (place < in_node - 1)
@@ -110,7 +110,7 @@ def torus(size: int, columns: int) -> Traffic:
 
 
 def squarest_columns(size: int) -> int:
-    """Return the number of columns of the grid with the fewest steps. For a prime, that is a single row."""
+    """Return the number of columns of the grid with the fewest steps. A prime number has a single row."""
     rows = max(rows for rows in range(1, isqrt(size) + 1) if size % rows == 0)
     return size // rows
 

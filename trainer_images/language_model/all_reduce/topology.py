@@ -9,7 +9,7 @@ class Topology(StrEnum):
     LIBRARY = "library"
     """The algorithm that the library (gloo or NCCL) chooses."""
     STAR = "star"
-    """One process sums the tensors of all."""
+    """One process sums the tensors of all processes."""
     TREE = "tree"
     RING = "ring"
     HALVING_DOUBLING = "halving_doubling"

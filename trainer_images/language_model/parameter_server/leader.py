@@ -1,6 +1,4 @@
-"""The leading server's decisions: the order of gradients, and whether training can go on after the loss of a
-process.
-"""
+"""The leading server's decisions: the order of gradients, and whether training continues after a loss."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -60,7 +58,7 @@ class Leader:
         self._states: dict[int, Tensor] | None = None
         """The states of other shards, while they are gathered."""
         self.traffic: dict[int, tuple[int, int]] = {}
-        """The bytes that the server of each shard had sent and received when it last spoke."""
+        """The bytes that the server of each shard had sent and received at its last message."""
 
     def has(self, shard: int, order: Order, traffic: tuple[int, int]) -> list[Order]:
         """Record that the server of a shard has a gradient.

@@ -25,11 +25,11 @@ class Kind(IntEnum):
     COPY = 4
     """Server to its standby: (worker, gradient's number), the gradient that it takes next."""
     COPIED = 5
-    """Standby to its server: it has taken the copy."""
+    """Standby to its server: the standby has taken the copy."""
     HERE = 6
-    """Server to leader, if one of them has just taken over: (gradients that it was ordered to take)."""
+    """Server to leader, if one of them has just taken over: (number of gradients ordered by leaders)."""
     ASK = 7
-    """Leader to server: it needs the state after the gradients ordered so far."""
+    """Leader to server: the leader needs the state after the gradients ordered so far."""
     STATE = 8
     """Server to leader: (bytes sent, bytes received), the shard's state."""
     BYE = 9

@@ -108,7 +108,7 @@ class Replica:
 
     @property
     def leading(self) -> int:
-        """The rank of the leader: rank 0, or its standby if it is lost."""
+        """The rank of the leader: rank 0, or its standby if rank 0 is lost."""
         return self._roles.servers if 0 in self._lost else 0
 
     def receive(self, sender: int, message: Message) -> None:
@@ -142,7 +142,7 @@ class Replica:
                 self.leader.learn(shard, tensor, (numbers[0], numbers[1]))
 
     def lose(self, peer: int) -> None:
-        """Handle the loss of a process. Raises GroupError if the training cannot go on without it."""
+        """Handle the loss of a process. Raises GroupError if the training cannot continue without it."""
         if peer in self._lost | self._finished:
             return
         had_leader = self.leading
@@ -158,7 +158,7 @@ class Replica:
             self._bear(peer)
 
     def advance(self) -> bool:
-        """Take the next gradient if it is ready. Return whether it was."""
+        """Take the next gradient if it is ready. Return whether one was taken."""
         self._copy()
         if not self._copied or (self._standby is not None and not self._confirmed):
             return False
@@ -178,7 +178,7 @@ class Replica:
                     return
                 state = Message(Kind.STATE, self._post.traffic, self._state().flatten())
                 self._post.send(self.leading, state)
-            elif not self.has_ended:  # otherwise the worker has had its answer
+            elif not self.has_ended:  # otherwise, the worker already has its answer
                 worker, _ = order
                 gradient = self._arrived.get(worker)
                 if gradient is None or gradient.order != order:
@@ -195,7 +195,7 @@ class Replica:
 
     def _receive_gradient(self, order: Order, tensor: Tensor | None) -> None:
         worker, number = order
-        if number <= self._history.last[worker]:  # sent again, since the server that took it is lost
+        if number <= self._history.last[worker]:  # a repeat, after its server was lost
             answer = self._answers.get(worker)
             if answer is not None and answer.numbers[0] == number:
                 self._post.send(worker, answer)

@@ -8,7 +8,7 @@ from trainer_kit.errors import GroupError, ParameterError
 
 @dataclass(frozen=True)
 class Roles:
-    """The roles of the ranks: ranks 0 to k-1 serve a shard each, the next k stand by for them, the rest work.
+    """The roles of the ranks: ranks 0 to k-1 serve a shard each, the next k stand by, the others work.
 
     Rank 0 leads: it decides on the order in which all servers take gradients. Raises ParameterError if no
     rank is left to work.

@@ -15,7 +15,7 @@ def serve(replica: Replica, mailbox: Mailbox) -> Iterator[Update]:
     """Serve, or stand by, until no process needs this one. Yield each update.
 
     The weights do not change between two updates, so the leader may save a checkpoint there, with `gather`.
-    Raises GroupError if a process is lost that is needed.
+    Raises GroupError if a process that is needed is lost.
     """
     replica.start()
     while not replica.has_finished:
@@ -43,7 +43,7 @@ def work(
 
     `learn` takes the number of updates of the weights and a share of the batch. It computes the gradients of
     that share in the model, and returns the loss. For share -1, the share is this worker's next batch. At the
-    end, the model has the last weights. Raises GroupError if a server is lost that has no standby.
+    end, the model has the last weights. Raises GroupError if a server without a standby is lost.
     """
     count = 0
     while True:

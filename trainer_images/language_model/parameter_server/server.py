@@ -20,7 +20,7 @@ class Push(NamedTuple):
     """A gradient for the next update."""
 
     worker: int
-    """Its worker; with a rule that speculates, its share of the batch."""
+    """The worker that computed the gradient; with a rule that speculates, the share of the batch instead."""
     gradient: Tensor
     loss: float
     staleness: int
@@ -129,7 +129,7 @@ class ParameterServer:
             yield worker
 
     def _next_share(self) -> int | None:
-        """Return a share that no worker computes, or one that the fewest do, if it may be repeated."""
+        """Return the share that the fewest workers compute; None if no share is left or may be repeated."""
         done = {push.worker for push in self._pushes}
         copies = Counter(share for version, share in self._shares.values() if version == self.version)
         left = [share for share in range(self.rule.gradients) if share not in done]

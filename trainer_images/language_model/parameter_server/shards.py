@@ -1,7 +1,7 @@
 """The shards of a model: even parts of the vector of all weights.
 
-Each has its part of the optimizer's state. AdamW and SGD are elementwise, so the update of the shards is that
-of the whole model.
+Each has its part of the optimizer's state. AdamW and SGD are elementwise, so the updates of all shards
+together equal the update of the whole model.
 """
 
 import torch

@@ -73,7 +73,7 @@ class Mailbox:
         return tuple(count.total() - count[Kind.STATE] for count in (self.sent, self.received))  # type: ignore[return-value]
 
     def send(self, peer: int, message: Message) -> None:
-        """Send a message. It is lost if the peer is lost; then `next` reports that."""
+        """Send a message. If the peer is lost, so is the message, and `next` reports the lost peer."""
         size = -1 if message.tensor is None else message.tensor.numel()
         numbers = [message.kind, size, *message.numbers]
         header = torch.tensor(numbers + [0] * (_NUMBERS + 2 - len(numbers)))
@@ -106,7 +106,7 @@ class Mailbox:
             self.send(peer, Message(Kind.BYE))
 
     def close(self, first: int | None = None) -> None:
-        """Say farewell to all peers, and wait until they do or are lost."""
+        """Say farewell to all peers, and wait until each has said farewell or is lost."""
         self.leave(first)
         while self._open:
             self.next()

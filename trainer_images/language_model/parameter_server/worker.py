@@ -66,7 +66,7 @@ class Worker:
             self._weights[self._roles.shard_of(sender)] = message
 
     def lose(self, peer: int) -> None:
-        """Continue with the standby of a lost server. Raises GroupError if there is none."""
+        """Continue with the standby of a lost server. Raises GroupError if there is no standby."""
         self._lost.add(peer)
         self._roles.check_servers(self._lost)
         shard = self._roles.shard_of(peer)

@@ -8,14 +8,15 @@
 
 `kept` is for PyTorch, and `arrays.kept` for any other framework:
 
-* `keeping` has the object for training code, `settings` are its settings; * `pace` decides when to save,
-`saving` saves, `resuming` finds the checkpoint to resume from; * `folder` is the folder of checkpoints,
-`names` defines the names and their order, `manifest` lists the parts, `hashed_file` hashes them, `durable`
-syncs them to disk; * `exchange` lets the processes agree; * `form` is what these need to know about a state,
-and `random_state` has the random generators;
+* `keeping` has the object for training code, `settings` are its settings;
+* `pace` decides when to save, `saving` saves, `resuming` finds the checkpoint to resume from;
+* `folder` is the folder of checkpoints, `names` defines the names and their order, `manifest` lists the
+  parts, `hashed_file` hashes them, `durable` syncs them to disk;
+* `exchange` lets the processes agree;
+* `form` is the interface of a state for these modules, and `random_state` has the random generators;
 * `pytorch` has the form of PyTorch's states, and the only modules that import PyTorch;
-* `arrays` has the form of all others: arrays and plain values, which `tree` writes and restores, and rank 0
-saves alone. `groups` lets the processes of each framework agree.
+* `arrays` has the form of all other states: arrays and plain values, which `tree` writes and restores, and
+  rank 0 saves alone. `groups` lets the processes of each framework agree.
 """
 
 from typing import TYPE_CHECKING, Any

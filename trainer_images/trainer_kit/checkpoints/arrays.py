@@ -38,11 +38,11 @@ def kept(
 ) -> Iterator[Kept]:
     """Restore the last checkpoint of this job into `state`, and save checkpoints of it during the block.
 
-    `group` is one of `groups`. `state` has all that changes during training and is the same in all
-    processes: arrays and variables of any framework, objects with `state_dict` and `load_state_dict`, and
-    plain values. Replace its entries as often as you like. `own` has what differs between the processes; it
-    is sent to rank 0, so it should be small. The random generators of each process are also kept: those of
-    Python and NumPy, and of PyTorch if it is in use. `before_save` is called in all processes after the same
+    `group` is one of `groups`. `state` has all that changes during training and is the same in all processes:
+    arrays and variables of any framework, objects with `state_dict` and `load_state_dict`, and plain values.
+    Replace its entries as often as you like. `own` has the values that differ between the processes; they are
+    sent to rank 0, so they should be small. The state of each process's random generators is also kept: of
+    Python, of NumPy, and of PyTorch if it is in use. `before_save` is called in all processes after the same
     step, right before they save. Every process of the group must call this.
 
     A rank that did not exist when the checkpoint was saved keeps its own values and generators.

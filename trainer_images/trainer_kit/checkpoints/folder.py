@@ -129,7 +129,9 @@ class CheckpointFolder:
                 self._remove_parts(checkpoint)
 
     def tidy(self, run: Run, keep: int, unusable: Collection[Checkpoint] = ()) -> None:
-        """Remove all but the newest `keep` checkpoints, those in `unusable`, and leftovers of earlier runs.
+        """Keep the newest `keep` checkpoints that are not in `unusable`, and remove all others.
+
+        Leftovers of earlier runs are removed, too.
 
         Call this only after `publish` has returned, since until then the older checkpoints are the only ones.
         Raises SupersededError, and removes nothing, if a later run has started, since that run may be

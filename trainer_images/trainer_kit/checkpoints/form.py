@@ -14,7 +14,7 @@ class Form(Protocol[S]):
     """A state that can be saved and restored. Every process of the group has one."""
 
     def copy(self) -> S:
-        """Copy the state, so that training can go on while the copy is written.
+        """Copy the state, so that training can continue while the copy is written.
 
         Every process calls this after the same step. Raises UntrustedTypeError if the copy could not be
         loaded again.
@@ -22,7 +22,7 @@ class Form(Protocol[S]):
         ...
 
     def write(self, copy: S, folder: CheckpointFolder, checkpoint: Checkpoint) -> list[dict[str, Part]]:
-        """Write the parts, and return those of each process by name. Runs in a thread of its own."""
+        """Write the parts, and return the parts of each process by name. Runs in a thread of its own."""
         ...
 
     def opened(

@@ -8,7 +8,7 @@ from trainer_kit.checkpoints.manifest import Part
 
 
 class HashedFile(io.RawIOBase):
-    """Passes what is written on to another file."""
+    """Passes the written data on to another file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -35,5 +35,5 @@ class HashedFile(io.RawIOBase):
         """Do nothing: the file is flushed when it is closed."""
 
     def part(self) -> Part:
-        """Return the size and hash of what was written."""
+        """Return the size and hash of the written data."""
         return Part(self._size, self._digest.hexdigest())

@@ -41,7 +41,7 @@ async def launch(place: Place, mpirun: str, command: Sequence[str]) -> int:
 
 
 def hostfile_of(place: Place) -> str:
-    """Return a line per host. The names are not those of machines, so mpirun uses an agent for each host."""
+    """Return a line per host. The hosts have made-up names, so mpirun uses an agent for each host."""
     return "".join(
         f"{agent.HOST_PREFIX}{instance} slots={slots}\n" for instance, slots in place.hosts.items()
     )

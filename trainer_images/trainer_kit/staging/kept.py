@@ -84,7 +84,7 @@ class Kept:
                 partial.mkdir()
                 filled.enter_context(_held(partial, fcntl.LOCK_EX))
             yield partial
-            with suppress(OSError):  # there is one
+            with suppress(OSError):  # another process has filled it
                 partial.rename(self.folder / key)
 
     def forget(self, key: str) -> None:

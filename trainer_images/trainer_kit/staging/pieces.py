@@ -1,4 +1,4 @@
-"""Files of a dataset as pieces of equal size, which may have parts of several files."""
+"""Files of a dataset as pieces of equal size. A piece may have parts of several files."""
 
 import os
 from collections.abc import Iterator, Sequence

@@ -26,7 +26,7 @@ def written(sums: Mapping[str, str]) -> str:
 
 
 def check(folder: Path, sums: Mapping[str, str], uri: str) -> None:
-    """Compare the hashes with those of the dataset, if it has any. Raises DataError with the file."""
+    """Compare the hashes with the dataset's own, if it has any. Raises DataError, which names the file."""
     if NAME not in sums:
         return
     for number, line in enumerate((folder / NAME).read_text(errors="replace").splitlines(), 1):

@@ -32,7 +32,7 @@ _PHASES: Mapping[Phase, pb.RankPhase.ValueType] = {
 
 
 def entry_of(view: JobView) -> pb.GetTrainingStatusResponse:
-    """Return the status message of a job in a page, without its program, whose command may have 64 KiB."""
+    """Return the status message of a job in a page, without the program: its command may have 64 KiB."""
     status = status_of(view)
     status.ClearField("program")
     return status

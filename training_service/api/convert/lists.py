@@ -17,7 +17,7 @@ _LONGEST_ID = 18  # digits; ids are shorter
 
 
 def page_of(caller: Caller, message: pb.ListTrainingJobsRequest) -> tuple[JobFilter, int, int | None]:
-    """Return the filter, the size of the page, and the id below which the ids of its jobs are.
+    """Return the filter, the size of the page, and a bound: all jobs of the page have lower ids.
 
     Raises InvalidField.
     """

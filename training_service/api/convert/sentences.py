@@ -94,7 +94,7 @@ def _what_happened(why: Diagnosis) -> str:
     """
     if why.cause:
         return f'{why.summary} Cause: "{why.cause}".'
-    if why.category is Category.STALLED:  # its evidence is stacks, of which the summary has the right line
+    if why.category is Category.STALLED:  # the summary has the right line of the stacks
         return why.summary
     last = line_of_cause("\n".join(line for line in why.detail.splitlines() if not is_report(line.strip())))
     if not last or last in why.summary:

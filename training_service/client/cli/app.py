@@ -73,7 +73,7 @@ class Trainctl(TyperGroup):
 
 
 def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
-    """Add options of the group to its commands, and to those of groups in it. Let their help wrap."""
+    """Add options of the group to the commands in it and in its subgroups. Let the help of commands wrap."""
     for command in commands.values():
         command.help = _unwrapped(command.help or "")
         command.params += [_repeated(option) for option in options]
@@ -81,7 +81,7 @@ def _repeat(options: list[Any], commands: Mapping[str, Any]) -> None:
 
 
 def _unwrapped(text: str) -> str:
-    """Join the lines of each paragraph: otherwise the help has those of the source, too."""
+    """Join the lines of each paragraph: otherwise, the help would keep the line breaks of the source."""
     paragraphs = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(each if "\n " in each else each.replace("\n", " ") for each in paragraphs)
 

@@ -21,7 +21,7 @@ from training_service.client.scaling.worth import Prices, numbers_between, of_me
 from training_service.client.sweeps.settings import checked
 
 LEAST_PARAMETER = "MIN_INSTANCES"
-"""The parameter of elastic algorithms for the number of instances with which a group continues."""
+"""The parameter of elastic algorithms for the smallest number of instances with which a group continues."""
 
 
 @dataclass(frozen=True)

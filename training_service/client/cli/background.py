@@ -78,7 +78,7 @@ class BackgroundService:
     def stop(self, timeout: float = 60.0) -> int | None:
         """Stop the service that `start` has started, and return its pid; None if there is none.
 
-        Running jobs go on. Raises ServerError if the service does not stop in time.
+        Running jobs continue. Raises ServerError if the service does not stop in time.
         """
         found = self._process()
         if found is None:
@@ -113,7 +113,7 @@ class BackgroundService:
                 while process.poll() is None and time.monotonic() < end:
                     with suppress(grpc.FutureTimeoutError):
                         ready.result(timeout=_LOOK_SECONDS)
-                        # Another program may have taken the port meanwhile; then this one ends by itself.
+                        # Another program may have taken the port meanwhile; then this service ends by itself.
                         if process.poll() is None:
                             return process.pid
             finally:
@@ -131,7 +131,7 @@ class BackgroundService:
 
     def _await_start(self) -> None:
         """Wait until no other command of this user starts the service."""
-        with suppress(OSError):  # without the folder, none does
+        with suppress(OSError):  # without the folder, no command starts a service
             if (self._folder / "lock").exists():
                 with self._locked():
                     pass

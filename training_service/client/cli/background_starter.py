@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def start_of(pid: int) -> int:
-    """Return when the process started, in ticks since the machine's start. Raises OSError if it is gone."""
+    """Return when the process started, in ticks since the machine's start. Raises OSError if it has ended."""
     # proc(5): "pid (name) state ppid …". The name may contain any character, even ")".
     return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19])
 

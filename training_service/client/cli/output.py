@@ -1,8 +1,8 @@
 """Writes results: JSON lines for programs, plain lines for pipes, tables and progress bars for terminals.
 
 A command passes a message and two functions, one that formats it as a line and one that draws it. This module
-chooses between them. With --quiet it writes what a script needs: the id of the job, unless the command passes
-another function, `brief`.
+chooses between them. With --quiet, it writes only the value that a script needs: the id of the job, or the
+result of the function `brief` if the command passes one.
 """
 
 import logging
@@ -39,14 +39,14 @@ class Form(Enum):
     PLAIN = auto()
     TERMINAL = auto()
     QUIET = auto()
-    """Only what a script needs, such as ids."""
+    """Only the values that a script needs, such as ids."""
 
 
 class Output:
     """Standard output in one form."""
 
     def __init__(self, *, json: bool, quiet: bool = False) -> None:
-        """With `quiet` there are no notes, and without `json` only brief results."""
+        """With `quiet`, no notes are written and, unless `json` is set, only brief results."""
         self._quiet = quiet
         if json or quiet:
             self.form = Form.JSON if json else Form.QUIET
@@ -54,7 +54,7 @@ class Output:
             self.form = Form.TERMINAL if _is_terminal(sys.stdout) else Form.PLAIN
         # A terminal that is too simple for drawing still obeys escape sequences.
         self.on_terminal = self.form is Form.TERMINAL or sys.stdout.isatty()
-        # Users' text is never parsed as markup or emoji codes, nor highlighted.
+        # Users' text is never highlighted, or parsed as markup or emoji codes.
         self._console = _Console(
             force_terminal=self.form is Form.TERMINAL, markup=False, emoji=False, highlight=False
         )

@@ -50,7 +50,7 @@ class Session:
         """Return the options that select the same service; none for the default service."""
         mine = self.connection
         options = [] if mine.address == connection().address else ["-a", mine.address]
-        default = connection(mine.address)  # that of TLS depends on the address
+        default = connection(mine.address)  # the default of TLS depends on the address
         for name in _OF_TLS:
             if (value := getattr(mine, name)) and value != getattr(default, name):
                 options += [f"--{name.replace('_', '-')}", value]

@@ -57,7 +57,7 @@ def _algorithms(cluster: Cluster, n: int, sent: float, buckets: int) -> dict[str
     """Return the seconds of latencies and the seconds of bytes, by algorithm."""
     ring = _ring(cluster, n, 1, sent, buckets)
     return {
-        LIBRARY: ring,  # gloo and NCCL take a ring for large sums
+        LIBRARY: ring,  # gloo and NCCL use a ring for large sums
         "ring": ring,
         "halving_doubling": _halving_doubling(cluster, n, sent, buckets),
         "hierarchical": _hierarchical(cluster, n, sent, buckets),
@@ -71,7 +71,7 @@ def _ring(cluster: Cluster, n: int, stride: int, sent: float, buckets: int) -> t
 
 
 def _halving_doubling(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[float, float]:
-    """Return the time of exchanges, each over half the distance; ranks beyond a power of two send all."""
+    """Return the time of exchanges over halved distances; ranks beyond a power of two send all bytes."""
     core = 1 << (n.bit_length() - 1)
     distance, part, latencies, seconds = core // 2, sent / 2, 0.0, 0.0
     while distance:
@@ -91,7 +91,7 @@ def _hierarchical(cluster: Cluster, n: int, sent: float, buckets: int) -> tuple[
     latency, bandwidth = cluster.link(node, 1) if node > 1 else (0.0, math.inf)
     depth = math.ceil(math.log2(node)) if node > 1 else 0
     latencies, seconds = 2 * depth * latency, 2 * depth * sent / bandwidth
-    if machines > 1:  # alone on the links of its machine
+    if machines > 1:  # the rank has the links of its machine alone
         outer = min(cluster.inner_bandwidth, cluster.outer_bandwidth) * cluster.link_efficiency
         latencies += 2 * (machines - 1) * cluster.outer_latency
         seconds += 2 * (machines - 1) / machines * sent / outer

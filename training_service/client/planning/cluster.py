@@ -2,7 +2,7 @@
 
 Formulas: Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH*,
 2005, sections 4.1 to 4.5: an all-reduce among n takes 2 log2(n) latencies and sends 2(n-1)/n of its bytes; an
-all-gather or a reduce-scatter takes half of it.
+all-gather or a reduce-scatter takes half of both.
 """
 
 import math
@@ -40,7 +40,7 @@ MOST_DEVICES = 100_000
 
 @dataclass(frozen=True)
 class Cluster:
-    """Equal machines with equal devices. Bytes, seconds, and operations a second."""
+    """Equal machines with equal devices. The units are bytes, seconds, and operations a second."""
 
     memory: float
     speed: float
@@ -94,7 +94,7 @@ class Cluster:
 
 
 def gathering(size: int, sent: float, latency: float, bandwidth: float) -> float:
-    """Return the seconds of an all-gather or a reduce-scatter of `sent` bytes, counted as a whole."""
+    """Return the seconds of an all-gather or a reduce-scatter. `sent` is the bytes of all parts together."""
     if size == 1:
         return 0.0
     return math.log2(size) * latency + (size - 1) / size * sent / bandwidth

@@ -95,7 +95,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """The parts of a step's time in seconds, for the rank that takes longest. Their sum is the step."""
+    """The parts of a step's time, in seconds, for the rank that takes longest. They add up to its time."""
 
     work: float
     recomputed: float
@@ -167,7 +167,7 @@ def _in_flight(at: Layout) -> float:
 
 
 def _activations(training: Training, at: Layout) -> tuple[float, float, float]:
-    """Return bytes of a micro-batch: kept by each layer, needed by one layer, and for scores."""
+    """Return the bytes of a micro-batch that each layer keeps, that one layer needs, and of its scores."""
     return _activation_bytes(
         training,
         *(at.data * at.micro_batches, at.context, at.tensor, at.sequence_parallel, at.recomputation),
@@ -197,10 +197,10 @@ def _states(training: Training, at: Layout, parameters: float) -> float:
             return parameters * (weight + gradient + state)
         case "zero1":
             return parameters * (weight + gradient + state / ranks)
-        case "zero2":  # gradients of several micro-batches add up whole
+        case "zero2":  # several micro-batches add up whole gradients
             gradients = gradient / ranks if at.micro_batches == 1 else gradient
             return parameters * (weight + gradients + state / ranks)
-        case "shard_grad_op":  # gathered whole within a step
+        case "shard_grad_op":  # a rank gathers all weights within a step
             return parameters * (weight + (gradient + state) / ranks)
     gathered = 2 * training.model.layer_parameters / at.tensor * weight
     return parameters * (weight + gradient + state) / ranks + gathered
@@ -217,7 +217,7 @@ def time(training: Training, cluster: Cluster, layout: Layout) -> Time:
     head = 3 * model.head_operations * _tokens(training, at) / at.tensor / cluster.speed / cluster.efficiency
     work += cluster.layer_overhead
     layers = layers_of_rank(model, at)
-    # A stage with the head gets fewer layers, so the work is that of the largest stage or the mean.
+    # A stage with the head gets fewer layers, so its work is the mean, or that of the largest stage.
     mine = max(layers * work, (model.layers * work + head) / at.pipeline)
     one = mine + layers * (recomputed + tensor + context)
     times, idle = at.micro_batches, (at.pipeline - 1) / at.stages
@@ -263,10 +263,10 @@ def _passes(
 def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
     """Return the seconds of transfers between stages that are not hidden.
 
-    `passes` are those of a micro-batch. With one stage on each rank, all ranks wait for transfers while the
-    pipeline fills and empties. In between, passes hide transfers, unless a rank sends for longer than it
-    computes: ranks in the middle send in both directions. With several stages on each rank, every transfer is
-    waited for (SC 2021, section 2.2).
+    `passes` is the time of the passes of a micro-batch. With one stage on each rank, all ranks wait for
+    transfers while the pipeline fills and empties. In between, passes hide transfers, unless a rank sends for
+    longer than it computes: ranks in the middle send in both directions. With several stages on each rank,
+    every transfer is waited for (SC 2021, section 2.2).
     """
     if at.pipeline == 1:
         return 0.0
@@ -283,7 +283,7 @@ def _pipeline(training: Training, cluster: Cluster, at: Layout, passes: float) -
 def _data(training: Training, cluster: Cluster, at: Layout, passes: float) -> float:
     """Return the seconds of data ranks' traffic that passes do not hide.
 
-    `passes` are those of a micro-batch.
+    `passes` is the time of the passes of a micro-batch.
     """
     ranks = at.data * at.context
     if ranks == 1:

@@ -18,7 +18,7 @@ LARGEST = {
     "sequence": 100_000_000,
     "positions": 100_000_000,
 }
-"""The largest value of each size that is believed."""
+"""The largest accepted value of each size."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Model:
     gated: bool = False
     """Whether the feed-forward part has three matrices (SwiGLU) instead of two."""
     tied: bool = True
-    """Whether the head's matrix is that of the embedding."""
+    """Whether the head uses the matrix of the embedding."""
     causal: bool = True
     """Whether a token attends to earlier tokens only, which halves the operations of attention."""
     positions: int = 0
@@ -68,12 +68,12 @@ class Model:
 
     @cached_property
     def key_value_width(self) -> int:
-        """The numbers of all keys of a token, and of all values."""
+        """How many numbers the keys of a token have in all; its values have as many."""
         return (self.key_value_heads or self.heads) * self._head_size
 
     @cached_property
     def query_width(self) -> int:
-        """The numbers of all queries of a token."""
+        """How many numbers the queries of a token have in all."""
         return self.heads * self._head_size
 
     @cached_property
@@ -93,7 +93,7 @@ class Model:
 
     @cached_property
     def embedding_parameters(self) -> int:
-        """Parameters of the embedding, which are as many as those of an untied head."""
+        """Parameters of the embedding. An untied head has as many."""
         return self.vocabulary * self.width
 
     @cached_property
@@ -116,7 +116,7 @@ class Model:
     def step_operations(self, batch: int) -> float:
         """Return the operations of a step with `batch` examples.
 
-        A backward pass has twice those of a forward pass.
+        A backward pass has twice as many as a forward pass.
         """
         forward = self.layers * self.layer_operations + self.head_operations
         return 3.0 * forward * batch * self.sequence

@@ -1,6 +1,6 @@
 """Reads a model's sizes from a `config.json` in the form of Hugging Face Transformers.
 
-The families differ in the names of fields. Those with other kinds of layers (encoder and decoder, experts,
+The families differ in the names of fields. Families with other kinds of layers (encoder and decoder, experts,
 states instead of attention) are refused by name, since the formulas do not apply to them.
 """
 
@@ -64,7 +64,7 @@ def of(document: Mapping[str, Any], where: str, *, sequence: int | None = None) 
             "as options (--layers, --width, …)"
         )
     sizes = {name: _size(document, fields, where, name in _NEEDED) for name, fields in _NAMES.items()}
-    if family == "falcon":  # its feed-forward part has no field, and may have one head of keys for all
+    if family == "falcon":  # no field for its inner width; queries may share one head
         sizes["inner"] = sizes["inner"] or 4 * sizes["width"]
         if document.get("multi_query") and not document.get("new_decoder_architecture"):
             sizes["key_value_heads"] = 1

@@ -10,7 +10,7 @@ from training_service.client.planning.model import Model
 from training_service.client.planning.search import Choice, Decision
 
 LARGEST_CONTEXT = 4095
-"""Of language-model: a block of its corpus."""
+"""The longest context of language-model: a block of its corpus."""
 _PARTS = {
     "work": "uneven stages",
     "recomputed": "recomputation",
@@ -83,7 +83,7 @@ def parameters(training: Training, layout: Layout) -> dict[str, str]:
 def differences(model: Model) -> str:
     """Say how the model differs from the GPT that `language-model` trains; "" if it does not.
 
-    The rules are those of language_model/model.py and layout.py, which the client does not have.
+    The rules are the same as in language_model/model.py and layout.py, which the client does not have.
     """
     found = [
         f"a vocabulary of {model.vocabulary} (256)" if model.vocabulary != 256 else "",

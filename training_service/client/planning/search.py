@@ -9,7 +9,7 @@ from training_service.client.planning.cluster import Cluster
 from training_service.client.planning.costs import Layout, Time, Training
 
 LEAST_GAIN = 0.5
-"""The least share of its own speed that each added device must add, to be worth it."""
+"""To be worth it, each added device must add at least this share of a single device's speed."""
 
 MOST_CONTEXT_RANKS = 64
 
@@ -83,9 +83,9 @@ def decide(
 ) -> Decision | Nothing:
     """Find the layout to use.
 
-    The start is the smallest number of devices on which the training fits. More devices are taken as long as
-    each added one adds `least_gain` of the speed that a device had: n devices instead of k are worth it if
-    the speed-up is at least 1 + least_gain (n/k - 1). With `all_devices`, all devices are used.
+    The start is the smallest number of devices on which the training fits. More devices are used as long as
+    each added device adds at least `least_gain` of the speed per device before. n devices instead of k are
+    worth it if the speed-up is at least 1 + least_gain (n/k - 1). With `all_devices`, all devices are used.
 
     Raises ValueError if `least_gain` is not from 0 to 1.
     """
@@ -116,9 +116,10 @@ def _fitting_choices(
 
 
 def numbers_of_devices(cluster: Cluster) -> list[int]:
-    """Return the numbers of devices to try: all numbers within a machine, then those of whole machines.
+    """Return the numbers of devices to try: all numbers within a machine, then whole machines.
 
-    Up to 16 machines, all numbers of machines are tried; above, those that divide the number of machines.
+    All numbers of machines up to 16 are tried. Larger numbers are tried if they divide the number of
+    machines.
     """
     machines = [n for n in range(2, cluster.machines + 1) if n <= 16 or not cluster.machines % n]
     return [*range(1, cluster.per_machine + 1), *(n * cluster.per_machine for n in machines)]
@@ -170,7 +171,7 @@ def _cost(choice: Choice) -> tuple[float, ...]:
 def _fitting(
     training: Training, plain: Layout, limits: Limits, room: float, *, every: bool = False
 ) -> Iterator[tuple[Layout, float]]:
-    """Yield the layouts that save memory in different ways, and fit. Slower ones are left out unless `every`.
+    """Yield the fitting layouts that save memory in different ways, without slower ones unless `every`.
 
     DDP and the first ZeRO stage that fits are worth comparing: later stages send more to save memory.
     """

@@ -19,8 +19,8 @@ _OF_VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
 class Ignored:
     """The rules of the `.gitignore` files of a folder, of the folders in it, and of its git repository.
 
-    As in git, the last rule that matches counts, and those of an inner folder come after those of an outer
-    one. A file in an ignored folder is never included again.
+    As in git, the last rule that matches counts, and the rules of an inner folder come after the rules of an
+    outer folder. A file in an ignored folder is never included again.
     """
 
     def __init__(self, root: Path) -> None:
@@ -29,7 +29,7 @@ class Ignored:
         self._outer = list(_up_to_repository(root))
 
     def ignores(self, path: Path, *, is_folder: bool) -> bool:
-        """Return whether the file or folder below the root is left out, if its folder is not."""
+        """Return whether a file or folder below the root is left out, given that its parent folder is not."""
         if path.name in _ALWAYS or (is_folder and (path / _OF_VIRTUAL_ENVIRONMENT).exists()):
             return True
         for folder in (*self._inner(path), *self._outer):
@@ -55,7 +55,7 @@ class Ignored:
 
 
 def _up_to_repository(root: Path) -> Iterator[Path]:
-    """Yield the folders above the root, up to that of its git repository; none if it is in none."""
+    """Yield the folders above the root, up to the folder of its git repository; none without a repository."""
     above = [root, *root.parents]
     for number, folder in enumerate(above):
         if (folder / ".git").exists():

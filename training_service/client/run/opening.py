@@ -1,4 +1,4 @@
-"""Opens paths in a folder of the user, which may be something else than files."""
+"""Opens paths in a user's folder, some of which may not be regular files."""
 
 import errno
 import os

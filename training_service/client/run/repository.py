@@ -2,7 +2,7 @@
 
 The configuration and the attributes of a repository can name programs that git runs to compare files:
 filters, drivers for diffs, and a monitor of the file system. A folder that another person has packed can
-bring such a repository along. So all of these are turned off for every call, and nothing is fetched.
+contain such a repository. So all these programs are turned off for every call, and nothing is fetched.
 """
 
 import os
@@ -100,7 +100,7 @@ class _Git:
 
     def _turn_off_filters(self) -> None:
         names = self.read("config", "--includes", "-z", "--name-only", "--get-regexp", r"^filter\.")
-        self.is_fine = True  # git fails without such a name, too
+        self.is_fine = True  # git also fails if no filter is configured
         drivers = {os.fsdecode(name).rpartition(".")[0] for name in names.split(b"\0") if name}
         for driver in sorted(drivers):
             # git takes the text before the first = as the name, so this driver could not be turned off.
@@ -112,7 +112,7 @@ class _Git:
 
 
 def _run(command: Sequence[str], folder: Path, most: int, end: float) -> tuple[int, bytes]:
-    """Run a command until `end`. Return its exit code, 0 if it printed too much, and what it printed."""
+    """Run a command until `end`. Return its exit code (0 if it printed too much) and its output."""
     with (
         subprocess.Popen(
             command,
@@ -191,7 +191,7 @@ def _bounded(paths: Iterable[str]) -> tuple[list[str], bool]:
 
 
 def _text(commit: str, text: bytes, *, is_cut: bool) -> bytes:
-    """Return what is recorded. `git apply` and `patch` skip the lines before the first file."""
+    """Return the recorded text. `git apply` and `patch` skip the lines before the first file."""
     if not text:
         return b""
     head, cut = f"# Changes since commit {commit}\n".encode(), _CUT % MOST_CHANGES

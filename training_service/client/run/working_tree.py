@@ -113,7 +113,7 @@ def read_folder(
 
 
 def read_file(path: str, place: Path) -> LocalFile:
-    """Read a file that is sent as `path`, which need not be its own. Raises InvalidRequest."""
+    """Read a file that is sent as `path`, which may differ from its own path. Raises InvalidRequest."""
     status = place.stat()
     return _read(_Found(path, place, status.st_size, status.st_mode & ~stat.S_IXUSR))
 
@@ -143,7 +143,7 @@ def _file(root: Path, place: Path) -> _Found:
     path = place.relative_to(root).as_posix()
     try:
         path.encode()
-        if "\n" in path:  # it would be two lines of the manifest
+        if "\n" in path:  # the name would be two lines of the manifest
             raise InvalidRequest(f"the name of {path!r} has a line break; rename the file")
         if place.is_symlink() and not place.resolve(strict=True).is_relative_to(root):
             raise InvalidRequest(

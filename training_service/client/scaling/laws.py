@@ -1,7 +1,7 @@
 """Fits a law to the measured time of a step on several numbers of instances.
 
-With strong scaling, the batch of all instances is fixed; with weak scaling, that of each instance. The time
-of a step on n instances is a sum of terms with coefficients that are at least 0:
+With strong scaling, the batch of all instances is fixed; with weak scaling, the batch of each instance is
+fixed. The time of a step on n instances is a sum of terms with coefficients that are at least 0:
 
 * strong: T(n) = work/n + rest (n-1)/n + latency (n-1)
 * weak:   T(n) = work + rest (n-1)/n + latency (n-1)
@@ -9,8 +9,9 @@ of a step on n instances is a sum of terms with coefficients that are at least 0
 `rest` is the time that more instances do not divide. It is the serial part s of Amdahl's law (1967), as s +
 p/n = (s+p)/n + s (n-1)/n, and the bandwidth part of a ring all-reduce, which sends 2(n-1)/n of its bytes
 (Patarasuk and Yuan, 2009). **The times of steps alone cannot part these two**: both have the same shape. A
-measured network can (`prediction`). `latency` is the part of the ring's 2(n-1) rounds. With weak scaling,
-`gustafson` is the law of Gustafson (1988): instances compute s + (1-s) n times the examples of one.
+measured network can (`prediction`). `latency` is the time of the ring's 2(n-1) rounds, which grows with n.
+With weak scaling, `gustafson` is the law of Gustafson (1988): instances compute s + (1-s) n times the
+examples of one.
 """
 
 import math
@@ -30,7 +31,7 @@ CONFIDENCE = 1.96
 """Standard errors on each side of an interval that has the true value in 95 of 100 cases, for many points."""
 
 _STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23}
-"""The same by Student's distribution, for each number of points minus the number of coefficients."""
+"""The numbers by Student's distribution, by the number of points minus the number of coefficients."""
 
 
 class Scaling(StrEnum):
@@ -117,7 +118,7 @@ class Law:
     name: str
     scaling: Scaling
     coefficients: dict[str, float]
-    """By name, in seconds; those of `gustafson` in batches of one instance, per second."""
+    """The coefficients by name, in seconds. For `gustafson`: in batches of one instance, per second."""
     fitted_on: tuple[int, ...]
     """The numbers of instances of its points."""
     worst: float
@@ -135,7 +136,7 @@ class Law:
     def interval(self, instances: float) -> tuple[float, float] | None:
         """Return bounds of the step's time, which hold in 95 of 100 cases if the law is right.
 
-        None if nothing is known of the error: as many points as coefficients, without standard errors.
+        None if the error is unknown, since there are as many points as coefficients, without standard errors.
         """
         if self.covariance is None:
             return None
@@ -150,7 +151,7 @@ class Law:
         return low, high
 
     def speed_up(self, instances: float) -> float:
-        """Return the examples per second as a multiple of those of one instance."""
+        """Return the examples per second as a multiple of the rate of one instance."""
         once = self.seconds(1) / self.seconds(instances)
         return once if self.scaling is Scaling.STRONG else instances * once
 
@@ -168,7 +169,7 @@ class Law:
 
     @property
     def basis(self) -> str:
-        """Say what the law was fitted on, and how far it can be trusted."""
+        """Say on which numbers of instances the law was fitted, and how far it can be trusted."""
         counts = sorted(set(self.fitted_on))
         on = f"fitted on {', '.join(map(str, counts))} instance{'s' if counts != [1] else ''}"
         if len(counts) == 1:
@@ -179,11 +180,11 @@ class Law:
 
 
 def fit(points: Iterable[Point], scaling: Scaling) -> Law:
-    """Fit the simplest law that explains all points; if there is none, the one with the least squares.
+    """Fit the simplest law that explains all points; if no law does, fit the law with the least squares.
 
     Differences count as shares of the time, so that small and large times count alike. A law needs at least
     as many different numbers of instances as coefficients. AICc would choose between laws with many points,
-    but it is not defined for two coefficients and four points, which is what a study has.
+    but it is not defined for two coefficients and four points, the usual numbers of a study.
 
     Raises ValueError without points.
     """
@@ -215,7 +216,7 @@ def _fitted(form: _Form, points: Sequence[Point], scaling: Scaling) -> tuple[Law
     found = nonnegative(rows, [1.0] * len(points))
     free = len(points) - len(form.terms)
     known = [(point.error / point.seconds) ** 2 for point in points if point.error]
-    # The larger of two estimates: the error that the points state, and the one that the law leaves.
+    # The larger of two estimates: from the errors of the points, and from their distances to the law.
     stated = sum(known) / len(known) if len(known) == len(points) else 0.0
     left = found.squares / free if free else 0.0
     variance = max(stated, left)

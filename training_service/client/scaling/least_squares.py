@@ -12,13 +12,13 @@ _SINGULAR = 1e-12
 
 @dataclass(frozen=True)
 class Solution:
-    """Values that are at least 0, and what they leave."""
+    """Values that are at least 0, and their residuals."""
 
     values: tuple[float, ...]
     squares: float
     """The sum of squared residuals."""
     covariance: tuple[tuple[float, ...], ...]
-    """The inverse of the normal matrix, 0 for values that are 0. Times the variance it is the covariance."""
+    """The inverse of the normal matrix, 0 for values that are 0. It is the covariance for a variance of 1."""
 
 
 def nonnegative(rows: Matrix, targets: Sequence[float]) -> Solution:

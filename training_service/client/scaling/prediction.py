@@ -8,7 +8,7 @@ from training_service.client.scaling.laws import Scaling
 
 @dataclass(frozen=True)
 class Network:
-    """A measured network, and what a step sends over it."""
+    """A measured network, and the bytes and messages that a step sends over it."""
 
     latency: float
     """Seconds of a message."""
@@ -43,7 +43,7 @@ class Prediction:
     exposed: float
     """The share of the ring's time that a step waits for, from 0 to 1."""
     rest: float
-    """Seconds that are neither work that is divided nor the network: serial work, waiting for each other."""
+    """Seconds of serial work, and of waiting for each other, which belong to neither work nor network."""
     network: Network | None
 
     def seconds(self, instances: int) -> float:
@@ -54,7 +54,7 @@ class Prediction:
         return work + sent + self.rest * (n - 1) / n
 
     def speed_up(self, instances: int) -> float:
-        """Return how many times as many examples a second are computed as on one instance."""
+        """Return the examples per second as a multiple of those on one instance."""
         once = self.one / self.seconds(instances)
         return once if self.scaling is Scaling.STRONG else instances * once
 
@@ -62,9 +62,9 @@ class Prediction:
 def predict(one: float, two: float, scaling: Scaling, network: Network | None = None) -> Prediction:
     """Predict from the seconds of a step on one and on two instances.
 
-    The time of two instances beyond their share of the work is explained by the network as far as possible.
-    The remainder is `rest`, which grows as (n-1)/n. Without a network all of it is `rest`: Amdahl's law.
-    A step that is faster than its share of the work leaves neither.
+    If two instances take longer than half the time of one, the network explains the excess as far as
+    possible. The remainder is `rest`, which grows as (n-1)/n. Without a network, the whole excess is `rest`:
+    Amdahl's law. Without an excess, `exposed` and `rest` are 0.
 
     Raises ValueError if a time is not above 0.
     """

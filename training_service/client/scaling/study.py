@@ -52,7 +52,7 @@ class Series:
 
     @cached_property
     def law(self) -> Law | None:
-        """The law of the points; None without points. Its times are those of an example of each instance."""
+        """The law of the points; None without points. Its times are for one example of each instance."""
         points = [Point(n, self._seconds(n, rate)) for n, rate in self.rates.items()]
         return fit(points, self.scaling) if points else None
 
@@ -86,7 +86,7 @@ class Series:
         return self._rate(instances, self.law.seconds(instances))
 
     def predicted(self, instances: int) -> float | None:
-        """Return the examples per second that one and two instances predict."""
+        """Return the examples per second that the runs on one and two instances predict."""
         if self.prediction is None:
             return None
         return self._rate(instances, self.prediction.seconds(instances))
@@ -100,7 +100,7 @@ class Series:
         return self._rate(instances, high), self._rate(instances, low) if low else float("inf")
 
     def speed_up(self, instances: int) -> float:
-        """Return the measured rate, relative to one instance: measured, or else by the law."""
+        """Return the measured rate relative to the rate of one instance, which is measured or by the law."""
         return self.rates[instances] / self.rates.get(1, self.rate(1))
 
     def _seconds(self, instances: int, rate: float) -> float:
@@ -112,12 +112,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A series compared with the fastest one, on the most instances on which all series were measured."""
+    """A comparison with the fastest series, on the largest number of instances with results of all series."""
 
     instances: int
     fastest: Series
     behind: float
-    """The share by which the series is slower than the fastest; 0 for that one."""
+    """The share by which the series is slower than the fastest one; 0 for the fastest one itself."""
     of: int
     """Number of series that are compared."""
 
@@ -141,7 +141,7 @@ def compared(every: Sequence[Series]) -> list[Comparison | None]:
 def settings_of(
     algorithm: str, instances: Sequence[int], others: Mapping[str, Any], metric: str = RATE
 ) -> dict[str, Any]:
-    """Return the settings of a study as a sweep. `others` are further ones, with the rest of the space."""
+    """Return the settings of a study as a sweep. `others` are further settings, perhaps with a `space`."""
     # The number of instances changes fastest, so that the first series is complete first.
     space = {**others.get("space", {}), INSTANCES_PARAMETER: list(instances)}
     objective: dict[str, Any] = {"metric": metric, "direction": "maximize", "value": "median"}

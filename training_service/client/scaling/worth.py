@@ -20,8 +20,8 @@ class Prices:
 def by_efficiency(rate: Rate, least: float, most: int) -> int:
     """Return the largest number of instances, up to `most`, of which each added one pays.
 
-    Another instance pays if it adds at least `least` of the speed of one instance alone. Raises ValueError if
-    `least` is not above 0 and at most 1.
+    An added instance pays if it adds at least the share `least` of the speed of one instance alone. Raises
+    ValueError if `least` is not above 0 and at most 1.
     """
     if not 0 < least <= 1:
         raise ValueError(f"the least efficiency is {least:g}; it must be above 0 and at most 1")

@@ -1,8 +1,8 @@
 """Sweeps: searches for the best parameters with many jobs.
 
-* `space` and `settings` define and check what is searched, and how; * `methods` proposes the parameters of
-the next trial, by grid, random search or TPE (`optuna_methods`, which also
-  has ASHA for the pruning of poor trials);
+* `space` and `settings` define and check the values and the settings of a search;
+* `methods` proposes the parameters of the next trial, by grid, random search or TPE (`optuna_methods`, which
+  also has ASHA for the pruning of poor trials);
 * `events` are the events of a sweep, `history` is the state that follows from them, and `folder` stores them;
 * `objective` reads the value of a job, and `runner` submits, checks and prunes trials until all have ended.
 

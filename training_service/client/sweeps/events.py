@@ -40,7 +40,8 @@ class Submitted(_Event):
 class Reported(_Event):
     """The job has reported values of the metric by step.
 
-    With `prune`, they were too poor to continue, or many enough (`Objective.enough`): the job is cancelled.
+    With `prune`, the job is cancelled: the values were too poor to continue, or there were enough of them
+    (`Objective.enough`).
     """
 
     event: Literal["reported"] = "reported"
@@ -52,8 +53,8 @@ class Reported(_Event):
 class Ended(_Event):
     """The trial has ended.
 
-    A complete trial has its value, and those of the metrics beside it that its job has reported. A pruned
-    trial has its last value, and any other trial a reason.
+    A complete trial has its value, and the values of further metrics that its job has reported. A pruned
+    trial has its last value, and any other trial has a reason.
     """
 
     event: Literal["ended"] = "ended"

@@ -25,7 +25,7 @@ class Trial:
     """One choice of parameters and its state.
 
     proposed → submitted → complete, failed or cancelled
-                         → pruning (its job is being cancelled) → pruned, or complete if it was long enough
+                         → pruning (its job is being cancelled) → pruned, or complete if it had enough values
     """
 
     number: int

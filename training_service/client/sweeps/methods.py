@@ -14,7 +14,7 @@ Assignment = Mapping[str, Value]
 
 
 class Method(Protocol):
-    """Proposes trials. They depend only on previous trials, so a resumed sweep proposes the same."""
+    """Proposes trials. Proposals depend only on previous trials, so a resumed sweep makes the same ones."""
 
     def propose(self, trials: Sequence[Trial]) -> Assignment:
         """Return the parameters of the next trial."""

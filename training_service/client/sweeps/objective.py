@@ -14,7 +14,7 @@ MANIFEST = "manifest.json"
 
 
 class NoValue(Exception):
-    """The job has not reported the objective. The message lists what it has reported."""
+    """The job has not reported the objective. The message lists the reported metrics."""
 
 
 def value_of(client: TrainingClient, job: int, objective: Objective) -> float:

@@ -89,7 +89,7 @@ class Runner:
         """Run until all trials have ended. Submit no more once too many have failed.
 
         Raises TrainingServiceError for a problem of the whole sweep: an unknown algorithm or dataset, or an
-        unreachable service. The jobs then go on, and the sweep can be run again.
+        unreachable service. The jobs then continue, and the sweep can be run again.
         """
         patience = Patience(self._patience)
         self._step()

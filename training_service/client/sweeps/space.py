@@ -54,7 +54,7 @@ class Choices(BaseModel):
 
 
 class Range(BaseModel):
-    """The numbers from `low` to `high`, both included. If these and `step` are integers, so are the values.
+    """The numbers from `low` to `high`, both included. All are integers if `low`, `high` and `step` are.
 
     With `log`, the logarithm of the value is uniform. With `step`, the values are `low` plus multiples of it.
     """

@@ -54,7 +54,7 @@ def run_of(job: Job) -> str:
 
 
 async def _series(visit: Visit, job: Job) -> Sequence[MetricSeries]:
-    """Return the series of a job with these names, or with a text in their names; else all."""
+    """Return the series of a job with these names, or with a text in their names; or else all."""
     names = frozenset(visit.request.query_params.getlist("name"))
     return await visit.jobs.metrics(visit.who, job.id, names, containing=visit.query.get("find", ""))
 

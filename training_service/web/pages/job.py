@@ -101,7 +101,7 @@ async def _shared_part(visit: Visit, since: float) -> Version:
 
 
 async def _explained(visit: Visit, caller: Caller) -> Explanation:
-    """Return why the job waits, at most a few seconds old.
+    """Return why the job waits, from an explanation that is at most a few seconds old.
 
     The work continues even if a page stops waiting for it.
     """

@@ -50,8 +50,9 @@ async def curves(visit: Visit) -> Response:
 
 
 async def series(visit: Visit) -> Response:
-    """Return metrics as JSON for the page: the first ones after a name, in the order of names, whose names
-    contain a text.
+    """Return metrics as JSON for the page, in the order of their names.
+
+    The URL may give some names, a text that the names contain, and the name after which the metrics begin.
     """
     names = frozenset(visit.request.query_params.getlist("name"))
     find, after = visit.query.get("find", ""), visit.query.get("after", "")

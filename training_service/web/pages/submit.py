@@ -31,7 +31,7 @@ _NAMES_IN_ERRORS: Final = {
     "output_model_name": "model",
     f"{_PARAMETER}{INSTANCES_PARAMETER}": "instances",
 }
-"""The inputs of those fields that have another name in errors."""
+"""The inputs of the fields that have another name in errors."""
 _FIELDS: Final = (*_TEXTS, "instances", "tags", "queue", "priority", "flavor")
 
 

@@ -1,4 +1,4 @@
-"""Trains a small model with each compression of gradients, and prints one JSON object of what came out."""
+"""Trains a small model with each compression of gradients, and prints the results as one JSON object."""
 
 import hashlib
 import json

@@ -29,7 +29,7 @@ def network() -> nn.Sequential:
 
 
 def main(group: Group) -> dict[str, Any]:
-    warnings.simplefilter("error", FutureWarning)  # PyTorch's own, which would be in every log
+    warnings.simplefilter("error", FutureWarning)  # PyTorch's own warning, which would be in every log
     logging.getLogger("trainer_kit").addHandler(heard := Heard())
     local, grouped = trained(group, network()), trained(group, batch_norm.over_group(network()))
     return {"local": local, "grouped": grouped, "warnings": heard.lines}

@@ -1,4 +1,4 @@
-"""Ranks that average in pairs: without steps, as a training, and with a rank that is as slow as can be."""
+"""Ranks that average in pairs: without steps, in a training run, and with the slowest possible rank."""
 
 import os
 from typing import Any
@@ -68,7 +68,7 @@ def trained(group: Group) -> dict[str, Any]:
 
 
 def with_slow(group: Group) -> dict[str, Any]:
-    """Rank SLOW computes no gradient before the others have taken all shares of the round."""
+    """Train while rank SLOW computes no gradient before the others have taken all shares of the round."""
     find, made = Learner.find_gradients, list[gossip_loop.Shares]()
 
     class Noted(gossip_loop.Shares):

@@ -21,7 +21,7 @@ def step_and_die(run: keeping._KeptInFolder) -> None:
     step(run)
     run.wait()
     if IS_KILLED and run.steps == int(os.environ["KILL_AT"]):
-        if jax := sys.modules.get("jax"):  # its steps run in the background, ahead of the others
+        if jax := sys.modules.get("jax"):  # this rank's steps run in the background, ahead of the other ranks
             jax.block_until_ready(jax.live_arrays())
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""Rank 1 leaves out an all-reduce for a while, and all say in which operations they are."""
+"""Rank 1 leaves out an all-reduce for a while, and all ranks print the operations in which they are."""
 
 import time
 from dataclasses import asdict

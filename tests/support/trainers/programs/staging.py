@@ -1,4 +1,4 @@
-"""Stages the folder `dataset` in every way, and returns what each rank has got and sent."""
+"""Stages the folder `dataset` in every way, and returns the data that each rank has received and sent."""
 
 import hashlib
 import logging
@@ -39,7 +39,7 @@ def main(group: Group) -> dict[str, object]:
 
 
 def once(group: Group, settings: Settings) -> dict[str, object]:
-    """Return the hashes of what is staged, and what is reported."""
+    """Return the hashes of the staged files, and the reports."""
     reports = Reports()
     with staged(group, "dataset", reports, settings) as folder:
         found = {

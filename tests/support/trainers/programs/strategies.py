@@ -1,8 +1,9 @@
 """Trains a tiny model in each of the layouts that the variable LAYOUTS names, one after the other.
 
-Importing PyTorch takes longer than all trainings together, so one group does them in turn. For each, rank 0
-writes the losses, the cost of a step and the final weights to a file in the folder RESULTS. With SWITCH
-they are parts of one training run: each layout resumes from the checkpoint of the one before.
+The import of PyTorch takes longer than all trainings together, so one group trains with all layouts in turn.
+For each layout, rank 0 writes the losses, the cost of a step and the final weights to a file in the folder
+RESULTS. With SWITCH, the layouts train parts of one training run: each layout resumes from the checkpoint of
+the one before.
 """
 
 import json

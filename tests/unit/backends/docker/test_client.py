@@ -231,7 +231,7 @@ async def test_the_client_uses_tls_with_the_certificates_of_the_environment(
     )
     (tmp_path / "ca.pem").write_bytes(certificate.read_bytes())
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificate))
-    tls.verify_mode = ssl.CERT_REQUIRED  # of the client
+    tls.verify_mode = ssl.CERT_REQUIRED  # the engine requires the client's certificate
     tls.load_cert_chain(certificate, key)
     engine = Engine(tmp_path / "unused")
     runner = await engine.start(tls)

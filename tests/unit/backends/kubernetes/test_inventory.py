@@ -27,7 +27,7 @@ async def api(tmp_path: Path) -> AsyncIterator[FakeCluster]:
 
 
 class Reader:
-    """An inventory, and what it says."""
+    """An inventory, and the state that it has reported."""
 
     def __init__(self, api: FakeCluster, *followed: str) -> None:
         values = {"kubeconfig": str(api.kubeconfig), "namespace": "ours", "flavors": FLAVORS}

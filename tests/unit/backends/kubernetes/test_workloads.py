@@ -136,7 +136,7 @@ async def test_a_workload_of_another_that_has_the_name_is_left_alone(
     backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stopping, "_FORCED_SECONDS", 0.1)
-    kueue.go(webhook=True)  # it refuses the group, and lets the deleted pods go later
+    kueue.go(webhook=True)  # Kueue refuses the group, and releases the deleted pods later
     cluster.put("workloads", {"metadata": {"name": GROUP, "ownerReferences": [{"uid": "other"}]}})
     await backend.launch(PAIR)
     await until(backend, says("Kueue has made no Workload"))
@@ -327,7 +327,7 @@ async def test_a_repeated_launch_adopts_the_pods_that_wait(
 async def test_a_lost_node_does_not_hold_a_group_for_ever(
     backend: KubernetesBackend, cluster: FakeCluster, kueue: Kueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kueue waits until the pods have ended, which no node reports any more."""
+    """Kueue waits for the end of the pods, but no node reports it any more."""
     monkeypatch.setattr(stopping, "_KUBELET_SECONDS", 0.1)
     kueue.admit("default", 2)
     await backend.launch(PAIR)

@@ -1,4 +1,4 @@
-"""Equal requirements share an environment, unless they may name other files. A part of one is never used."""
+"""Equal requirements share an environment, unless they may name other files. It is used only if complete."""
 
 import json
 import os
@@ -203,5 +203,5 @@ def test_making_an_environment_removes_those_that_were_not_used(folder: Folder) 
     [new] = folder.complete()
     assert new != old
     folder.require("tiny==1.0")
-    folder.run(keep=3600, most=1)  # the cache counts, too, and is the last that was used
+    folder.run(keep=3600, most=1)  # the cache counts, too, and was used last
     assert new not in folder.complete()

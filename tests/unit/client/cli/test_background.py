@@ -142,7 +142,7 @@ def test_the_pid_is_recorded_before_the_service_begins(tmp_path: Path) -> None:
 
 
 def test_while_another_command_starts_the_service_one_waits_although_it_listens(address: str) -> None:
-    """A service listens before it has written the token that the second command needs."""
+    """A service already listens before it has written the token, which the second command needs."""
     host, port = address.split(":")
     service, answers = BackgroundService(address), queue.SimpleQueue[bool]()
     asking = threading.Thread(target=lambda: answers.put(service.is_wanted(Connection(address))))

@@ -1,4 +1,4 @@
-"""The planner decides known cases as their authors did, and refuses values that cannot be true."""
+"""The planner decides known cases as their authors did, and refuses impossible values."""
 
 import time
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The files that git ignores do not go along."""
+"""The files that git ignores are not uploaded."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The files of a folder, and what cannot be sent."""
+"""The files of a folder, and files that cannot be sent."""
 
 import os
 from pathlib import Path
@@ -96,7 +96,7 @@ def test_large_folders_are_refused_before_a_file_is_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (folder / "model.bin").open("wb") as file:
-        file.truncate(2 << 30)  # it takes no room on the disk
+        file.truncate(2 << 30)  # the file takes no space on the disk
     monkeypatch.setattr("hashlib.file_digest", None)
     message = refusal(folder)
     assert "have 2.15 GB, 1.07 GB more than the 1.07 GB that are allowed; leave files out with" in message

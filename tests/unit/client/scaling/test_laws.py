@@ -1,4 +1,4 @@
-"""Laws are found again in points that follow them, with noise, and say what they were fitted on."""
+"""Laws are found again in noisy points that follow them, and name the points on which they were fitted."""
 
 import math
 from itertools import pairwise

@@ -15,7 +15,7 @@ def test_instances_are_added_while_each_adds_enough() -> None:
     def rate(n: int) -> float:
         return {1: 100, 2: 190, 3: 260, 4: 300, 5: 390}[n]
 
-    assert by_efficiency(rate, 0.5, 5) == 3  # the fourth adds 40 %; that the fifth adds 90 % is not seen
+    assert by_efficiency(rate, 0.5, 5) == 3  # the fourth adds 40 %, so the fifth (90 %) is not tried
     assert by_efficiency(rate, 0.95, 5) == 1
     assert by_efficiency(rate, 0.1, 5) == 5
 

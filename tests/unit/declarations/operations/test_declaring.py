@@ -158,7 +158,7 @@ async def test_the_message_about_a_name_says_what_is_wrong_with_this_one(store: 
 
 async def test_what_a_project_declared_can_be_removed_after_the_project(store: Store) -> None:
     await (await replica(store)).set_algorithm(ADMIN, "own", "vision", TRAIN)
-    without = Projects(store)  # it has not loaded any, as if the project had been in a file
+    without = Projects(store)  # the replica has loaded no entry, as if the project had been in a file
     declarations = Declarations(store, DeclaredCatalog(store, READER, lambda: FILES), without)
     with pytest.raises(UnknownReference, match="project: 'vision' doesn't exist"):
         await declarations.set_algorithm(BUILT_IN, "own", "vision", TRAIN)

@@ -40,7 +40,7 @@ def guaranteed(instances: int, **more: Any) -> str:
 
 
 class Service:
-    """A replica, whose files a test changes, and where a test says which queues have jobs."""
+    """A replica. A test changes its files, and says which queues have jobs."""
 
     def __init__(self, store: Store) -> None:
         self.files = files_with()

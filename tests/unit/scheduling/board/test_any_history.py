@@ -58,7 +58,7 @@ class Sight:
             running={
                 job_id: (run.gang, run.allocation, run.started_at) for job_id, run in seen.running.items()
             },
-            # How long a job takes to get going is learned from its earlier attempts, too.
+            # The startup time of a job is learned from its earlier attempts, too.
             stakes={job_id: replace(stake, startup=0.0) for job_id, stake in seen.stakes.items()},
             promises=dict(seen.promises),
             claims=list(seen.claims),
@@ -86,14 +86,14 @@ class Leader:
 
 
 class History:
-    """A leader, another replica, and what becomes of jobs."""
+    """A leader, another replica, and the steps of jobs."""
 
     def __init__(self, store: SqliteStore, chance: Random) -> None:
         self.store, self.chance, self.now = store, chance, NOON
         self.leader = Leader(self)
         self.mirror = Mirror(store, lambda: TREE, OPTIONS, self._clock, lambda: POOL)
         self.unseen: dict[int, JobState] = {}
-        """The changes of which the leader has not heard yet."""
+        """The changes that the leader has not received yet."""
         self.jobs: set[int] = set()
 
     def _clock(self) -> datetime:
@@ -184,7 +184,7 @@ class History:
         for job_id, state in unseen.items():
             self.leader.admitting.job_changed(job_id, state)
         await self.leader.admitting.run()
-        for job_id, state in self.unseen.items():  # what it has written itself
+        for job_id, state in self.unseen.items():  # the note that the leader has written itself
             self.leader.admitting.job_changed(job_id, state)
         self.unseen = {}
         await self.leader.admitting.keep_notes(with_usage=True)
@@ -208,7 +208,8 @@ class History:
         assert _used(new.board.usage, now) == used, "a new leader"
         seen = await self._seen_by_replica()
         assert Sight.of(seen) == expected, "another replica"
-        # It may have seen an end later than the leader. Where the leader says nothing, it keeps that.
+        # The replica may have seen an end later than the leader. It keeps its own value where the leader has
+        # none.
         seen_used = _used(seen.usage, now)
         assert {place: seen_used.get(place, 0.0) for place in amounts} == used, "another replica"
 

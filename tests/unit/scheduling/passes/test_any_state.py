@@ -76,7 +76,7 @@ def _check_machines(world: World, flavor: Flavor) -> None:
 
 
 def _check_quotas(world: World, flavor: Flavor) -> None:
-    """No node uses more than its quota and what it may borrow, and what it does not lend is free for it."""
+    """No node uses more than its quota and its borrowing limit. Quota that is not lent is free for it."""
     for resource in RESOURCES:
         kept = 0
         for name, queue in world.queues.items():
@@ -214,7 +214,7 @@ def no_job_waits_for_ever_while_others_of_its_queue_pass(chance: Random) -> None
         return
     target = world.waiting[mine]
     passed = 0
-    # Those that go before it in its queue may each be passed so often, too.
+    # Each job before it in its queue may be passed as often, too.
     most = world.options.overtake_limit * sum(each.queue == target.queue for each in world.waiting.values())
     for turn in range(90):
         world.now = NOW + turn * 60
@@ -226,7 +226,7 @@ def no_job_waits_for_ever_while_others_of_its_queue_pass(chance: Random) -> None
             world.running[each.job_id].gang for each in decided.admitted if each.allocation.flavor in usable
         ]
         promise = world.promises.get(mine)
-        # With a promise that still holds, it starts then, even if others pass it before.
+        # If its promise still holds, the job starts at that time, even if others pass it before.
         passed += not (promise is not None and promise.at < math.inf and not promise.is_put_off) and sum(
             each.queue == target.queue and each.job_id > mine and each.priority <= target.priority
             for each in others

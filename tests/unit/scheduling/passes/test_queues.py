@@ -1,4 +1,4 @@
-"""Passes over several queues: shares against promises, and what is guaranteed."""
+"""Passes over several queues: shares against promises, and guarantees."""
 
 import math
 from collections import Counter
@@ -170,7 +170,7 @@ def test_what_no_owner_waits_for_is_lent_while_he_waits_for_the_rest() -> None:
 
 
 def test_a_job_that_is_put_off_again_and_again_is_passed_by_few_of_its_own_queue() -> None:
-    """Otherwise the small ones use all that the queue is owed, and the large one never has its turn."""
+    """Otherwise, the small jobs use the whole share of the queue, and the large job never has its turn."""
     cluster = Cluster()
     cluster.used("a", 1e6)
     cluster.run(gang(1, "b", 6, 1000.0))
@@ -189,7 +189,7 @@ def test_a_job_that_is_put_off_again_and_again_is_passed_by_few_of_its_own_queue
 
 
 def test_a_job_that_loses_its_promise_is_passed_by_few_to_which_a_later_start_was_promised() -> None:
-    """Otherwise each time another queue takes its promise from it, one of its own queue goes first."""
+    """Otherwise, each time another queue takes its promise, another job of its own queue goes first."""
     cluster = Cluster()
     cluster.used("a", 1e6)
     cluster.submit(gang(2, "a", 8, 10.0))
@@ -251,7 +251,7 @@ def test_what_is_guaranteed_to_a_parent_does_not_let_jobs_of_one_queue_pass_each
 def test_promises_to_later_jobs_count_as_overtaking_a_job_to_which_none_can_be_promised(
     seconds: list[float | None],
 ) -> None:
-    """Otherwise jobs that come while all machines are taken pass it without end, as was promised to them."""
+    """Otherwise, jobs that come while all machines are taken pass it for ever, each with a promise."""
     cluster = Cluster()
     cluster.run(gang(1, "a", 1, None), *(gang(job_id, "a", 1, 100.0) for job_id in range(2, 9)))
     cluster.submit(gang(20, "a", 8, 10.0))

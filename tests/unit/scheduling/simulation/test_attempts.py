@@ -1,4 +1,4 @@
-"""Jobs that are stopped in simulations: what each way to save loses, and how they go on."""
+"""Jobs that are stopped in simulations: the loss with each way to save, and how the jobs continue."""
 
 from dataclasses import replace
 
@@ -99,7 +99,7 @@ def test_an_elastic_job_grows_when_others_end_and_ends_earlier() -> None:
     assert alone.ended_at == 160_001
     _, grown = played(first, elastic, capacity=4)
     assert [span.held["instances"] for span in grown.spans] == [1, 4]
-    # 3,000 s with one trainer, then 10 s to stop, 60 s to get going, and the rest with four.
+    # 3,000 s with one trainer, then 10 s to stop, 60 s to restart, and the remaining work with four.
     assert grown.ended_at == pytest.approx(3000 + 10 + 60 + 40_000 - 2999 / 4)
     figures = summary([grown], {"instances": 4})
     assert (figures.stopped, figures.resized) == (0, 1)

@@ -1,4 +1,4 @@
-"""Settings of scheduling.delegate: what makes no sense beside it is refused."""
+"""Settings of scheduling.delegate: settings that have no effect beside it are refused."""
 
 from pathlib import Path
 

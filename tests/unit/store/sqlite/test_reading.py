@@ -1,4 +1,4 @@
-"""Lists are read in a thread, which may still be at work when the caller has gone."""
+"""Lists are read in a thread, which may still read when the caller is gone."""
 
 import asyncio
 import sqlite3

@@ -68,7 +68,7 @@ def test_when_one_rank_gets_notice_the_whole_group_is_stopped_and_the_job_waits_
 
 
 def test_an_elastic_group_is_stopped_as_a_whole_too() -> None:
-    """So that the evicted rank has time to save with the others."""
+    """The evicted rank then has time to save with the others."""
     elastic = replace(WANTED, group=replace(WANTED.group, elastic=Elastic(min_instances=1)))
     assert step(replace(RUNNING, spec=elastic), noticed(R, X)) == Save(
         replace(RUNNING, spec=elastic).observed(noticed(R, X).statuses).evicted(DRAIN, NOON)
@@ -104,7 +104,7 @@ def test_every_reason_has_a_sentence_with_the_words_of_the_engine(why: EvictionR
 
 @pytest.mark.parametrize("at", [BEFORE, None], ids=["earlier", "unknown"])
 def test_a_failure_before_the_notice_is_a_failure(at: float | None) -> None:
-    """Without a time, the rank was removed at once. That is why the cluster then deletes the others."""
+    """Without a time of notice, the rank was removed at once. So the cluster then deletes the others."""
     found = step(RUNNING, failing(0, at), after=10)
     assert isinstance(found, Save)
     assert found.job.diagnosis == replace(WHY, rank=0)
@@ -112,7 +112,7 @@ def test_a_failure_before_the_notice_is_a_failure(at: float | None) -> None:
 
 
 def test_a_failure_after_the_notice_is_a_consequence() -> None:
-    """The others save and leave, or they lose a peer."""
+    """After the notice, the other ranks save and leave, or they lose a peer."""
     found = step(RUNNING, failing(0, AFTER), after=10)
     assert isinstance(found, Save)
     assert found.job.interrupted

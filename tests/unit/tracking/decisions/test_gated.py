@@ -1,4 +1,4 @@
-"""Groups that wait in the cluster's own queue: that is a part of their time in the queue."""
+"""Groups that wait in the cluster's own queue: this wait is a part of their time in the queue."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta

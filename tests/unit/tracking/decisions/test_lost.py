@@ -75,7 +75,7 @@ def test_the_loss_of_the_master_ends_the_attempt_and_earlier_losses_are_not_its_
 
 
 def test_a_loss_just_before_a_decisive_one_is_the_cause() -> None:
-    """The group could not go on without this rank."""
+    """The group could not continue without this rank."""
     found = seen(F, F, R, R, at={0: 102.0, 1: 100.0})
     assert failure(running(max_lost=2), found) == 1
 

@@ -1,4 +1,4 @@
-"""The gradient of the terms that are touched is that of the whole model."""
+"""The gradient of the touched terms equals the gradient of the whole model."""
 
 import numpy as np
 import torch

@@ -37,7 +37,7 @@ def test_pushes_of_workers_add_up() -> None:
 
 
 def test_at_the_beginning_of_an_epoch_variance_reduction_takes_the_whole_gradient() -> None:
-    """There, both gradients of a batch are the same."""
+    """At the beginning of an epoch, both gradients of a batch are the same."""
     reduced, plain = weights(Update.PROXIMAL_SVRG), weights()
     reduced.begin_epoch()
     reduced.set_whole([Push(KEYS, ROWS, 1.0)], examples=2)

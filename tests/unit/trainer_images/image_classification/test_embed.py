@@ -15,7 +15,7 @@ from tests.support.trainers.groups import ROOT
 from tests.support.trainers.images import epochs, trained, write_digits
 from tests.support.trainers.launcher import Launcher, end_of
 
-# With a large learning rate, so few steps of so small a network multiply rounding errors a thousandfold.
+# With a large learning rate, even few steps of a small network multiply rounding errors a thousandfold.
 SMALL = {"EMBEDDING": "8", "LR": "0.002"}
 OF_EARLIER_STEPS = {**SMALL, "QUEUE": "128", "KEY_MOMENTUM": "0.9"}
 

@@ -1,4 +1,4 @@
-"""Real groups: they learn what one process learns, and go on after a restart."""
+"""Real groups: they learn what one process learns, and continue after a restart."""
 
 from collections.abc import Sequence
 from pathlib import Path

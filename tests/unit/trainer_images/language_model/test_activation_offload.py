@@ -1,4 +1,4 @@
-"""OFFLOAD=activations: what autograd saves is on the host until the backward pass needs it."""
+"""OFFLOAD=activations: saved tensors of autograd are on the host until the backward pass needs them."""
 
 from collections.abc import Callable
 

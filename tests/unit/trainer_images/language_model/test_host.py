@@ -1,4 +1,4 @@
-"""The simulated device of a CPU: what it holds, what its host holds, and what is copied between them."""
+"""The simulated device of a CPU: the tensors on the device and on its host, and the copies between both."""
 
 import torch
 from language_model.host import Host

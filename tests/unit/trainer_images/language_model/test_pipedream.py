@@ -21,7 +21,7 @@ from tests.support.trainers.strategies import PIPEDREAM
 
 STEPS = 20
 LOSS_TOLERANCE, WEIGHT_TOLERANCE = 1e-4, 1e-4
-"""For sums in another order. In step 18, the loss of two stages jumps to 6.2, and rounding errors with it."""
+"""For sums in another order. In step 18, the loss of two stages jumps to 6.2; so do rounding errors."""
 BY_4 = {
     "by 4": {**PIPEDREAM, "PIPELINE": "4"},
     "by 4, recomputed": {**PIPEDREAM, "PIPELINE": "4", "CHECKPOINTING": "full"},

@@ -27,6 +27,6 @@ def test_the_first_stage_reports_each_loss_once_and_all_stages_fail_alike(
     assert first["losses"] == second["losses"]
     assert first["returned"] == second["returned"]
     assert first["returned"]["staleness_max"] == 1
-    # Stage 0 takes all but its first step with old weights, and stage 1 none.
+    # Stage 0 takes all steps except its first one with old weights. Stage 1 takes no step with old weights.
     assert first["returned"]["staleness_mean"] == (STEPS - 1) / (2 * STEPS)
     assert {first["error"], second["error"]} == {"the loss is not finite in step 2: try a smaller LR"}

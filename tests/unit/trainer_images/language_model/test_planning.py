@@ -190,7 +190,7 @@ def test_if_nothing_fits_the_smallest_layout_is_returned() -> None:
     assert least.memory_bytes > small * (1 - planning.RESERVE)
     assert (
         planning.least(replace(LARGE, batch_size=1), 7) is None
-    )  # 7 share out neither it nor heads nor layers
+    )  # 7 ranks cannot divide it, the heads, or the layers
 
 
 def test_the_parameters_have_a_precision_that_is_not_the_default() -> None:

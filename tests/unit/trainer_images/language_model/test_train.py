@@ -20,7 +20,7 @@ from training_service.client.timelines import read
 LOSS_TOLERANCE, WEIGHT_TOLERANCE = 1e-5, 1e-4
 """For sums in another order, in fp32, after 12 steps of Adam. Losses start at 5.5 and weights reach 0.3."""
 UNEVEN = ("zero redundancy optimizer", "pipeline x zero redundancy optimizer")
-"""ZeroRedundancyOptimizer divides whole parameters, so some ranks have slightly more."""
+"""Strategies in which some ranks hold slightly more: the optimizer's state is divided by parameter."""
 ROUNDED_LOSS_TOLERANCE = 1e-2
 LOSSY_LOSS_TOLERANCE = 0.5
 

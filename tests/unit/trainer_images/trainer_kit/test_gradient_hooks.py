@@ -60,6 +60,6 @@ def test_the_hook_of_pytorch_for_bf16_fails_without_nccl(results: list[dict[str,
 def test_a_resumed_powersgd_goes_on_as_if_it_had_not_stopped(
     results: list[dict[str, Any]], stopped: str
 ) -> None:
-    """Even if it stops before the first step that it compresses."""
+    """This holds even if it stops before the first compressed step."""
     for each in results:
         assert each[stopped][-1] == each["once"][-1]

@@ -113,7 +113,7 @@ def test_failed_reports_are_sent_later_once_and_in_order(service: Service, repor
 
 
 def limited(seconds: float) -> Refusal:
-    """A refusal that says when to come again."""
+    """A refusal that says when to repeat the call."""
     info, status = RetryInfo(), Status()
     info.retry_delay.FromTimedelta(timedelta(seconds=seconds))
     status.details.add().Pack(info)
@@ -123,7 +123,7 @@ def limited(seconds: float) -> Refusal:
 
 def test_reports_wait_as_long_as_the_service_says(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    # The thread waits for the end of the training, or that long.
+    # The thread waits for the end of the training, at most for this time.
     wait = threading.Event.wait
 
     def waited(event: threading.Event, seconds: float | None = None) -> bool:

@@ -2,7 +2,7 @@
 
 PyTorch's own bridge to fsspec is not used, for these reasons: it is private; it runs `sync` on the whole
 machine for each file of an object store; it sends exceptions between processes that cannot be serialized,
-after which the others wait forever; and it seeks back and forth in files of object stores. This one also
+after which the others wait forever; and it seeks back and forth in files of object stores. This module also
 hashes the written files.
 """
 

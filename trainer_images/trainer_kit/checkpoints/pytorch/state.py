@@ -50,7 +50,7 @@ class State:
         """Return the state for torch.distributed.checkpoint.
 
         Tensors of the model and the optimizers are those in use, not copies. Each process returns its shards
-        of them and its random state. Rank 0 returns the rest.
+        of them and its random state. Rank 0 also returns all other values.
         """
         tensors = self._tensors()
         # Refuse now an object that could not be loaded when resuming.
@@ -71,7 +71,7 @@ class State:
         if self.group.rank < world_size:
             state[self._own()] = b""
         hook = low_rank_of(self.model)
-        # Every process that saved has one, or none has.
+        # Either all processes that saved had such a hook, or none had.
         if hook and self._own_averaging() in reader.read_metadata().state_dict_metadata:
             state[self._own_averaging()] = b""
         try:

@@ -96,7 +96,7 @@ def _target(folder: Path, name: str, *, force: bool) -> Path:
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise ServerError(f"the service sent a file name outside the folder: {words.printable(name)}")
     target = folder / path
-    with suppress(OSError):  # for example a name that is too long: writing the file reports it
+    with suppress(OSError):  # for example for a name that is too long: writing the file reports this
         if target.exists() and not force:
             raise typer.BadParameter(f"{target} exists; --force replaces it")
     return target

@@ -42,9 +42,10 @@ def audit(
     by: Annotated[str, typer.Option(metavar="NAME", help="Only events of this caller.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="The maximum number of events to show.")] = 50,
 ) -> None:
-    """List who did what, who was denied what, and who read logs and artifacts, newest first.
+    """List changes, denials, and reads of logs and artifacts, with their callers, newest first.
 
-    Shows the events of the --project. Without it: all events for operators, or those of your default project.
+    Shows the events of the --project. Without --project, operators see all events, and other users the events
+    of their default project.
 
     In a pipe, each event is one line: time, outcome, caller, action, target, project, count, detail, host,
     token and request id, separated by tabs.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 ENOUGH = 30
-"""By default. Their median counts, so slow first steps do not."""
+"""The default of `enough` of a Wish. The median of the values counts, so slow first steps do no harm."""
 _PANEL = "With --instances auto"
 
 MinInstances = Annotated[
@@ -75,7 +75,7 @@ Every = Annotated[
 
 
 def number(text: str | None) -> int | None:
-    """Return a given number of instances; None for `auto` and if there is none. Raises BadParameter."""
+    """Return the given number of instances; None for `auto`, or without a number. Raises BadParameter."""
     if text is None or text == AUTO:
         return None
     if not text.isdecimal() or int(text) < 1:
@@ -86,7 +86,7 @@ def number(text: str | None) -> int | None:
 
 
 def wish(algorithm: str, *, wanted: bool, **given: Any) -> Wish | None:
-    """Return what the study may try; None if it is not wanted. Raises BadParameter."""
+    """Return the wish for a study; None if no study is wanted. Raises BadParameter."""
     if not wanted:
         if unused := next((name for name, value in given.items() if value is not None), None):
             raise typer.BadParameter("it needs --instances auto", param_hint="--" + unused.replace("_", "-"))
@@ -123,7 +123,7 @@ def decided(
     messages: Mapping[str, Message | None],
     texts: Mapping[str, str],
 ) -> Decision:
-    """Run the study with the options of the job, and return what it decided."""
+    """Run the study with the options of the job, and return its decision."""
     from training_service.client.cli.auto_instances import decide
 
     tables = {name: json_format.MessageToDict(message) for name, message in messages.items() if message}

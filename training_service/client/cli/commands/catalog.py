@@ -23,11 +23,11 @@ File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="A file with tab
 
 
 def algorithms(context: typer.Context, name: Name = "") -> None:
-    """List the algorithms that jobs of the --project can name; or one with its parameters.
+    """List the algorithms that jobs of the --project can name, or show one with its parameters.
 
     In a pipe, each algorithm is one line: name, origin (shipped, file or api), project, version, framework,
-    names of parameters, and description, separated by tabs. Of one algorithm, each parameter is a line: name,
-    type, default, what is allowed, and description.
+    names of parameters, and description, separated by tabs. For one algorithm, each parameter is one line:
+    name, type, default, allowed values, and description.
     """
     session = session_of(context)
     with session.client() as client:
@@ -40,7 +40,7 @@ def algorithms(context: typer.Context, name: Name = "") -> None:
 
 
 def datasets(context: typer.Context, name: Name = "") -> None:
-    """List the datasets that jobs of the --project can name; or one.
+    """List the datasets that jobs of the --project can name, or show one.
 
     In a pipe, each dataset is one line: id, origin (shipped, file or api), project, version, URI, and files,
     separated by tabs.
@@ -55,8 +55,8 @@ def datasets(context: typer.Context, name: Name = "") -> None:
 def set_algorithm(context: typer.Context, file: File) -> None:
     """Declare the algorithms in the tables algorithms.NAME of a file, or change them.
 
-    With --project, only that project has them, and its admins may do this. Without, all projects have them,
-    and operators may do this. Jobs that were accepted stay as they are.
+    With --project, only that project has them, and its admins may do this. Without --project, all projects
+    have them, and operators may do this. Jobs that were accepted stay as they are.
     """
     session = session_of(context)
     tables = tables_of(file, "algorithms")
@@ -71,7 +71,7 @@ def set_algorithm(context: typer.Context, file: File) -> None:
 def remove_algorithm(
     context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 ) -> None:
-    """Remove a declared algorithm: that of the --project, or without it, that of all projects."""
+    """Remove an algorithm that was declared for the --project or, without --project, for all projects."""
     session = session_of(context)
     with session.client() as client:
         client.catalog.remove_algorithm(name, project=session.project)
@@ -82,8 +82,8 @@ def remove_algorithm(
 def set_dataset(context: typer.Context, file: File) -> None:
     """Declare the datasets in the tables datasets.NAME of a file, or change them.
 
-    With --project, only that project has them, and its admins may do this. Without, all projects have them,
-    and operators may do this.
+    With --project, only that project has them, and its admins may do this. Without --project, all projects
+    have them, and operators may do this.
     """
     session = session_of(context)
     tables = tables_of(file, "datasets")
@@ -98,7 +98,7 @@ def set_dataset(context: typer.Context, file: File) -> None:
 def remove_dataset(
     context: typer.Context, name: Annotated[str, typer.Argument(metavar="ID", help="Its id.")]
 ) -> None:
-    """Remove a declared dataset: that of the --project, or without it, that of all projects."""
+    """Remove a dataset that was declared for the --project or, without --project, for all projects."""
     session = session_of(context)
     with session.client() as client:
         client.catalog.remove_dataset(name, project=session.project)
@@ -115,7 +115,7 @@ def about(table: str) -> Iterator[None]:
 
 
 def tables_of(file: Path, kind: str) -> Mapping[str, Mapping[str, Any]]:
-    """Return the tables of this kind. Raises InvalidRequest if the file has none, or anything else."""
+    """Return the tables of this kind. Raises InvalidRequest if the file has no such table, or others, too."""
     try:
         with file.open("rb") as opened:
             content = opened.read(_LARGEST_FILE + 1)

@@ -14,8 +14,8 @@ from training_service.client.cli.session import session_of
 def diff(context: typer.Context, job: Job) -> None:
     """Print the uncommitted changes with which a job of `trainctl run` was submitted.
 
-    They are those of tracked files since the commit that `trainctl artifacts` shows. In a pipe or a file,
-    they are as `git diff` prints them:
+    These are the changes of tracked files since the commit that `trainctl artifacts` shows. In a pipe or a
+    file, they have the format of `git diff`:
 
     trainctl diff 7 | git apply
     """

@@ -1,10 +1,11 @@
 """trainctl plan: runs the planner of an algorithm and shows its choices.
 
 A planner is an entry point of the group `trainctl.planners` in the package of its algorithm, with the
-algorithm's name. It is a function of the number of devices and the memory of each in bytes. Typer turns its
-further parameters into options. It returns the choices that fit, the best first, and the choice with the
-least memory, which is shown if none fits; None if no choice is valid at all. Each choice has the attributes
-of Row. It raises ValueError for contradictory options.
+algorithm's name. It is a function whose first two parameters are the number of devices, and the memory of a
+device in bytes. Typer turns its further parameters into options. It returns two values. The first is a list
+of the choices that fit, the best first. The second is the choice with the least memory, which is shown if no
+choice fits. It is None if no choice is valid at all. Each choice has the attributes of Row. A planner raises
+ValueError for contradictory options.
 """
 
 import inspect

@@ -18,7 +18,7 @@ from training_service.client.planning.search import LEAST_GAIN, Decision, Limits
 NAME = "transformer"
 
 _LARGE = 8
-"""The devices of a machine, unless it is said."""
+"""The number of devices of a machine, unless an option gives it."""
 
 
 def plan_transformer(
@@ -181,7 +181,7 @@ def _machines(instances: int, per_machine: int | None) -> dict[str, Any]:
 
 
 def _measured_links(path: Path) -> dict[str, Any]:
-    """Return the fields of Cluster that a network-check measured: rates that links reach, not rated ones."""
+    """Return the fields of Cluster that a network-check measured: reached rates of links, not rated ones."""
     found = network_file.read(path)
     fields: dict[str, Any] = {}
     for kind, links in (("inner", found.inner), ("outer", found.outer)):

@@ -59,7 +59,7 @@ def set_member(
     member: Member,
     role: Annotated[Any, typer.Argument(parser=role_of, metavar="ROLE", help="viewer, submitter or admin.")],
 ) -> None:
-    """Give a caller a role in a project, in place of the one that it has."""
+    """Give a caller a role in a project, which replaces an earlier role."""
     session = session_of(context)
     with session.client() as client:
         found = client.access.set_member(project, member, role)
@@ -68,7 +68,7 @@ def set_member(
 
 @app.command()
 def remove_member(context: typer.Context, project: Project, member: Member) -> None:
-    """Take the role of a caller in a project away. Streams that need it end."""
+    """Remove a caller's role in a project. Open streams that need this role end."""
     session = session_of(context)
     with session.client() as client:
         found = client.access.remove_member(project, member)

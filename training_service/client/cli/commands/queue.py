@@ -13,13 +13,13 @@ def queue(
     name: Annotated[str, typer.Option("--queue", metavar="NAME", help="Only this queue.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="The maximum number of jobs to show.")] = 50,
 ) -> None:
-    """Show the queue as it stands: what each queue uses, and which jobs wait, why, and until when.
+    """Show the present queue: what each queue uses, and which jobs wait, why, and until when.
 
-    These are jobs of the --project; without it, of all projects in which you have a role.
+    The jobs are from the --project or, without --project, from all projects in which you have a role.
 
     In a pipe, each waiting job is one line: place, id, queue, project, priority, instances, code of the
-    reason, expected start, the time before which it starts in nine of ten cases, on which run times these
-    rest, and name, separated by tabs.
+    reason, expected start, the time before which it starts in nine of ten cases, the run times on which both
+    are based, and name, separated by tabs.
     """
     session = session_of(context)
     with session.client() as client:

@@ -16,7 +16,9 @@ app = typer.Typer(invoke_without_command=True, help="List, declare and remove qu
 
 @app.callback()
 def queues(context: typer.Context) -> None:
-    """List the queues that jobs of the --project may use, and their parents; without it, operators see all.
+    """List the queues that jobs of the --project may use, and their parents.
+
+    Without --project, operators see all queues.
 
     In a pipe, each queue is one line: name, origin (shipped, file or api), version, parent, weight, whether
     the project's jobs may use it (default, yes or no), limits, and quotas, separated by tabs.
@@ -56,7 +58,7 @@ def remove_queue(
 
 
 def _parents_first(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the tables, each after that of its parent. The service refuses cycles."""
+    """Yield the tables, each after the table of its parent. The service refuses cycles."""
     waiting = dict(tables)
     while waiting:
         ready = [name for name, table in waiting.items() if str(table.get("parent")) not in waiting]

@@ -30,7 +30,8 @@ def list_keys(context: typer.Context) -> None:
 def rotate(context: typer.Context) -> None:
     """Make a new key for the attempts that begin from now on.
 
-    Live attempts keep the key that they have. It is deleted by itself when the last of them has ended.
+    Live attempts keep the key that they have. The replaced key is deleted when the last of these attempts has
+    ended.
     """
     session = session_of(context)
     with session.client() as client:
@@ -46,9 +47,10 @@ def remove(
         int, typer.Argument(metavar="ID", min=1, help="The key's id, as in `report-key list`.")
     ],
 ) -> None:
-    """Refuse reports with the tokens of a replaced key at once, as after a leak.
+    """Refuse reports with the tokens of a replaced key at once, for example after a leak.
 
-    Live attempts that use it go on, but their reports by calls are refused until their next attempt.
+    Live attempts that use the key continue, but their reports by calls are refused. The next attempt of such
+    a job has a newer key.
     """
     session = session_of(context)
     with session.client() as client:

@@ -137,8 +137,8 @@ def run(
 ) -> None:
     """Run a program of your own: upload the working folder, run it as a job, and show its output.
 
-    The folder goes along without files that git ignores, .git and virtual environments. Only files that the
-    service lacks are sent. Every instance starts in a copy of its own, and the job's outcome is the exit
+    The folder is uploaded without files that git ignores, .git and virtual environments. Only files that the
+    service lacks are sent. Every instance starts in its own copy of the folder. The job's outcome is the exit
     code. Ctrl-C leaves the job running, and prints how to follow it again.
 
     trainctl run -n 3 train.py -- --lr 0.1

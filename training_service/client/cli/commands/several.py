@@ -1,4 +1,4 @@
-"""Does the same to several jobs."""
+"""Calls a function for each of several jobs."""
 
 from collections import deque
 from collections.abc import Callable, Sequence

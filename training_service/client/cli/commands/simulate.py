@@ -131,11 +131,11 @@ def simulate(
         Path | None, typer.Option(metavar="FILE", help="Also draw a picture (.svg, .png or .pdf).")
     ] = None,
 ) -> None:
-    """Simulate how a cluster would run the jobs of a trace, or how the service will run those of its queue.
+    """Simulate how a cluster would run the jobs of a trace, or how the service will run its queued jobs.
 
-    With --add, --quota, --preempt or --spot, the base is shown beside the what-if. A trace needs no service.
-    Nothing is changed in the service. In a pipe, each scenario is one line: its name, and utilisation, mean,
-    P50 and P90 of waiting in seconds, separated by tabs. --json has all figures.
+    With --add, --quota, --preempt or --spot, the results with and without the change are shown side by side.
+    A trace needs no service. Nothing is changed in the service. In a pipe, each scenario is one line: its
+    name, and utilisation, mean, P50 and P90 of waiting in seconds, separated by tabs. --json has all figures.
     """
     session = session_of(context)
     _refuse_options(context, _OF_SERVICES if file is not None else _OF_TRACES, is_trace=file is not None)

@@ -7,7 +7,7 @@ from training_service.client.cli.output import remark
 
 
 def stop_service() -> None:
-    """Stop the service that `trainctl run` started on this machine. Running jobs go on.
+    """Stop the service that `trainctl run` started on this machine. Running jobs continue.
 
     The next `trainctl run` starts it again, with its jobs.
     """

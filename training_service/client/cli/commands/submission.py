@@ -32,7 +32,7 @@ Tags = Annotated[
 
 @contextmanager
 def repeatable(key: str) -> Iterator[None]:
-    """Add to an error of the connection how to repeat the submission."""
+    """Add to an error of the connection the advice how to repeat the submission."""
     try:
         yield
     except (DeadlineExceeded, Unavailable) as error:

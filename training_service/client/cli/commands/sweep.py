@@ -94,9 +94,9 @@ def sweep(
 ) -> None:
     """Search for the best parameters with many jobs.
 
-    A FILE or options start a sweep. A FOLDER alone shows its trials, and with --best the best of them. Ctrl-C
-    leaves the jobs running, and --resume resumes the sweep. In a pipe, each trial is one line, the best
-    first: number, state, objective, job id, parameters and reason, separated by tabs.
+    A FILE or options start a sweep. A FOLDER alone shows the trials of its sweep and, with --best, only the
+    best one. Ctrl-C leaves the jobs running, and --resume resumes the sweep. In a pipe, each trial is one
+    line, the best first: number, state, objective, job id, parameters and reason, separated by tabs.
     """
     # Imported here, since only sweeps need pydantic. Its import takes half as long as all others together.
     from training_service.client.cli import sweep_folders, sweeping

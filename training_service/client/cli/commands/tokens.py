@@ -56,7 +56,9 @@ def create(
 
 @app.command("list")
 def list_tokens(context: typer.Context) -> None:
-    """List the tokens of the --project. Without it: all tokens for operators, or your default project's.
+    """List the tokens of the --project.
+
+    Without --project, operators see all tokens, and other users the tokens of their default project.
 
     In a pipe, each token is one line: id, name, project, role, state, creator, and the times of creation,
     expiry and last use, separated by tabs.

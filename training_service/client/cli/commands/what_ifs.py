@@ -16,7 +16,7 @@ from training_service.client.cli.commands.assignments import parsed
 def changes(
     add: Sequence[str], quota: Sequence[str], preempt: bool = False, spot: Spot | None = None
 ) -> Changes:
-    """Parse what is different. Raises BadParameter."""
+    """Parse the changes of a what-if. Raises BadParameter."""
     most = trace.MOST_INSTANCES
     added = {flavor: _whole(flavor, text, -most, "--add") for flavor, text in parsed(add, "--add").items()}
     quotas = [_quota(queue, text) for queue, text in parsed(quota, "--quota").items()]
@@ -24,7 +24,7 @@ def changes(
 
 
 def resized(made: Changes, cluster: Cluster, capacity: int) -> Changes:
-    """Return the changes, with those to a total number of instances. Raises BadParameter."""
+    """Return the changes, with the capacity changed to a total number of instances. Raises BadParameter."""
     if len(cluster.flavors) != 1:
         names = ", ".join(flavor.name for flavor in cluster.flavors)
         raise typer.BadParameter(

@@ -43,7 +43,7 @@ def algorithms_table(found: Iterable[Algorithm]) -> RenderableType:
 
 
 def algorithm_page(found: Algorithm) -> RenderableType:
-    """Return all of an algorithm."""
+    """Return all facts about an algorithm."""
     table = _table("PARAMETER", "TYPE", "DEFAULT", "ALLOWED", "DESCRIPTION")
     for each in found.parameters:
         _add(table, _columns(each))

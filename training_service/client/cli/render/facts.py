@@ -22,7 +22,7 @@ _SILENT_SECONDS = 600
 
 
 def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
-    """Yield what names the job."""
+    """Yield the facts that identify the job."""
     job = status.metadata
     version = f" (version {status.algorithm_version})" if status.algorithm_version else ""
     yield "Algorithm", words.printable(job.algorithm + version)
@@ -39,7 +39,7 @@ def identity(status: GetTrainingStatusResponse) -> Iterator[Fact]:
 
 
 def request(status: GetTrainingStatusResponse) -> Iterator[Fact]:
-    """Yield what was requested."""
+    """Yield the facts of the request."""
     job = status.metadata
     if status.HasField("program"):
         yield from _program(status.program)
@@ -111,7 +111,7 @@ def silence(status: GetTrainingStatusResponse, now: datetime) -> str:
 
 
 def _why_it_waits(message: str) -> str:
-    """Return what the message of a queued job says after its position; empty: nothing."""
+    """Return the text after the position in the message of a queued job; empty without such a text."""
     return message.partition(" training jobs waiting before this. ")[2]
 
 

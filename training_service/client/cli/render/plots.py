@@ -65,7 +65,7 @@ def save(curves: Mapping[str, Sequence[Curve]], path: Path) -> None:
 
 
 def _range(curves: Sequence[Curve]) -> tuple[float, float]:
-    """Return the smallest and the largest finite value. Values that are not finite are marked there."""
+    """Return the smallest and the largest finite value. Other values are marked at one of these heights."""
     finite = [value for curve in curves for value in curve.values if math.isfinite(value)]
     return min(finite, default=0.0), max(finite, default=0.0)
 
@@ -75,7 +75,7 @@ def _note(bad: Sequence[tuple[int, float]]) -> str:
 
 
 def _slow_marks(curve: Curve, low: float) -> Iterator[tuple[int, float, str]]:
-    """Yield the step, the height and the text of each slow rank, and one text for those that are too many."""
+    """Yield step, height and text of the first slow ranks. The last text counts the other ones."""
     for place, slow in curve.slow[:_SLOW_SHOWN]:
         step, value = curve.steps[place], curve.values[place]
         note = f"rank {slow.rank} takes {slow.factor:.1f} times as long, since step {step}"

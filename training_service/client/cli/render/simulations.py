@@ -17,9 +17,9 @@ from job_tracker.scheduling.simulation.scenario import Result
 from training_service.client.cli.render import plots, words
 
 _MOST_LISTED = 30
-"""More names than this are too many for a table."""
+"""The largest number of names in a table."""
 _MOST_DRAWN = 10
-"""More queues than this are too many for one plot."""
+"""The largest number of queues in one plot."""
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"))
 
 

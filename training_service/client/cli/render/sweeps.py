@@ -33,7 +33,7 @@ def table(
     statuses: Mapping[int, GetTrainingStatusResponse],
     max_rows: int | None = None,
 ) -> RenderableType:
-    """Return a table of trials, the best first. `statuses` are those of live jobs by trial.
+    """Return a table of trials, the best first. `statuses` are the statuses of live jobs by trial.
 
     Ended trials beyond `max_rows` are left out. Live trials are always shown.
     """

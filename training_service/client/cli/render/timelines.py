@@ -16,15 +16,15 @@ _EACH_SECOND = ", each second stage"
 _IDLE = "·"
 _NARROWEST = 20
 _LARGEST_HEIGHT = 40.0
-"""In inches."""
+"""The largest height of a picture, in inches."""
 _WIDTH_OF_DIGIT = 0.008
-"""Relative to the picture."""
+"""The width of a digit, as a share of the picture's width."""
 _MILLISECONDS = 1000.0
-"""In a second."""
+"""The number of milliseconds in a second."""
 
 
 def summary(timeline: Timeline) -> str:
-    """Return the measured idle share beside that of the formula, and the shape of the pipeline."""
+    """Return the measured idle share, the idle share by the formula, and the shape of the pipeline."""
     return f"{_idle(timeline)} ({_shape(timeline)})"
 
 
@@ -96,7 +96,7 @@ def save(timeline: Timeline, label: str, path: Path) -> None:
 
 
 def _sign(box: Box, width: int) -> str:
-    """Return the sign of a pass: its kind and, if there is room, its micro-batch."""
+    """Return the sign of a pass: its kind and, if both fit, its micro-batch."""
     number, filler = str(box.micro_batch), _FILLERS[box.kind]
     return number + filler * (width - len(number)) if len(number) < width else filler * width
 

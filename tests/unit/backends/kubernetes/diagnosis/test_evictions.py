@@ -1,4 +1,4 @@
-"""Pods that others stop with notice: one row for each way, and what later events of such a pod show."""
+"""Pods that others stop with notice: one row for each way, and the diagnosis after later events."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -153,7 +153,7 @@ def test_a_pod_that_is_deleted_with_its_master_is_not_evicted() -> None:
 
 
 async def test_the_notice_stays_known_until_the_pod_is_gone(tmp_path: Path) -> None:
-    """A node deletes an ended pod without a grace, as one that is deleted by force."""
+    """A node deletes an ended pod without a grace period, like a pod that is deleted by force."""
     worker = "program-1-1-worker"
     async with fake_cluster(tmp_path) as cluster:
         world = KubernetesGroups(cluster.kubeconfig, "here", "image:1", tmp_path / "logs")

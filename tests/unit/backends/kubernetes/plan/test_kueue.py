@@ -60,7 +60,7 @@ def test_a_priority_is_a_workload_priority_class_if_configured() -> None:
 
 
 def test_a_template_cannot_name_another_queue_or_group() -> None:
-    """It wins over labels in Kueue if it is an annotation; other keys get around quotas and priorities."""
+    """In Kueue, an annotation of a queue wins over a label. Other keys would bypass quotas and priorities."""
     others = {
         f"kueue.x-k8s.io/{name}": "other"
         for name in ("queue-name", "pod-group-name", "pod-group-serving", "role-hash", "priority-class")

@@ -1,4 +1,4 @@
-"""The times that trainctl audit takes."""
+"""The times that trainctl audit accepts."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -51,7 +51,7 @@ def test_what_preemption_would_cost_stands_beside_the_base(trainctl: Trainctl, t
     base, changed = map(json.loads, trainctl(*options, "--json").stdout.splitlines())
     assert (base["stopped"], base["lost_instance_s"]) == (0, 0)
     assert changed["scenario"] == "planner, preempt"
-    # 1,000 s of work, 10 s until the group has ended, and 60 s to get going again
+    # 1,000 s of work, 10 s until the group has ended, and 60 s to restart
     assert (changed["stopped"], changed["resized"], changed["lost_instance_s"]) == (1, 0, 8 * 1070)
     shown = trainctl.on_terminal(*options).stdout
     assert "stopped for others" in shown

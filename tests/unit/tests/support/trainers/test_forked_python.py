@@ -1,4 +1,4 @@
-"""The forked `python` is to its parent as the process would be."""
+"""For its parent, the forked `python` behaves like a started process."""
 
 import os
 import signal

@@ -7,7 +7,7 @@ from tests.support.trainers.forkserver import ForkServer
 from tests.support.trainers.groups import outcome_of
 from tests.support.trainers.launcher import Launcher
 
-# By its name: what it imports of PyTorch warns, which is an error here.
+# The module is named, not imported: its import of PyTorch warns, which is an error here.
 PROGRAM = "tests.support.trainers.programs.parameter_server"
 SIZES = [1, 2, 3, 4, 5]
 

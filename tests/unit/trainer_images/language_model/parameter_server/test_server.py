@@ -1,4 +1,4 @@
-"""Real groups: a server, its workers, and what goes between them."""
+"""Real groups: a server, its workers, and the messages between them."""
 
 from typing import Any
 

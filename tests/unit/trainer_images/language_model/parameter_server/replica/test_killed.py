@@ -91,7 +91,7 @@ def test_a_killed_server_and_a_killed_standby_change_nothing(
     codes = [-signal.SIGKILL if rank in deaths else 0 for rank in range(6)]
     assert [end.code for end in ends] == codes, [end.stderr for end in ends]
     leader = 2 if 0 in deaths else 0
-    assert '"validation_loss": ' in ends[leader].stdout  # it reports to the end
+    assert '"validation_loss": ' in ends[leader].stdout  # this rank reports to the end
     assert loss_in(tmp_path) == pytest.approx(loss_in(alone), abs=1e-5)
     for weight, expected in zip(weights_in(tmp_path).values(), weights_in(alone).values(), strict=True):
         torch.testing.assert_close(weight, expected, rtol=0, atol=1e-4)

@@ -19,7 +19,7 @@ SYNCHRONOUS = rule_of(Synchrony.SYNCHRONOUS, WORKERS)
 
 
 def rounds(count: int, seed: int = 1) -> list[int]:
-    """An order in which no worker pushes twice before each other has pushed once."""
+    """An order in which no worker pushes a second time before every other worker has pushed once."""
     chance = random.Random(seed)
     return [worker for _ in range(count) for worker in chance.sample(range(1, WORKERS + 1), WORKERS)]
 

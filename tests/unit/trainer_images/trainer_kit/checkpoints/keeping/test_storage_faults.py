@@ -1,4 +1,4 @@
-"""Storage that is unavailable, read-only or full: saving fails, but training goes on."""
+"""Storage that is unavailable, read-only or full: saving fails, but training continues."""
 
 import signal
 import time
