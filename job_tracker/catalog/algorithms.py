@@ -77,8 +77,9 @@ class Algorithm(Config):
     )
     free_parameters: bool = Field(
         default=False,
-        description="Accept parameters that are not declared. They are passed together as one JSON object of "
-        f"strings in {FREE_PARAMETERS}, since a variable with any name could run any program.",
+        description="Accept parameters that are not declared. They do not become environment variables, "
+        "because some variables change which program runs. Instead, "
+        f"{FREE_PARAMETERS} has them together, as one JSON object of strings.",
     )
     max_instances: int | None = Field(
         default=None,
@@ -87,8 +88,8 @@ class Algorithm(Config):
     )
     roles: dict[str, RoleRecipe] = Field(
         default={},
-        description="Roles of instances besides the master and its workers, by name, such as "
-        "`ps = {instances = 1}`. The framework defines the possible roles.",
+        description="Roles of instances besides the master and the workers, by name, such as `ps = "
+        "{instances = 1}`. The framework defines the possible roles.",
     )
     elastic: ElasticRecipe | None = Field(
         default=None,
@@ -99,22 +100,24 @@ class Algorithm(Config):
         default=0,
         ge=0,
         le=10_000,
-        description="Largest MAX_LOST_INSTANCES of a job. So many instances other than the master may fail, "
-        "and the attempt goes on without them. 0: the loss of one instance ends the attempt.",
+        description="Largest MAX_LOST_INSTANCES that a job may set: the number of instances other than the "
+        "master that may fail while the attempt continues without them. 0: the loss of one instance ends the "
+        "attempt.",
     )
     dataset: bool = Field(
         default=True,
-        description="Whether a request must name a dataset. `false`: it may leave dataset and version out.",
+        description="Whether a request must name a dataset. If false, a request may leave out the dataset "
+        "and its version.",
     )
     on_nonfinite: OnNonfinite | None = Field(
         default=None,
-        description="What follows when training reports a metric that is NaN or infinite, if the request "
-        "does not say: `flag` or `fail`. Unset: `numbers.on_nonfinite`.",
+        description="Reaction to a reported metric that is NaN or infinite, if the request sets none: `flag` "
+        "or `fail`. Unset: `numbers.on_nonfinite`.",
     )
     progress_deadline: Annotated[Duration, Field(ge=timedelta(0), le=MAX_DURATION)] | None = Field(
         default=None,
-        description="Time in which a running attempt has to make progress, if the request does not say. 0: "
-        "learned from its steps. Unset: `deadlines.progress`.",
+        description="Time in which a running attempt has to make progress, if the request sets none. 0: the "
+        "service learns the time from the steps of the attempt. Unset: `deadlines.progress`.",
     )
     check: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         default=(),
@@ -123,8 +126,8 @@ class Algorithm(Config):
     )
     environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str] = Field(
         default={},
-        description="Environment variables of every process. Do not put secrets here: backends have "
-        "settings for those.",
+        description="Environment variables of every process. Do not put secrets here: the backends have "
+        "settings for secrets.",
     )
 
     @model_validator(mode="before")
@@ -261,7 +264,7 @@ def algorithm_model(
             model,
             Field(
                 default=model(),
-                description=f"Options for this role on backend {name}; they override the algorithm's.",
+                description=f"Options for this role on backend {name}. They override those of the algorithm.",
             ),
         )
         for name, model in role_options.items()

@@ -15,8 +15,8 @@ class Dataset(Config):
     files: tuple[str, ...] = Field(
         # The default is not empty: configurations without `files` rely on the check for these two files.
         default=("examples.csv", "labels.csv"),
-        description="Files that the folder of a version must contain. A job with a version that lacks one "
-        "of them is refused.",
+        description="Files that the folder of a version must contain. If a version lacks one of them, jobs "
+        "with this version are refused.",
     )
 
     @model_validator(mode="after")

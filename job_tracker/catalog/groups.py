@@ -20,10 +20,7 @@ _MOST = 10_000
 
 
 class RoleRecipe(Config):
-    """One role besides the master and its workers.
-
-    Options that are not set here are taken from the algorithm.
-    """
+    """A role besides the master and the workers. The algorithm sets the options that it leaves out."""
 
     instances: int = Field(
         default=1,
@@ -55,13 +52,14 @@ class ElasticRecipe(Config):
         ge=1,
         le=_MOST,
         description="Smallest number of instances that train, if the request does not set MIN_INSTANCES. "
-        "With fewer, training waits.",
+        "With fewer instances, training waits.",
     )
     max_restarts: int = Field(
         default=10,
         ge=0,
         le=1000,
-        description="Number of restarts of workers in one attempt. The next loss ends the attempt.",
+        description="Number of restarts of workers in one attempt. After that, the next loss of a worker "
+        "ends the attempt.",
     )
 
 

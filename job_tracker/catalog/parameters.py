@@ -29,7 +29,9 @@ class Parameter(Config):
     exclusive_minimum: float | None = Field(
         default=None, description="Bound that the number must exceed. Unset: no bound."
     )
-    choices: tuple[str, ...] = Field(default=(), description="The allowed values. Empty: any of the type.")
+    choices: tuple[str, ...] = Field(
+        default=(), description="The allowed values. Empty: any value of the type."
+    )
     description: str = Field(default="", description="Text for users, shown in the list of algorithms.")
 
     @model_validator(mode="after")

@@ -54,7 +54,7 @@ class RequestLimits(Config):
 
     allowed_request_options: frozenset[PodOptionName] = Field(
         default=ALLOWED_BY_DEFAULT,
-        description="Options in `pod_options` that a request may set for its instances.",
+        description="The options in `pod_options` that a request may set for its instances.",
     )
     allowed_key_prefixes: tuple[KeyPrefix, ...] = Field(
         default=(),
@@ -62,8 +62,8 @@ class RequestLimits(Config):
     )
     allowed_labels: frozenset[LabelKey] = Field(
         default=frozenset(),
-        description="Further labels that a request may set, by name: labels without a prefix, such as "
-        "`team`, and labels of kubernetes.io and k8s.io.",
+        description="Names of further labels that a request may set: labels without a prefix, such as "
+        "`team`, and labels with the prefixes kubernetes.io and k8s.io.",
     )
     max_resources: Resources = Field(
         default={},

@@ -59,11 +59,13 @@ class Placement(Config):
 
     near: Place | None = Field(default=None, description="Run all pods in one `machine`, `rack` or `zone`.")
     apart: Place | None = Field(
-        default=None, description="Run each pod in a place of its own. It must be smaller than `near`."
+        default=None,
+        description="Run each pod in another `machine`, `rack` or `zone`. It must be smaller than `near`.",
     )
     strict: bool = Field(
         default=False,
-        description="Whether pods wait until they can be placed like this. If false, it is a preference.",
+        description="Whether pods wait until this placement is possible. If false, the placement is only a "
+        "preference.",
     )
 
     @model_validator(mode="after")
@@ -86,7 +88,7 @@ class RequestedPodOptions(Config):
         default={},
         max_length=_MANY,
         description="Resources of each instance by name, such as cpu, memory and nvidia.com/gpu. They are "
-        "both request and limit of the pod.",
+        "both the requests and the limits of the pod.",
     )
     nproc_per_node: int = Field(
         default=1,
@@ -104,15 +106,19 @@ class RequestedPodOptions(Config):
         default=None, description="PriorityClass of the pods. Unset: the cluster's default."
     )
     labels: dict[LabelKey, LabelValue] = Field(
-        default={}, max_length=_MANY, description="Labels of the pods, besides those of the service."
+        default={},
+        max_length=_MANY,
+        description="Labels of the pods, in addition to the labels that the service sets.",
     )
     annotations: dict[OwnKey, AnnotationValue] = Field(
-        default={}, max_length=_MANY, description="Annotations of the pods, besides those of the service."
+        default={},
+        max_length=_MANY,
+        description="Annotations of the pods, in addition to the annotations that the service sets.",
     )
     placement: Placement | None = Field(
         default=None,
-        description="How near to each other the pods of an attempt run. Unset: on one machine if possible, "
-        "or else in one rack, or else in one zone.",
+        description="The placement of an attempt's pods relative to each other. Unset: the pods run on one "
+        "machine if possible, otherwise in one rack if possible, otherwise in one zone if possible.",
     )
 
     def as_options(self) -> InstanceOptions:

@@ -83,11 +83,13 @@ class QuotaRecipe(Config):
     )
     borrow: Amounts = Field(
         default={},
-        description="How much more it may use of what other queues with the same parent do not use. Unset: "
-        "all of it.",
+        description="Amount of each resource that the queue may use beyond its quota, if other queues with "
+        "the same parent do not use it. A resource without an amount: no limit.",
     )
     lend: Amounts = Field(
-        default={}, description="How much of its unused quota others may use. Unset: all of it."
+        default={},
+        description="Amount of each resource that other queues may use of this queue's unused "
+        "quota. A resource without an amount: all of it.",
     )
 
     @model_validator(mode="after")
@@ -102,45 +104,45 @@ class QuotaRecipe(Config):
 
 
 class PreemptionRecipe(Config):
-    """The rules by which jobs are stopped for others. A rule that is not set is inherited from the parent."""
+    """The rules by which jobs are stopped for others. A rule that is not set is the parent's rule."""
 
     by_priority: bool | None = Field(
         default=None,
-        description="Whether a waiting job stops running ones of its queue that have a lower priority. At "
-        "the top: no.",
+        description="Whether a waiting job stops running jobs of its queue that have a lower priority. "
+        "Default without a parent: no.",
     )
     reclaim: bool | None = Field(
         default=None,
-        description="Whether a waiting job within the quota of its queue stops jobs of queues that use more "
-        "than theirs. At the top: yes.",
+        description="Whether a waiting job that fits in the quota of its queue stops jobs of queues that use "
+        "more than their quotas. Default without a parent: yes.",
     )
     min_runtime: Duration | None = Field(
         default=None,
         ge=timedelta(0),
         le=_LONGEST_RUNTIME,
-        description="How long attempts of the queue run before they may be stopped for others. At the top: "
-        "0.",
+        description="How long attempts of the queue run before they may be stopped for other jobs. Default "
+        "without a parent: 0.",
     )
     max_preemptions: int | None = Field(
         default=None,
         ge=0,
         le=MOST_PREEMPTIONS,
-        description="How often a job of the queue may be stopped for others. 0: never. At the top: "
-        f"{PreemptionRules().max_preemptions}.",
+        description="How often a job of the queue may be stopped for other jobs. 0: never. Default "
+        f"without a parent: {PreemptionRules().max_preemptions}.",
     )
     protected: str | None = Field(
         default=None,
         max_length=64,
         description="Class of `scheduling.priorities`. Jobs of the queue with this priority or a higher one "
-        "are never stopped for others. At the top: none.",
+        "are never stopped for other jobs. Default without a parent: no class.",
     )
     resize_period: Duration | None = Field(
         default=None,
         ge=timedelta(0),
         le=_LONGEST_RUNTIME,
-        description="How long attempts of elastic jobs of the queue run before they may go on with more or "
-        "with fewer instances. 0: their size never changes. At the top: "
-        f"{PreemptionRules().resize_period / 60:.0f} minutes.",
+        description="How long attempts of elastic jobs of the queue run before the service may stop them so "
+        "that they continue with more or fewer instances. 0: the number of instances never changes. Default "
+        f"without a parent: {PreemptionRules().resize_period / 60:.0f} minutes.",
     )
 
 
@@ -148,20 +150,21 @@ class QueueRecipe(Config):
     """A queue, in which jobs wait; or a cohort, which is the parent of queues."""
 
     parent: Annotated[str, AfterValidator(_parent)] = Field(
-        default="", description="The cohort that it is in. Empty: it is at the top."
+        default="", description="The cohort to which the queue belongs. Empty: the queue has no parent."
     )
     weight: float = Field(
         default=1.0,
         gt=0,
         le=_HEAVIEST,
         allow_inf_nan=False,
-        description="Its share compared with the queues that have the same parent.",
+        description="The weight of this queue relative to the queues with the same parent: with twice the "
+        "weight, it gets twice the share.",
     )
     quotas: dict[PoolName, QuotaRecipe] = Field(
         default={},
         max_length=_MOST_ENTRIES,
-        description="Quotas by flavor. A resource without a quota is limited by those of the parents and by "
-        "the capacity only.",
+        description="Quotas by flavor. If a resource has no quota here, only the quotas of the parents and "
+        "the capacity limit it.",
     )
     max_running: int | None = Field(
         default=None,
@@ -173,21 +176,23 @@ class QueueRecipe(Config):
         default=None,
         ge=0,
         le=MOST_OF_A_QUEUE,
-        description="Number of jobs that may wait in the queue. Further ones are refused with "
-        "RESOURCE_EXHAUSTED. 0: it takes no jobs.",
+        description="Number of jobs that may wait in the queue. Further jobs are refused with "
+        "RESOURCE_EXHAUSTED. 0: all jobs are refused.",
     )
     max_priority: str | None = Field(
         default=None,
         max_length=64,
-        description="Highest class of `scheduling.priorities` that jobs may have here, and in the "
-        "queues below.",
+        description="Highest class of `scheduling.priorities` that jobs may have in this queue and in the "
+        "queues below it.",
     )
     preemption: PreemptionRecipe = Field(
         default=PreemptionRecipe(),
-        description="When its jobs are stopped for others, or to go on in another size.",
+        description="When jobs of the queue are stopped for other jobs, or so that they continue with "
+        "another number of instances.",
     )
     projects: tuple[Annotated[str, AfterValidator(_project)], ...] = Field(
         default=(),
         max_length=10_000,
-        description="The projects that may use it. Empty: those of the parent; at the top, all.",
+        description="The projects whose jobs may use the queue. Empty: the projects of the parent. Without a "
+        "parent: all projects.",
     )

@@ -19,6 +19,6 @@ class AuditSettings(Config):
     )
     file: Path | None = Field(
         default=None,
-        description="File to which this service appends all audit events, one JSON object a line. It may be "
-        "rotated at any time. Each replica needs a file of its own. Unset: no file.",
+        description="File to which this service appends all audit events, one JSON object per line. The file "
+        "may be rotated at any time. Each replica needs its own file. Unset: no file.",
     )

@@ -13,10 +13,10 @@ class AuthSettings(Config):
 
     loopback: Literal["open", "token"] = Field(
         default="open",
-        description="`open`: a service that only this machine can reach (or that has `server.insecure`) asks "
-        "for no proof, so every caller without a token is operator. `token`: every caller needs a token or a "
-        "client certificate. Unless `server.insecure` is set, a service that other machines can "
-        "reach always asks for one.",
+        description="`open`: if only this machine can reach the service, or if `server.insecure` is set, "
+        "every caller without a token is an operator. `token`: every caller needs a token or a client "
+        "certificate. If other machines can reach the service and `server.insecure` is not set, every caller "
+        "needs a token or a certificate in any case.",
     )
     projects_file: Path | None = Field(
         default=None,
@@ -25,6 +25,6 @@ class AuthSettings(Config):
     )
     operators: frozenset[str] = Field(
         default=frozenset(),
-        description="Names of callers that are operators: of client certificates, or of tokens that "
-        "`trainctl token create NAME` made.",
+        description="Names of callers that are operators. A caller's name is in the client certificate, or "
+        "in `trainctl token create NAME`.",
     )

@@ -12,16 +12,17 @@ class CatalogSettings(Config):
 
     replace_shipped: bool = Field(
         default=False,
-        description="Let each of the tables `algorithms` and `datasets` that has entries replace the "
-        "built-in entries. Otherwise it adds to them, and replaces only those with the same name.",
+        description="If true: if the table `algorithms` or `datasets` has entries, they replace all built-in "
+        "entries of this table. If false: they add to the built-in entries, and replace only entries with "
+        "the same name.",
     )
     declared_algorithms: bool | None = Field(
         default=None,
-        description="Take algorithms by the API: operators, and in their projects admins, can then run any "
-        "code as jobs. Unset: as `programs.enabled`.",
+        description="Accept algorithms by the API. Then operators, and admins in their projects, can run any "
+        "code as jobs. Unset: the value of `programs.enabled`.",
     )
     dataset_uris: tuple[Annotated[str, Field(min_length=1, max_length=1024)], ...] = Field(
         default=(),
-        description="Beginnings of the URIs that datasets declared by the API may have, such as "
-        "`s3://data/`. Those in the folder `versionedDatasets` of the storage are always allowed.",
+        description="Allowed beginnings of the URIs of datasets that are declared by the API, such as "
+        "`s3://data/`. URIs in the folder `versionedDatasets` of the storage are always allowed.",
     )

@@ -18,7 +18,7 @@ from job_tracker.domain.policies import MAX_ATTEMPTS, MAX_DURATION, NumberPolicy
 
 
 class JobSettings(Config):
-    """Checks of jobs at submission, the end of jobs, and how long their remains are kept."""
+    """Checks of jobs at submission, the end of jobs, and how long ended jobs and their groups are kept."""
 
     check_path: str = Field(
         default=DEFAULT_PATH,
@@ -54,7 +54,8 @@ class JobSettings(Config):
         default=timedelta(0),
         ge=timedelta(0),
         le=timedelta(days=365),
-        description="The same for a job that succeeded. Of a cancelled job, nothing is kept.",
+        description="Time for which the ended pods or containers, or the working folders of the processes, "
+        "of a succeeded job are kept. 0: not kept. The group of a cancelled job is never kept.",
     )
 
 
@@ -128,7 +129,7 @@ class DeadlineSettings(Config):
     """Default deadlines of jobs. A request can replace each value for its job. Unset: no deadline."""
 
     queue: LongDuration | None = Field(
-        default=None, description="Time in the queue, counted again for each attempt."
+        default=None, description="Time that the job may wait in the queue. It begins anew with each attempt."
     )
     start: LongDuration | None = Field(
         default=timedelta(hours=1),
@@ -137,6 +138,6 @@ class DeadlineSettings(Config):
     run: LongDuration | None = Field(default=None, description="Running time of an attempt.")
     progress: LongDuration | None = Field(
         default=None,
-        description="Time in which a running attempt has to make progress. Unset: learned, "
-        "and only for attempts whose processes report their steps by calls.",
+        description="Time in which a running attempt has to make progress. Unset: the service learns it from "
+        "the steps that processes report by calls. Attempts without such reports then have no such deadline.",
     )

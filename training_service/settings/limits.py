@@ -13,7 +13,7 @@ _FAST: Final = 1_000_000
 
 
 def _rate(default: float, calls: str) -> float:
-    description = f"{calls} of one caller a second, over time. 0: no limit."
+    description = f"{calls} of one caller per second, on average. 0: no limit."
     value: float = Field(default=default, ge=0, le=_FAST, description=description)
     return value
 
@@ -25,7 +25,7 @@ def _burst(default: int, calls: str) -> int:
 
 
 class LimitSettings(Config):
-    """Limits by caller and kind of call. Calls beyond them are refused with RESOURCE_EXHAUSTED.
+    """Limits for each caller and kind of call. Calls beyond a limit are refused with RESOURCE_EXHAUSTED.
 
     A caller is a name, or an address if the service asks for no proof. Each replica counts by itself. See
     docs/operations.md.
@@ -45,8 +45,8 @@ class LimitSettings(Config):
         default=20,
         ge=0,
         le=_FAST,
-        description="Reports of each process of an attempt a second, over time. 0: no limit. `trainer_kit` "
-        "sends at most one.",
+        description="Reports per second of each process of an attempt, on average. 0: no limit. "
+        "`trainer_kit` sends at most one per second.",
     )
     report_burst: int = Field(
         default=2000,
@@ -58,9 +58,9 @@ class LimitSettings(Config):
         default=10,
         ge=0,
         le=_FAST,
-        description="Calls with invalid tokens from one address a second, over time. 0: no limit. Beyond it, "
-        "tokens that have been valid here before are still accepted from that address, and others are "
-        "refused unchecked.",
+        description="Calls per second with invalid tokens from one address, on average. 0: no limit. Beyond "
+        "the limit, the service still accepts from this address the tokens that it has accepted before, and "
+        "refuses all other tokens without a check.",
     )
     failed_token_burst: int = Field(
         default=200,
@@ -77,11 +77,15 @@ class LimitSettings(Config):
     tokens: int = Field(
         default=100_000,
         ge=1,
-        description="Number of tokens in all. If there are as many, those that ended first make room for new "
-        "ones. If none has ended, no more are created.",
+        description="Number of tokens that the store keeps, including revoked and expired ones. At the "
+        "limit, each new token replaces the token that ended first. If no token has ended, no new token can "
+        "be created.",
     )
     tokens_of_project: int = Field(
-        default=20_000, ge=1, description="The same for the tokens of one project."
+        default=20_000,
+        ge=1,
+        description="Number of tokens that the store keeps for one project. At the "
+        "limit, the rule of `tokens` applies.",
     )
 
     def rate_of(self, kind: CallKind) -> Rate | None:

@@ -14,8 +14,8 @@ class ProgramSettings(Config):
     enabled: bool | None = Field(
         default=None,
         description="Run uploaded programs: every caller with the role submitter can then run any code as a "
-        "job. Unset: yes, unless other machines can use the service without proving who they are "
-        "(`server.insecure`).",
+        "job. Unset: false if callers on other machines need no token or certificate (`server.insecure`), "
+        "otherwise true.",
     )
     max_bytes: int = Field(
         default=1 << 30, ge=1, le=1 << 40, description="Largest size of the files of one program, in bytes."
@@ -27,7 +27,7 @@ class ProgramSettings(Config):
         default=20 << 30,
         ge=1,
         le=1 << 50,
-        description="Largest size of all uploaded files of one project with the lists of them, in bytes. "
+        description="Largest size in bytes of all uploaded files of one project, including their manifests. "
         "Equal files count once.",
     )
     keep_unused: Duration = Field(

@@ -28,19 +28,19 @@ def _member(name: str) -> str:
 
 
 class ProjectSettings(Config):
-    """A project. Every job belongs to one; the project `default` always exists."""
+    """A project. Every job belongs to one project. The project `default` always exists."""
 
     max_queued: int | None = Field(
         default=None,
         ge=1,
         description="Number of the project's jobs that may wait in the queue. Further jobs are refused with "
-        "RESOURCE_EXHAUSTED. Unset: no limit but `scheduling.max_queued`.",
+        "RESOURCE_EXHAUSTED. Unset: only `scheduling.max_queued` limits the number.",
     )
     members: dict[Annotated[str, AfterValidator(_member)], Literal["viewer", "submitter", "admin"]] = Field(
         default={},
         max_length=MOST_MEMBERS,
-        description="Role of each member, by name: that of a token which `trainctl token create NAME` made, "
-        "or of a client certificate.",
+        description="Role of each member, by name. The name is in `trainctl token create NAME`, or in a "
+        "client certificate.",
     )
 
     def project(self, name: str) -> Project:

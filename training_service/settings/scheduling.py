@@ -30,16 +30,16 @@ class SchedulingSettings(Config):
 
     delegate: Literal["kueue"] | None = Field(
         default=None,
-        description="The cluster's own queue, which then decides when jobs start: `kueue`, with the backend "
-        "`kubernetes`. Capacity, quotas and preemption are set there. See docs/scheduling.md. Unset: this "
-        "service decides.",
+        description="The queue of the cluster that decides when jobs start: `kueue`, with the backend "
+        "`kubernetes`. Then capacity, quotas and preemption are configured in Kueue. See docs/scheduling.md. "
+        "Unset: this service decides.",
     )
     delegate_waiting: int = Field(
         default=10,
         ge=1,
         le=10_000,
         description="Number of launched jobs of each queue that may wait in the queue of `delegate`. Further "
-        "ones wait in this service until one of these starts.",
+        "jobs wait in this service until one of these jobs starts.",
     )
     capacity: int = Field(
         default=8,
@@ -53,22 +53,23 @@ class SchedulingSettings(Config):
         max_length=100,
         description="Kinds of machines by name. Each has its capacity by resource, such as `instances = 16` "
         '(required), `cpu = "512"`, `memory = "2Ti"` and `"nvidia.com/gpu" = 128`. A resource without a '
-        "capacity is not limited, except devices such as GPUs: if another flavor has a capacity of them, a "
-        "flavor without one has none. Unset: one flavor, `default`, with `capacity` instances.",
+        "capacity is not limited, with one exception: if one flavor has a capacity of a device, such as a "
+        "GPU, flavors without a capacity of this device have no such devices. Unset: one flavor, `default`, "
+        "with `capacity` instances.",
     )
     queues: dict[PoolName, QueueRecipe] = Field(
         default={},
         max_length=10_000,
-        description="Queues by name, besides those that are declared by the API. The queue `default` always "
-        "exists. Changes count without a restart.",
+        description="Queues by name, besides queues that are declared by the API. The queue `default` always "
+        "exists. Changes apply without a restart.",
     )
     priorities: dict[
         Annotated[str, AfterValidator(_class)], Annotated[int, Field(ge=-MOST_PRIORITY, le=MOST_PRIORITY)]
     ] = Field(
         default=dict(DEFAULT_PRIORITIES),
         max_length=100,
-        description="Classes of priorities: a name and its number. Within a queue, jobs with a higher one "
-        "start first. Jobs that name no class have priority 0.",
+        description="Classes of priorities: names and their numbers. Within a queue, jobs with a higher "
+        "number start first. Jobs that name no class have priority 0.",
     )
     reservations: int = Field(
         default=100,
@@ -81,8 +82,8 @@ class SchedulingSettings(Config):
         default=8,
         ge=0,
         le=1_000_000,
-        description="Number of jobs of unknown duration that may start before the first waiting job, which "
-        "came earlier. 0: none overtakes it.",
+        description="Number of jobs of unknown duration that may start before the first waiting job, "
+        "although they were submitted later. 0: no such job starts before it.",
     )
     usage_half_life: Duration = Field(
         default=HALF_LIFE,
@@ -99,9 +100,9 @@ class SchedulingSettings(Config):
     max_queued_of_caller: int = Field(
         default=100_000,
         ge=1,
-        description="Number of jobs of one caller that may wait, in all projects together. "
-        "Further ones are refused with RESOURCE_EXHAUSTED. Without tokens and client certificates, all "
-        "callers are one.",
+        description="Number of jobs of one caller that may wait, in all projects together. Further jobs are "
+        "refused with RESOURCE_EXHAUSTED. Without tokens and client certificates, all callers count as one "
+        "caller.",
     )
     max_processes: int | None = Field(
         default=None,

@@ -18,8 +18,9 @@ class ServerSettings(Config):
 
     address: Address = Field(
         default="127.0.0.1:51001",
-        description="Listening address, HOST:PORT. Port 0 takes a free port. A host other than loopback "
-        "needs `insecure`, or `tls` and a token or a certificate of each caller.",
+        description="Listening address, HOST:PORT. Port 0 takes a free port. With a host other than "
+        "loopback, the service needs `insecure` or `tls`. With `tls`, each caller then needs a token or a "
+        "certificate.",
     )
     insecure: bool = Field(
         default=False,
@@ -29,16 +30,16 @@ class ServerSettings(Config):
     tls: TlsSettings = Field(default=TlsSettings(), description="Encryption, and client certificates.")
     health_address: Address | None = Field(
         default=None,
-        description="Second listening address, HOST:PORT, that answers health checks only, without TLS. For "
-        "probes, such as those of Kubernetes, that know neither TLS nor client certificates. Unset: health "
-        "checks are answered at `address` only.",
+        description="Second listening address, HOST:PORT, that answers health checks only, without TLS. It "
+        "is for probes that cannot use TLS and client certificates, such as the probes of Kubernetes. Unset: "
+        "health checks are answered at `address` only.",
     )
     shutdown_seconds: float = Field(
         default=5,
         ge=0,
         le=300,
-        description="Time that running calls get to finish after SIGTERM, in seconds. After that, they are "
-        "aborted.",
+        description="Time in seconds for which the service waits for running calls after SIGTERM. Then it "
+        "aborts them.",
     )
     cancelled_as_failure: bool = Field(
         default=False,
@@ -58,8 +59,8 @@ class StorageSettings(Config):
 
     data_dir: Path = Field(
         default_factory=_default_data_dir,
-        description="Local folder of this service: the job store, and files of running processes. Default: "
-        "`training-service` in XDG_STATE_HOME, or in `~/.local/state` without it.",
+        description="Local folder of this service, with the job store and the files of running processes. "
+        "Default: `training-service` in XDG_STATE_HOME, or in `~/.local/state` without it.",
     )
     uri: str | None = Field(
         default=None,
@@ -70,7 +71,8 @@ class StorageSettings(Config):
     start_anew: bool = Field(
         default=False,
         description="Start with an empty job store even if the storage has folders of jobs that the store "
-        "does not know. Otherwise the service refuses to start, since a lost store is the likely cause.",
+        "does not know. If false, the service refuses to start with such folders, because the store was "
+        "probably lost.",
     )
 
     @property
@@ -123,17 +125,19 @@ class ReportSettings(Config):
     address: Address | None = Field(
         default=None,
         description="Address at which training processes reach this service, HOST:PORT. Unset: ranks on this "
-        "machine use the listening address; others cannot call the service and report by printed lines only.",
+        "machine use the listening address, and ranks on other machines cannot call the service, so they "
+        "report by printed lines.",
     )
     listen: Address | None = Field(
         default=None,
-        description="Listening address, HOST:PORT, for reports and the files of uploaded programs only, so "
-        "that ranks need not reach the rest of the service. Unset: ranks report at `server.address`.",
+        description="Listening address, HOST:PORT, where ranks can only send reports and fetch the files of "
+        "uploaded programs. With it, ranks do not need to reach `server.address`. Unset: ranks report at "
+        "`server.address`.",
     )
     ca: Path | None = Field(
         default=None,
         description="PEM file with the authorities of `server.tls.certificate`, which ranks get in "
-        "`REPORT_CA`. Unset: ranks trust the authorities that gRPC trusts by itself.",
+        "`REPORT_CA`. Unset: ranks trust the authorities that gRPC trusts by default.",
     )
 
 
@@ -144,8 +148,8 @@ class LogSettings(Config):
         default=100 << 20,
         ge=SMALLEST_LOG,
         le=1 << 40,
-        description="Largest stored log of one rank in one attempt, in bytes, with the time of each line. Of "
-        "a larger log the first quarter and the newest part are kept; a line between them gives the number "
+        description="Largest stored log of one rank in one attempt, in bytes, with the time of each line. If "
+        "a log is larger, its first quarter and its newest part are kept. A line between them has the number "
         "of missing bytes.",
     )
 
@@ -166,7 +170,7 @@ class MetricsSettings(Config):
     )
     tls: bool | None = Field(
         default=None,
-        description="Serve the metrics by HTTPS, with the certificate of `server.tls`. Unset: if "
+        description="Serve the metrics by HTTPS, with the certificate of `server.tls`. Unset: true if "
         "`server.tls` is set.",
     )
 

@@ -11,15 +11,15 @@ from training_service.settings.addresses import Address
 
 
 class TlsSettings(Config):
-    """TLS of all the service's ports but `server.health_address`.
+    """TLS of all the service's ports except `server.health_address`.
 
     The files are read again when they have changed, without a restart.
     """
 
     certificate: Path | None = Field(
         default=None,
-        description="PEM file with the server's certificate, followed by those of the authorities between it "
-        "and a root. Unset: no TLS.",
+        description="PEM file with the server's certificate, followed by the certificates of the authorities "
+        "between it and a root. Unset: no TLS.",
     )
     key: Path | None = Field(
         default=None,
@@ -28,8 +28,9 @@ class TlsSettings(Config):
     )
     client_certificates: Literal["none", "optional", "required"] = Field(
         default="none",
-        description="Whether a client may identify itself by a certificate. `required`: at `server.address`, "
-        "each client must. `optional`: clients with certificates use `certificate_address`.",
+        description="Whether a client may identify itself by a certificate. `none`: no client. `required`: "
+        "each client of `server.address` must. `optional`: clients with certificates use "
+        "`certificate_address`, others use `server.address`.",
     )
     client_ca: Path | None = Field(
         default=None,
@@ -38,14 +39,14 @@ class TlsSettings(Config):
     )
     certificate_address: Address | None = Field(
         default=None,
-        description="Second listening address, HOST:PORT, which requires client certificates. Only for "
-        '`client_certificates = "optional"`.',
+        description="Second listening address, HOST:PORT, which requires client certificates. Only allowed "
+        'with `client_certificates = "optional"`.',
     )
     warn_before: Duration = Field(
         default=timedelta(days=14),
         ge=timedelta(0),
         le=timedelta(days=365),
-        description="Time before the end of a certificate from which the log has a daily warning.",
+        description="Time before a certificate expires. During this time, the log has a warning every day.",
     )
 
     @model_validator(mode="after")

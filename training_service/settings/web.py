@@ -9,24 +9,25 @@ from training_service.settings.addresses import Address
 
 
 class WebSettings(Config):
-    """The dashboard, a web page that the service itself serves."""
+    """The dashboard: web pages of the service."""
 
     enabled: bool | None = Field(
         default=None,
-        description="Serve the dashboard. Unset: if `server.address` is on loopback, and the extra `web` is "
-        "installed.",
+        description="Serve the dashboard. Unset: true if `server.address` is on loopback and the extra `web` "
+        "is installed.",
     )
     address: Address | None = Field(
         default=None,
-        description="Listening address of the dashboard, HOST:PORT. Port 0 takes a free port. A host other "
-        "than loopback needs `server.tls`, and its callers a token, or `server.insecure`. Unset: 127.0.0.1, "
-        "with the port after that of `server.address` if it is free, or else any other. The log has the URL.",
+        description="Listening address of the dashboard, HOST:PORT. Port 0 takes a free port. With a host "
+        "other than loopback, the service needs `server.insecure` or `server.tls`. With `server.tls`, "
+        "callers then need a token. Unset: 127.0.0.1, with the next port after the port of `server.address`, "
+        "or with any free port if the next one is in use. The log has the URL.",
     )
     hosts: frozenset[str] = Field(
         default=frozenset(),
         description="Names, such as `jobs.example.org`, under which browsers reach the dashboard, besides "
-        "loopback and the host of `address`. Requests for other names are refused: so no page of another "
-        "site can reach the dashboard under a name of its own.",
+        "loopback and the host of `address`. Requests for other names are refused, so that other sites "
+        "cannot reach the dashboard through a name that they control.",
     )
     session: Duration = Field(
         default=timedelta(hours=12),
@@ -38,6 +39,6 @@ class WebSettings(Config):
         default=200,
         ge=1,
         le=10_000,
-        description="Pages of all callers that may be kept up to date at the same time. Further ones are "
-        "shown, but do not change by themselves.",
+        description="Number of pages that the service keeps up to date at the same time, for all callers "
+        "together. Further pages are shown, but do not change until they are loaded again.",
     )

@@ -63,11 +63,11 @@ class ContainerVolume(Config):
         description="Absolute path of a folder on the engine's machine, or name of a volume."
     )
     mount_path: AbsolutePath = Field(description="Absolute path in the container.")
-    read_only: bool = Field(default=False, description="Mount it without write access.")
+    read_only: bool = Field(default=False, description="Mount the volume without write access.")
 
 
 class ContainerOptions(Config):
-    """Options of containers. The configuration sets them for all algorithms, and for single algorithms."""
+    """Options of containers, for all algorithms or for one algorithm."""
 
     resources: Annotated[Resources, AfterValidator(_container_resources)] = Field(
         default={}, description="Limits of each instance by name: cpu, memory, nvidia.com/gpu."
@@ -79,7 +79,7 @@ class ContainerOptions(Config):
         description="Number of training processes in each instance. If more than 1, torchrun starts them.",
     )
     labels: dict[LabelKey, LabelValue] = Field(
-        default={}, description="Labels of the containers, besides those of the service."
+        default={}, description="Labels of the containers, in addition to the labels that the service sets."
     )
     shm_size: Bytes = Field(
         default="1Gi", description=f"Size of {SHARED_MEMORY}, such as 1Gi. It uses memory."
@@ -101,18 +101,18 @@ class ContainerOptions(Config):
     )
     volumes: tuple[ContainerVolume, ...] = Field(
         default=(),
-        description="Volumes of datasets, models and checkpoints, so that `storage.uri` exists in the "
-        "containers.",
+        description="Volumes with datasets, models and checkpoints. They are mounted so that `storage.uri` "
+        "exists in the containers.",
     )
     inherit: tuple[EnvironmentName, ...] = Field(
         default=(),
-        description="Names of variables that are copied from the service's own environment, such as "
-        "credentials.",
+        description="Names of environment variables that are copied from the service's own environment, such "
+        "as credentials.",
     )
     secret_files: dict[EnvironmentName, AbsolutePath] = Field(
         default={},
-        description="Variables whose values are read from files on the service's machine: name and absolute "
-        "path.",
+        description="Environment variables whose values are read from files on the service's machine: the "
+        "name of the variable, and the absolute path of the file.",
     )
 
     @model_validator(mode="after")

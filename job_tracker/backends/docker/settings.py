@@ -27,14 +27,15 @@ class DockerSettings(ProgramImages):
     base_url: str | None = Field(
         default=None,
         pattern=r"^(unix|tcp|http|https)://.+$",
-        description="URL of the engine, such as unix:///var/run/docker.sock. Unset: that of DOCKER_HOST, "
-        "with DOCKER_TLS_VERIFY and DOCKER_CERT_PATH, or else the engine of this machine.",
+        description="URL of the engine, such as unix:///var/run/docker.sock. Unset: the engine that "
+        "DOCKER_HOST names, with DOCKER_TLS_VERIFY and DOCKER_CERT_PATH. Without DOCKER_HOST: the engine of "
+        "this machine.",
     )
     instance: LabelValue = Field(
         default="training-service",
         min_length=1,
         description="Label value that marks the containers of this service. Services that share an engine "
-        "need different ones.",
+        "need different values.",
     )
     master_port: int = Field(
         default=12356,
@@ -58,38 +59,40 @@ class DockerSettings(ProgramImages):
         default=timedelta(days=1),
         ge=timedelta(hours=1),
         le=timedelta(days=365),
-        description="Time for which the engine keeps the files of an uploaded program after their last use, "
-        "as an image upon `program_image`.",
+        description="Time for which the engine keeps the files of an uploaded program after their last use. "
+        "It keeps them as an image that is based on `program_image`.",
     )
     max_programs: int = Field(
         default=50,
         ge=1,
         le=10_000,
-        description="Largest number of such images. If there are more, the oldest are removed, except those "
-        "of containers, and those used within an hour.",
+        description="Largest number of images with the files of uploaded programs. If there are more, the "
+        "oldest images are removed, except images that a container uses or that were used within the last "
+        "hour.",
     )
     keep_requirements: Duration = Field(
         default=timedelta(days=7),
         ge=timedelta(hours=1),
         le=timedelta(days=36500),
-        description="Time for which Python environments of requirements files are kept on the engine after "
-        "their last use.",
+        description="Time for which the engine keeps a Python environment of a requirements file after its "
+        "last use.",
     )
     max_requirements: int = Field(
         default=20,
         ge=1,
         le=10_000,
         description="Number of Python environments of requirements files that each project may keep on the "
-        "engine. Those that were not used for the longest time are removed first; those of running jobs "
-        "stay.",
+        "engine. Environments that were not used for the longest time are removed first. Environments of "
+        "running jobs are not removed.",
     )
     call_seconds: int = Field(
         default=30, ge=1, le=600, description="Time-out of one call to the engine, in seconds."
     )
     container: ContainerOptions = Field(
         default=ContainerOptions(),
-        description="Options of all containers. Those of an algorithm override them.",
+        description="Options of all containers. The options of an algorithm override them.",
     )
     allowed_request_options: frozenset[_OptionName] = Field(
-        default=_OPTIONS, description="Options in `pod_options` that a request may set for its containers."
+        default=_OPTIONS,
+        description="The options in `pod_options` that a request may set for its containers.",
     )

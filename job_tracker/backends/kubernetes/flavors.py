@@ -33,8 +33,8 @@ class NodeFlavor(Config):
     tolerations: tuple[Toleration, ...] = Field(
         default=(),
         max_length=64,
-        description="Taints of its nodes that its pods tolerate. Nodes with other taints that keep pods away "
-        "are not used.",
+        description="Taints of the flavor's nodes that its pods tolerate. Nodes with other taints that keep "
+        "pods away are not used.",
     )
 
     def has(self, node: Manifest) -> bool:

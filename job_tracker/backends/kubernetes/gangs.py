@@ -87,20 +87,20 @@ def with_more(
 
 
 class GangScheduler(Config):
-    """The table [kubernetes.gang]: the cluster's own gang scheduler."""
+    """The table [kubernetes.gang]: the gang scheduler of the cluster."""
 
     scheduler: Scheduler | None = Field(
         default=None,
-        description="Kind of the cluster's gang scheduler. The pods of a group of several name their group, "
-        "and the service creates a PodGroup for it, which needs rights (deploy/optional/gang). Unset: none.",
+        description="Kind of the cluster's gang scheduler. For each group with several pods, the service "
+        "creates a PodGroup, which needs rights (deploy/optional/gang). Unset: no gang scheduler.",
     )
     scheduler_name: ObjectName | None = Field(
         default=None,
-        description="The schedulerName of the pods. Unset: `volcano` for Volcano, otherwise that of the "
-        "`pod_template`, or else the cluster's default scheduler.",
+        description="The schedulerName of the pods. Unset: `volcano` for Volcano. Otherwise the "
+        "schedulerName in the `pod_template`, or the default scheduler of the cluster.",
     )
     queue: ObjectName | None = Field(
-        default=None, description="Queue of Volcano for all groups. Unset: its default queue."
+        default=None, description="Queue of Volcano for all groups. Unset: the default queue of Volcano."
     )
 
     @model_validator(mode="after")

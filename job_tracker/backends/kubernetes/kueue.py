@@ -59,19 +59,19 @@ LocalQueueName = Annotated[ObjectName, Field(max_length=63)]
 
 
 class KueueSettings(Config):
-    """The table [kubernetes.kueue]: names that differ in Kueue. It is used with `scheduling.delegate`."""
+    """The table [kubernetes.kueue]: names of queues and priorities in Kueue, for `scheduling.delegate`."""
 
     queues: dict[str, LocalQueueName] = Field(
         default={},
         max_length=10_000,
-        description="LocalQueues by the names of queues of this service. A queue that is not named here has "
-        "a LocalQueue of its own name.",
+        description="For each queue of this service, the name of its LocalQueue. A queue that is not named "
+        "here has the LocalQueue with the queue's name.",
     )
     priority_classes: dict[str, LocalQueueName] = Field(
         default={},
         max_length=100,
-        description="WorkloadPriorityClasses by classes of `scheduling.priorities`. The jobs of other "
-        "classes have Kueue's default.",
+        description="For each class of `scheduling.priorities`, the name of its WorkloadPriorityClass. The "
+        "jobs of other classes have Kueue's default priority.",
     )
 
 

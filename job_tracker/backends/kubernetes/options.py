@@ -41,11 +41,11 @@ class VolumeMount(Config):
     sub_path: RelativePath | None = Field(
         default=None, description="Folder in the volume that is mounted. Unset: the whole volume."
     )
-    read_only: bool = Field(default=False, description="Mount it without write access.")
+    read_only: bool = Field(default=False, description="Mount the volume without write access.")
 
 
 class PodOptions(RequestedPodOptions):
-    """Pod options that the configuration may set, for all algorithms or for a single algorithm."""
+    """Options of pods, for all algorithms or for one algorithm."""
 
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         default=None, description="When nodes pull the image. Unset: the default of Kubernetes for the tag."
@@ -55,8 +55,8 @@ class PodOptions(RequestedPodOptions):
     )
     limit_cpu: bool = Field(
         default=True,
-        description="Limit an instance to the cpu that it requests. If false, it may use idle cpu of the "
-        "node.",
+        description="Limit an instance to the cpu that it requests. If false, the instance may use idle cpu "
+        "of the node, too.",
     )
     shm_size: Bytes = Field(
         default="1Gi", description=f"Size of {SHARED_MEMORY}, such as 1Gi. It uses memory."
@@ -80,26 +80,29 @@ class PodOptions(RequestedPodOptions):
     run_as_group: int | None = Field(
         default=None,
         ge=1,
-        description="Group id of the processes. Unset: the number in `run_as_user`, or else the group of the "
-        "image.",
+        description="Group id of the processes. Unset: the number in `run_as_user`. Without `run_as_user`: "
+        "the group of the image.",
     )
     fs_group: int | None = Field(
-        default=None, ge=1, description="Group id that may write to the volumes. Unset: not changed."
+        default=None,
+        ge=1,
+        description="Group id that may write to the volumes. Unset: the group of the volumes is not changed.",
     )
     working_directory: AbsolutePath | None = Field(
         default=None, description="Absolute path in the container. Unset: the working directory of the image."
     )
     volumes: tuple[VolumeMount, ...] = Field(
         default=(),
-        description="Claims with datasets, models and checkpoints, mounted so that `storage.uri` exists in "
-        "the pods.",
+        description="Claims with datasets, models and checkpoints. They are mounted so that `storage.uri` "
+        "exists in the pods.",
     )
     secret_environment: dict[EnvironmentName, SecretValue] = Field(
         default={},
-        description="Variables whose values are in Secrets, such as storage credentials, by name.",
+        description="Environment variables by name whose values are in Secrets, such as storage credentials.",
     )
     secrets: tuple[ObjectName, ...] = Field(
-        default=(), description="Names of Secrets. Every entry of each becomes a variable."
+        default=(),
+        description="Names of Secrets. Every entry of these Secrets becomes an environment variable.",
     )
 
     @model_validator(mode="after")
@@ -154,7 +157,7 @@ class KubernetesRecipe(PodOptions):
     )
     pod_template: dict[str, Any] = Field(
         default={},
-        description="Patch (a strategic merge) of the finished pod, for fields that the options do not have.",
+        description="Patch of the finished pod (a strategic merge patch), for fields that no option sets.",
     )
 
     @model_validator(mode="after")

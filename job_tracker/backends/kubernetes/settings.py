@@ -20,7 +20,7 @@ from job_tracker.domain.group import InstanceOptions, Place
 
 
 class Topology(Config):
-    """Labels that name the machine, rack and zone of a node. Nodes with equal values are in one place."""
+    """Labels that name the machine, rack and zone of a node. Nodes in one zone have the same value."""
 
     machine: Key = Field(default="kubernetes.io/hostname", description="Label that names the machine.")
     rack: Key | None = Field(
@@ -44,8 +44,8 @@ class KubernetesSettings(ProgramImages):
 
     kubeconfig: Path | None = Field(
         default=None,
-        description="Path of a kubeconfig. Unset: the cluster that the service runs in, or else the "
-        "configuration that kubectl uses.",
+        description="Path of a kubeconfig. Unset: the cluster in which the service runs. Outside of a "
+        "cluster: the configuration that kubectl uses.",
     )
     context: str | None = Field(
         default=None, min_length=1, description="Context of the kubeconfig. Unset: its current context."
@@ -55,7 +55,7 @@ class KubernetesSettings(ProgramImages):
         default="training-service",
         min_length=1,
         description="Label value that marks the pods of this service. Services that share a namespace need "
-        "different ones.",
+        "different values.",
     )
     master_port: int = Field(
         default=12356,
@@ -67,63 +67,66 @@ class KubernetesSettings(ProgramImages):
         default=timedelta(seconds=60),
         ge=timedelta(0),
         le=timedelta(hours=1),
-        description="Time that a failing image pull or container creation gets to recover before the attempt "
-        "fails.",
+        description="Time for which pulls of an image or the creation of a container may fail before the "
+        "attempt fails.",
     )
     lost_node_grace: Duration = Field(
         default=timedelta(minutes=5),
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="Time for which a node may be unreachable before its attempts fail.",
+        description="Time for which a node may be unreachable before the attempts that have pods there fail.",
     )
     taken_place_grace: Duration = Field(
         default=timedelta(seconds=30),
         ge=timedelta(0),
         le=timedelta(days=1),
-        description="Time for which the node that was chosen for a pod may have no room for it, for example "
-        "since another pod was faster. After that, the job waits for room again.",
+        description="Time for which a pod may be too large for the free capacity of its chosen node, for "
+        "example because another pod started there first. After that, the job waits for capacity again.",
     )
     token_secrets: bool = Field(
         default=False,
-        description="Put the tokens of each attempt into a Secret instead of into the environment of its "
-        "pods. The service then needs permission to create Secrets.",
+        description="Put the tokens of each attempt into a Secret, instead of the environment of its pods. "
+        "Then the service needs the right to create Secrets.",
     )
     fetch_image: Image | None = Field(
         default=None,
         description="Image of the init container that fetches the files of an uploaded program. It needs "
-        "python3 with grpcio, as the image of the service has. Unset: the program's own image.",
+        "python3 with grpcio; the image of the service has both. Unset: the image in which the program runs.",
     )
     program_cache: ObjectName | None = Field(
         default=None,
-        description="Name of a PersistentVolumeClaim that keeps files of uploaded programs, by project. "
-        "Only the init container of `fetch_image`, which is then required, mounts it. Unset: each pod "
-        "fetches all files.",
+        description="Name of a PersistentVolumeClaim that keeps files of uploaded programs, by project. Then "
+        "`fetch_image` is required, since only its init container mounts the claim. Unset: each pod fetches "
+        "all files.",
     )
     program_cache_bytes: int = Field(
         default=20 << 30,
         ge=1,
         le=1 << 50,
-        description="Size in bytes to which the files in `program_cache` are reduced, at most once an hour, "
-        "least recently used first. If nine tenths of its volume are less, that size counts.",
+        description="Size in bytes to which the files in `program_cache` are reduced, at most once an hour. "
+        "The least recently used files are removed first. If nine tenths of the volume are less than this "
+        "size, the files are reduced to nine tenths of the volume.",
     )
     topology: Topology = Field(
-        default=Topology(), description="Labels that name the place of a node, for `placement`."
+        default=Topology(),
+        description="Labels of nodes that name their machine, rack and zone, for `placement`.",
     )
     flavors: dict[FlavorName, NodeFlavor] = Field(
         default={},
         max_length=100,
-        description="Kinds of nodes by name. A node belongs to the first one whose labels it has. The "
-        "capacity of a flavor that `scheduling.flavors` does not have follows its nodes.",
+        description="Kinds of nodes by name. A node belongs to the first flavor whose labels it has. If a "
+        "flavor is not in `scheduling.flavors`, its capacity follows its nodes.",
     )
     gang: GangScheduler = Field(
         default=GangScheduler(),
-        description="The cluster's own gang scheduler, so that it does not split groups.",
+        description="The gang scheduler of the cluster, which starts all pods of a group together.",
     )
     kueue: KueueSettings = Field(
-        default=KueueSettings(), description="Names that differ in Kueue, for `scheduling.delegate`."
+        default=KueueSettings(),
+        description="Names of queues and priorities that are different in Kueue, for `scheduling.delegate`.",
     )
     pod: PodOptions = Field(
-        default=PodOptions(), description="Options of all pods. Those of an algorithm override them."
+        default=PodOptions(), description="Options of all pods. The options of an algorithm override them."
     )
 
     @model_validator(mode="after")

@@ -20,7 +20,7 @@ class OwnOptions(Config):
     memory_limit_bytes: int | None = Field(
         default=None,
         ge=1 << 20,
-        description="Memory that one process may allocate, in bytes, without shared memory. Unset: no limit.",
+        description="Memory in bytes that one process may allocate, without shared memory. Unset: no limit.",
     )
 
 
@@ -29,12 +29,13 @@ class ProcessRecipe(OwnOptions):
 
     command: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
         min_length=1,
-        description="Program, looked up on the PATH of the processes, and arguments. Run without a shell.",
+        description="Program and arguments, run without a shell. The program is found on the PATH of the "
+        "processes.",
     )
     nproc_per_node: int = Field(
         default=1,
         ge=1,
         le=MAX_PROCESSES_PER_INSTANCE,
         description="Number of training processes in each instance. If more than 1, the launcher of the "
-        "framework starts them.",
+        "framework starts the processes.",
     )

@@ -18,41 +18,44 @@ class ProcessSettings(Config):
     )
     inherit: tuple[str, ...] = Field(
         default=("LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES"),
-        description="Names of variables that are copied from the service's environment. All others are "
-        "left out.",
+        description="Names of environment variables that are copied from the service's environment. No other "
+        "variables are copied.",
     )
     secret_environment: dict[str, SecretStr] = Field(
         default={},
-        description="Variables of every process whose values are never shown, such as credentials.",
+        description="Environment variables of every process, such as credentials. Their values are never "
+        "shown.",
     )
     program_environment: Path | None = Field(
         default=None,
-        description="Folder of a Python virtual environment for uploaded programs. Unset: they find Python "
-        "on `path`.",
+        description="Folder of a Python virtual environment for uploaded programs. Unset: the programs use "
+        "the Python on `path`.",
     )
     program_environments: dict[str, Path] = Field(
         default={},
-        description="Folders of further Python virtual environments for uploaded programs, by names that "
-        "callers choose from (`trainctl run --environment NAME`).",
+        description="Folders of further Python virtual environments for uploaded programs. A caller chooses "
+        "an environment by its name here (`trainctl run --environment NAME`).",
     )
     program_caches: Path | None = Field(
         default=None,
-        description="Folder for caches of hubs and compilers that outlive jobs: uploaded programs get "
-        "HF_HOME, TORCH_HOME, XDG_CACHE_HOME, TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR below it, by "
-        "project. The service does not clean it up. Unset: each job has its own caches, in its HOME.",
+        description="Folder for caches that stay after the job. For uploaded programs, HF_HOME, TORCH_HOME, "
+        "XDG_CACHE_HOME, TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR are folders in it, with one set of "
+        "folders per project. The service never deletes them. Unset: each job has its own caches, in its "
+        "HOME.",
     )
     keep_requirements: Duration = Field(
         default=timedelta(days=7),
         ge=timedelta(hours=1),
         le=timedelta(days=36_500),
-        description="Time for which Python environments of requirements files are kept after their last use.",
+        description="Time for which a Python environment of a requirements file is kept after its last use.",
     )
     max_requirements: int = Field(
         default=20,
         ge=1,
         le=10_000,
-        description="Number of Python environments of requirements files that each project may keep. Those "
-        "that were not used for the longest time are removed first; those of running jobs stay.",
+        description="Number of Python environments of requirements files that each project may keep. "
+        "Environments that were not used for the longest time are removed first. Environments of running "
+        "jobs are not removed.",
     )
     first_port: int = Field(default=20000, ge=1024, le=65535, description="Lowest port for MASTER_PORT.")
     last_port: int = Field(default=29999, ge=1024, le=65535, description="Highest port for MASTER_PORT.")

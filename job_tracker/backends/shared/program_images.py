@@ -36,18 +36,20 @@ class ProgramImages(RequestLimits):
 
     program_image: Image = Field(
         default=DEFAULT_IMAGE,
-        description="Image of uploaded programs. It has the interpreter and the packages that they need.",
+        description="Image in which uploaded programs run. It contains the interpreter and the packages that "
+        "the programs need.",
     )
     program_environments: dict[Annotated[str, Field(pattern=_NAME)], Image] = Field(
         default={},
-        description="Other images of uploaded programs, by the names that requests choose them by "
+        description="Other images for uploaded programs. A request chooses an image by its name here "
         "(`trainctl run --environment NAME`).",
     )
     program_image_patterns: tuple[ImagePattern, ...] = Field(
         default=(),
-        description="Images that requests may name themselves (`trainctl run --image REF`). * stands for any "
-        "characters other than / : @, so registry.example.com/team/*:* allows every tag of every image in "
-        "this folder, and none without a tag. A pattern matches the whole text of the image. Empty: none.",
+        description="Patterns of the images that requests may name (`trainctl run --image REF`). * stands "
+        "for any characters other than / : @. So registry.example.com/team/*:* allows all images in this "
+        "folder with a tag, and no image without a tag. A pattern must match the whole text of the image. "
+        "Empty: requests may name no image.",
     )
 
     def image_of(self, backend: str, image: str, environment: str) -> str:
